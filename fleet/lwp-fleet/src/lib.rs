@@ -6,7 +6,6 @@ mod args;
 pub mod commands;
 mod failure;
 mod git;
-mod numbers;
 
 use std::process::ExitCode;
 

@@ -257,6 +257,11 @@ fn answers_are_what_the_command_says() {
     let compared = get(&format!("/v1/compare?a={a}&b={b}"));
     assert_eq!(compared, command(&["compare", &a, &b, "--format", "json"]));
     assert_eq!(compared["pairs"][0]["functions"][0]["function"], "function_19");
+    let markdown = ["Accept: text/markdown"];
+    let path = format!("/v1/compare?a={a}&b={b}");
+    let (_, head, body) = server.with(&server.secret, "GET", &path, &markdown, b"");
+    assert!(head.contains("text/markdown"), "{head}");
+    assert_eq!(body, fleet(&store, &["compare", &a, &b, "--format", "markdown"]));
     let lines = ["Accept: text/csv"];
     let question = "select benchmark, count(*) as n from recordings group by 1";
     let (_, head, body) =

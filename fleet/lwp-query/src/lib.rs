@@ -6,6 +6,7 @@
 
 mod changes;
 pub mod check;
+pub mod comment;
 pub mod compact;
 pub mod compare;
 mod error;
@@ -15,6 +16,7 @@ pub mod flame;
 pub mod history;
 pub mod json;
 mod measure;
+pub mod number;
 mod output;
 mod place;
 mod remote;

@@ -8,6 +8,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
+use lwp_query::comment::comment;
 use lwp_query::compare::{Selector, compare};
 use lwp_query::history::{Asked, history};
 use lwp_query::steps::steps;
@@ -21,6 +22,9 @@ use crate::refusal::Refusal;
 use crate::site::Site;
 
 type Answer = Result<Response, Refusal>;
+
+/// Functions of a benchmark or a step.
+const FUNCTIONS: usize = 5;
 
 fn wants(headers: &HeaderMap, kind: &str) -> bool {
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
@@ -68,19 +72,24 @@ pub async fn histories(asking: Asking) -> Answer {
     Ok(Json(json::histories(&all)).into_response())
 }
 
-/// A comparison.
-pub async fn comparison(asking: Asking) -> Answer {
+/// A comparison, as JSON or as a comment on a change, by what is accepted.
+pub async fn comparison(asking: Asking, headers: HeaderMap) -> Answer {
     let (words, session) = (&asking.words, &asking.session);
     let (before, after) = (Selector::parse(words.get("a"))?, Selector::parse(words.get("b"))?);
     let filter = words.filter()?;
     let compared = compare(session, (&before, &after), &filter, words.event()).await?;
-    Ok(Json(json::comparison(&compared, (&before.text, &after.text))).into_response())
+    let names = (before.text.as_str(), after.text.as_str());
+    if wants(&headers, "text/markdown") {
+        let kind = [(header::CONTENT_TYPE, "text/markdown; charset=utf-8")];
+        return Ok((kind, comment(&compared, names, 0, FUNCTIONS)).into_response());
+    }
+    Ok(Json(json::comparison(&compared, names)).into_response())
 }
 
 /// Steps.
 pub async fn all_steps(asking: Asking) -> Answer {
     let (words, session) = (&asking.words, &asking.session);
-    let found = steps(session, &words.filter()?, words.event(), &[], 5).await?;
+    let found = steps(session, &words.filter()?, words.event(), &[], FUNCTIONS).await?;
     Ok(Json(json::steps(&found)).into_response())
 }
 

@@ -2,18 +2,18 @@
 
 use std::process::ExitCode;
 
+use lwp_query::comment::comment;
 use lwp_query::compare::{Comparison, Pair, Selector, compare};
 use lwp_query::json;
+use lwp_query::number::{grouped, percent, signed};
 use lwp_query::views::quoted;
 use lwp_query::{Filter, Session};
-use lwp_terminal::escape::markdown;
 
 use super::steps::line;
 use super::{AskedOf, print};
 use crate::args::{CompareArgs, CompareFormat};
 use crate::failure::{EXCEEDED, Failure};
 use crate::git;
-use crate::numbers::{grouped, percent, signed};
 
 /// Compares.
 pub async fn execute(args: &CompareArgs, remote: AskedOf) -> Result<ExitCode, Failure> {
@@ -52,7 +52,9 @@ pub async fn execute(args: &CompareArgs, remote: AskedOf) -> Result<ExitCode, Fa
     let names = (before.text.as_str(), after.text.as_str());
     match args.format {
         CompareFormat::Text => print(&text(&compared, names, args.functions))?,
-        CompareFormat::Markdown => print(&comment(&compared, names, &over, args.functions))?,
+        CompareFormat::Markdown => {
+            print(&comment(&compared, names, over.len(), args.functions))?;
+        }
         CompareFormat::Json => print(&format!("{}\n", json::comparison(&compared, names)))?,
     }
     for pair in &over {
@@ -160,60 +162,5 @@ fn text(compared: &Comparison, names: (&str, &str), functions: usize) -> String 
             out += &format!("only in {name}: {}\n", list.join(", "));
         }
     }
-    out
-}
-
-fn comment(compared: &Comparison, names: (&str, &str), over: &[&Pair], functions: usize) -> String {
-    let changed: Vec<&Pair> = compared.pairs.iter().filter(|pair| !pair.is_identical()).collect();
-    let identical = compared.pairs.len() - changed.len();
-    let verdict = match (over.len(), changed.len()) {
-        (0, 0) => "No count changed".to_owned(),
-        (0, changed) => format!("{changed} of {} benchmarks changed", compared.pairs.len()),
-        (over, _) => {
-            format!("{over} of {} benchmarks grew by more than they may", compared.pairs.len())
-        }
-    };
-    let mut out = format!(
-        "### lwp: {verdict}\n\n`{}` compared with `{}`, {}\n",
-        markdown(names.1),
-        markdown(names.0),
-        markdown(&compared.event)
-    );
-    if !changed.is_empty() {
-        out += "\n| benchmark | before | after | change |\n|---|---:|---:|---:|\n";
-    }
-    for pair in &changed {
-        out += &format!(
-            "| {} | {} | {} | {}{} |\n",
-            markdown(&pair.benchmark),
-            grouped(pair.before.value.into()),
-            grouped(pair.after.value.into()),
-            percent(pair.before.value as f64, pair.after.value as f64),
-            if pair.note.is_empty() {
-                String::new()
-            } else {
-                format!(": {}", markdown(&pair.note))
-            }
-        );
-    }
-    for pair in changed.iter().filter(|pair| !pair.functions.is_empty()) {
-        out += &format!("\n<details><summary>{}</summary>\n\n", markdown(&pair.benchmark));
-        for caveat in pair.caveats() {
-            out += &format!("* {}\n", markdown(&caveat));
-        }
-        out += "\n| function | before | after | difference |\n|---|---:|---:|---:|\n";
-        for change in pair.functions.iter().take(functions) {
-            out += &format!(
-                "| {} ({}) | {} | {} | {} |\n",
-                markdown(&change.function),
-                markdown(&change.module),
-                grouped(change.before.into()),
-                grouped(change.after.into()),
-                signed(change.difference())
-            );
-        }
-        out += "\n</details>\n";
-    }
-    out += &format!("\n{identical} of {} benchmarks are identical.\n", compared.pairs.len());
     out
 }

@@ -2,12 +2,12 @@
 
 use lwp_query::history::{Asked, Series, history};
 use lwp_query::json;
+use lwp_query::number::{grouped, percent};
 
 use super::{AskedOf, print};
 use crate::args::{FormatArg, HistoryArgs};
 use crate::failure::Failure;
 use crate::git;
-use crate::numbers::{grouped, percent};
 
 /// Shows a count by commit.
 pub async fn execute(args: &HistoryArgs, remote: AskedOf) -> Result<(), Failure> {

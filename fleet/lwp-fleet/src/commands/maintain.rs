@@ -3,13 +3,13 @@
 use std::io::Read;
 use std::process::ExitCode;
 
+use lwp_query::number::bytes;
 use lwp_query::{check, compact as compaction, expire as expiry};
 use lwp_store::{Location, Note, Store};
 
 use super::print;
 use crate::args::{CheckArgs, MaintainArgs, NoteArgs, RetentionArgs, StoreArgs, VacuumArgs};
 use crate::failure::Failure;
-use crate::numbers::bytes;
 
 /// Makes a store.
 pub async fn init(args: &StoreArgs) -> Result<(), Failure> {

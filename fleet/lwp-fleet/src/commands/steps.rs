@@ -2,13 +2,13 @@
 
 use lwp_query::compare::Change;
 use lwp_query::json;
+use lwp_query::number::{grouped, percent, signed};
 use lwp_query::steps::{Found, steps};
 
 use super::{AskedOf, print};
 use crate::args::StepsArgs;
 use crate::failure::Failure;
 use crate::git;
-use crate::numbers::{grouped, percent, signed};
 
 /// Finds steps.
 pub async fn execute(args: &StepsArgs, remote: AskedOf) -> Result<(), Failure> {
