@@ -356,7 +356,7 @@ pub struct NoteArgs {
     #[arg(long, default_value = "")]
     pub benchmark: String,
 
-    /// The commit, by its first letters
+    /// The commit: its first letters, or a name that git has for it (HEAD^, v1.2)
     pub commit: String,
 
     /// The remark

@@ -33,6 +33,12 @@ pub fn commit(name: &str) -> Option<String> {
     lines(&["rev-parse", "--verify", "--quiet", &name]).into_iter().next()
 }
 
+/// The commit that a text names: by its first letters, or as git does.
+pub fn named(text: &str) -> Option<String> {
+    let is_hexadecimal = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if is_hexadecimal { Some(text.to_ascii_lowercase()) } else { commit(text) }
+}
+
 fn lines(words: &[&str]) -> Vec<String> {
     let mut git = Command::new("git");
     git.args(["--no-optional-locks"]).args(words).stdin(Stdio::null()).stderr(Stdio::null());

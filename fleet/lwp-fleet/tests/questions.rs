@@ -7,10 +7,20 @@ mod facts;
 #[allow(dead_code, reason = "other tests use the rest")]
 mod store;
 
+use std::path::Path;
 use std::process::Command;
 
 use facts::{commit, of};
 use store::Store;
+
+#[track_caller]
+fn git(tree: &Path, words: &[&str]) -> String {
+    let mut command = Command::new("git");
+    command.args(["-c", "user.name=a", "-c", "user.email=a@b"]).args(words).current_dir(tree);
+    let output = command.output().expect("git starts");
+    assert!(output.status.success(), "{words:?}");
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
 
 #[test]
 fn comparisons_name_functions_and_limits_end_with_3() {
@@ -45,14 +55,8 @@ fn comparisons_name_functions_and_limits_end_with_3() {
 fn the_base_is_the_nearest_ancestor_that_was_recorded() {
     let store = Store::new();
     let tree = store.dir.path().join("tree");
+    let git = |words: &[&str]| git(&tree, words);
     std::fs::create_dir(&tree).unwrap();
-    let git = |words: &[&str]| {
-        let mut command = Command::new("git");
-        command.args(["-c", "user.name=a", "-c", "user.email=a@b"]).args(words).current_dir(&tree);
-        let output = command.output().expect("git starts");
-        assert!(output.status.success(), "{words:?}");
-        String::from_utf8_lossy(&output.stdout).trim().to_owned()
-    };
     git(&["init", "-q", "-b", "main"]);
     let made = |message: &str| {
         git(&["commit", "-q", "--allow-empty", "-m", message]);
@@ -76,6 +80,28 @@ fn the_base_is_the_nearest_ancestor_that_was_recorded() {
     at(3, 3, &third);
     let output = store.run_in(&tree, &["compare", "base", "--onto", "main"]);
     assert!(String::from_utf8_lossy(&output.stdout).contains(&format!("compared with {third}")));
+}
+
+#[test]
+fn notes_are_about_the_commit_that_git_means() {
+    let store = Store::new();
+    let tree = store.dir.path();
+    git(tree, &["init", "-q", "-b", "main"]);
+    git(tree, &["commit", "-q", "--allow-empty", "-m", "1"]);
+    let head = git(tree, &["rev-parse", "HEAD"]);
+    store.add(&of(1, 1, "b", "main").replace(&commit(1), &head));
+    assert_eq!(store.fleet(&["note", "HEAD", "as git says"]), format!("noted {head}\n"));
+    store.fleet(&["note", &head[..8].to_uppercase(), "by letters"]);
+    let history = store.fleet(&["history"]);
+    assert!(history.contains("as git says; by letters"), "{history}");
+    for (name, why) in [("HEAD^", "neither hexadecimal nor"), ("expected", "git"), ("abc", "short")]
+    {
+        let refused = store.run(&["note", name, "x"]);
+        let error = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(125), "{error}");
+        assert!(error.contains(why) && error.contains(name), "{error}");
+    }
+    assert_eq!(store.number("select count(*) from notes"), 2);
 }
 
 #[test]

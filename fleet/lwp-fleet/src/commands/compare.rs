@@ -68,11 +68,10 @@ pub async fn execute(args: &CompareArgs, remote: AskedOf) -> Result<ExitCode, Fa
     Ok(if over.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(EXCEEDED) })
 }
 
-/// A side as it was named: to git, if it is neither the beginning of a commit nor one of our words.
+/// A side as it was named: one of our words, or a commit.
 fn side(text: &str) -> Result<Selector, Failure> {
-    let is_ours = text.contains(':') || text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let of_git = if is_ours { None } else { git::commit(text) };
-    Ok(Selector::parse(of_git.as_deref().unwrap_or(text))?)
+    let named = if text.contains(':') { None } else { git::named(text) };
+    Ok(Selector::parse(named.as_deref().unwrap_or(text))?)
 }
 
 /// The nearest ancestor that has recordings.

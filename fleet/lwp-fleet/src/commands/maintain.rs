@@ -10,6 +10,7 @@ use lwp_store::{Location, Note, Store};
 use super::print;
 use crate::args::{CheckArgs, MaintainArgs, NoteArgs, RetentionArgs, StoreArgs, VacuumArgs};
 use crate::failure::Failure;
+use crate::git;
 
 /// Makes a store.
 pub async fn init(args: &StoreArgs) -> Result<(), Failure> {
@@ -19,19 +20,22 @@ pub async fn init(args: &StoreArgs) -> Result<(), Failure> {
 
 /// Adds a note.
 pub async fn note(args: &NoteArgs) -> Result<(), Failure> {
-    if args.commit.len() < 4 {
-        return Err(Failure::new(format!("'{}' is too short for a commit", args.commit)));
+    let wrong = |why: &str| Failure::new(format!("'{}' {why}", args.commit));
+    let commit = git::named(&args.commit)
+        .ok_or_else(|| wrong("is no commit: neither hexadecimal nor a name that git knows here"))?;
+    if commit.len() < 4 {
+        return Err(wrong("is too short for a commit"));
     }
     let store = args.store.open().await?;
     let note = Note {
         project: args.project.clone(),
         benchmark: args.benchmark.clone(),
-        commit: args.commit.clone(),
+        commit,
         text: args.text.clone(),
         author: std::env::var("USER").unwrap_or_default(),
     };
     store.note(&note).await?;
-    Ok(())
+    print(&format!("noted {}\n", note.commit))
 }
 
 /// Compacts.
