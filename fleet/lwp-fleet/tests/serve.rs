@@ -271,6 +271,38 @@ fn answers_are_what_the_command_says() {
 }
 
 #[test]
+fn pages_say_everything_where_no_script_runs() {
+    let (_dir, _store, server) = served(&[]);
+    for (n, scale) in [(1, 10), (2, 10), (3, 20)] {
+        assert_eq!(server.ask("POST", "/v1/recordings", facts(n, scale).as_bytes()).0, 201);
+    }
+    let (a, b) = (facts::commit(2), facts::commit(3));
+    for (path, wanted) in [
+        ("/", &["000000030000", "4,200,000"][..]),
+        ("/benchmarks", &["4,200,000"]),
+        ("/history", &["<svg", "<circle", "000000030000", "4,200,000", "+100.00%"]),
+        ("/history?f=function_19", &["<circle", "400,000"]),
+        ("/steps", &["000000030000", "function_19", "+200,000"]),
+        (&format!("/compare?a={a}&b={b}"), &["function_19", "400,000", "+100.00%"]),
+        ("/top", &["function_19", "800,000"]),
+        ("/top?by=line", &["a.c"]),
+        ("/sql?q=select+function,+instructions+from+functions", &["function_19", "400000"]),
+        ("/of/none/all/functions", &["function_19", "800,000"]),
+        ("/of/none/all/flame", &["<svg", "function_19"]),
+    ] {
+        let (status, _, body) = server.ask("GET", path, b"");
+        assert_eq!(status, 200, "{path}: {body}");
+        // Scripts come from files, which are not asked for here.
+        for script in body.split("<script").skip(1) {
+            assert!(script.trim_start().starts_with("src="), "{path}: {script}");
+        }
+        for text in wanted {
+            assert!(body.contains(text), "{path} without {text}: {body}");
+        }
+    }
+}
+
+#[test]
 fn pages_hold_hostile_names_in_their_places() {
     let (_dir, _store, server) = served(&[]);
     let hostile = "</td><script>alert(1)</script>'\"";
