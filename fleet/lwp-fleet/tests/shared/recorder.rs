@@ -38,6 +38,15 @@ impl Recorder {
         format!("{}:{}", bin.display(), std::env::var("PATH").expect("a path"))
     }
 
+    /// The report of a recording, as JSON.
+    pub fn report(&self, data: &Path) -> Vec<u8> {
+        let mut command = Command::new(&self.lwp);
+        command.args(["report", "--json", "--event", "instructions", "-i"]).arg(data);
+        let output = command.output().expect("lwp starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        output.stdout
+    }
+
     /// Records a program.
     pub fn record(&self, to: &Path, program: &[&str]) {
         let mut command = Command::new(&self.lwp);
