@@ -10,7 +10,7 @@ use std::time::Duration;
 use cluster::{Stored, lwp_fleet, text};
 
 /// Tables and views, and the columns that order them.
-const TABLES: [&str; 10] = [
+const TABLES: [&str; 12] = [
     "recordings",
     "totals",
     "functions",
@@ -19,8 +19,10 @@ const TABLES: [&str; 10] = [
     "stacks",
     "modules",
     "notes",
+    "rollups",
     "recording_values",
     "function_values",
+    "series",
 ];
 
 /// Questions whose answers have an order.
@@ -37,6 +39,7 @@ const QUESTIONS: &[&str] = &[
     "select r.benchmark, s.frames from stacks s join recordings r on r.recording = s.recording order by s.stack",
     "select 1 where false",
     "select count(*) from totals where event = 'none'",
+    "select benchmark, event, sum(runs), min(least), max(greatest), sum(\"value\") from series group by 1, 2 order by 1, 2",
     "select table_name from information_schema.tables where table_schema = 'public' order by 1",
 ];
 
@@ -50,6 +53,7 @@ fn sorted(text: &str) -> Vec<&str> {
 #[test]
 fn a_cluster_answers_as_one_machine_does() {
     let stored = Stored::new(14);
+    stored.roll_up();
     let cluster = stored.cluster(2);
     for table in TABLES {
         let sql = format!("select * from {table}");

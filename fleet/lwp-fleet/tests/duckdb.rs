@@ -8,7 +8,7 @@ mod facts;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use facts::of;
+use facts::{Recording, of};
 
 /// The python that knows duckdb; `LWP_PYTHON` names one.
 fn python() -> Option<String> {
@@ -45,6 +45,13 @@ for question in open(sys.argv[2]).read().splitlines():
     writer.writerows(answer.fetchall())
 ";
 
+const RULES: &str = "[[retention]]
+kinds = ['recording']
+days = 365
+filter = ['benchmark=old']
+roll_up = true
+";
+
 #[test]
 fn duckdb_reads_the_same_files_and_answers_the_same() {
     let Some(python) = python() else { return };
@@ -57,6 +64,15 @@ fn duckdb_reads_the_same_files_and_answers_the_same() {
         std::fs::write(&file, of(n, n, benchmark, "main")).unwrap();
         fleet(&store, &["add", file.to_str().unwrap()]);
     }
+    // One that expires, of which a roll-up stays.
+    let old = Recording { benchmark: "old", started: 1_600_000_000, ..Recording::new(99) };
+    let file = dir.path().join("old.facts");
+    std::fs::write(&file, old.text()).unwrap();
+    fleet(&store, &["add", file.to_str().unwrap()]);
+    let rules = dir.path().join("rules.toml");
+    std::fs::write(&rules, RULES).unwrap();
+    fleet(&store, &["retention", rules.to_str().unwrap()]);
+    fleet(&store, &["expire"]);
     fleet(&store, &["compact"]);
     fleet(&store, &["add", dir.path().join("one.facts").to_str().unwrap()]);
     let views = dir.path().join("views.sql");
@@ -68,6 +84,8 @@ fn duckdb_reads_the_same_files_and_answers_the_same() {
         "select \"commit\", cast(sum(\"value\") as bigint) as v from recording_values where event = 'calls' group by \"commit\" order by 1",
         "select f.function, cast(sum(c.entered) as bigint) as n from calls c join functions f on f.func = c.callee and f.recording = c.recording group by 1 order by 2 desc, 1 limit 10",
         "select file, line, cast(sum(branches) as bigint) as n from lines group by 1, 2 order by 3 desc",
+        "select benchmark, \"commit\", event, runs, least, greatest, \"value\" from rollups order by event",
+        "select benchmark, event, cast(sum(runs) as bigint) as n, min(least) as least, max(greatest) as greatest, cast(sum(\"value\") as bigint) as v from series group by 1, 2 order by 1, 2",
     ];
     let file = dir.path().join("questions");
     std::fs::write(&file, questions.join("\n")).unwrap();
@@ -80,4 +98,5 @@ fn duckdb_reads_the_same_files_and_answers_the_same() {
         .map(|question| fleet(&store, &["sql", "--format", "csv", question]))
         .collect();
     assert_eq!(String::from_utf8_lossy(&output.stdout), answers);
+    assert!(answers.contains("\nold,calls,1,"), "{answers}");
 }

@@ -5,6 +5,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
@@ -64,9 +65,28 @@ fn commit(seed: u64) -> String {
     format!("abc{seed:05x}{seed:032x}")
 }
 
+/// The rule that leaves a roll-up of recordings that are called `old`.
+const RULES: &str = "[[retention]]
+kinds = ['recording']
+days = 365
+filter = ['benchmark=old']
+roll_up = true
+";
+
+/// Executes a command on a store.
+fn dispatch(words: &[&str]) {
+    let line = CommandLine::try_parse_from([&["lwp-fleet"], words].concat()).unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(commands::dispatch(line)).unwrap();
+}
+
 /// A store with tokens for machines and for those who ask.
 pub struct Stored {
     pub dir: TempDir,
+    /// Variables of every machine, for a store that is not in the directory.
+    pub variables: Vec<(&'static str, String)>,
+    /// The words of all machines.
+    pub said: Arc<Mutex<String>>,
     pub node: String,
     pub reader: String,
     pub writer: String,
@@ -82,11 +102,6 @@ impl Stored {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("store");
         let store = path.to_str().unwrap().to_owned();
-        let runtime = tokio::runtime::Runtime::new().unwrap();
-        let dispatch = |words: &[&str]| {
-            let line = CommandLine::try_parse_from([&["lwp-fleet"], words].concat()).unwrap();
-            runtime.block_on(commands::dispatch(line)).unwrap();
-        };
         dispatch(&["init", "--store", &store]);
         for seed in 0..recordings {
             let file = dir.path().join("one.facts");
@@ -105,17 +120,32 @@ impl Stored {
             Token::new("reader", &reader, vec![Scope::Read]),
             Token::new("writer", &writer, vec![Scope::Write]),
         ];
-        runtime.block_on(async {
+        tokio::runtime::Runtime::new().unwrap().block_on(async {
             let store = Store::open(Location::parse(&store).unwrap()).await.unwrap();
             Tokens { token }.set(&store).await.unwrap();
         });
-        Self { dir, node, reader, writer }
+        let (variables, said) = (Vec::new(), Arc::default());
+        Self { dir, variables, said, node, reader, writer }
+    }
+
+    /// Adds a recording that expires at once and leaves its totals.
+    pub fn roll_up(&self) {
+        let (path, file) = (self.path(), self.dir.path().join("old"));
+        let (store, file) = (path.to_str().unwrap(), file.to_str().unwrap());
+        let mut facts = exact(1);
+        facts.run = Run { started: 1_600_000_000, ..run(1, "old") };
+        std::fs::write(file, facts.write()).unwrap();
+        dispatch(&["add", "--store", store, file]);
+        std::fs::write(file, RULES).unwrap();
+        dispatch(&["retention", "--store", store, file]);
+        dispatch(&["expire", "--store", store]);
     }
 
     pub fn command(&self, words: &[&str], token: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_lwp-fleet-node"));
         command.args(words).env("LWP_FLEET_STORE", self.path()).env("LWP_FLEET_TOKEN", token);
         command.env("TMPDIR", self.dir.path()).stdin(Stdio::null());
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command
     }
 
@@ -135,9 +165,14 @@ impl Stored {
         let address = address.trim_start_matches("df://").to_owned();
         assert!(address.contains(':'), "{words:?}: {line}");
         // What it says later is shown with the test, if that fails.
-        std::thread::Builder::new()
-            .spawn(move || said.lines().map_while(Result::ok).for_each(|line| println!("{line}")))
-            .unwrap();
+        let all = Arc::clone(&self.said);
+        let listen = move || {
+            for line in said.lines().map_while(Result::ok) {
+                println!("{line}");
+                *all.lock().unwrap() += &line;
+            }
+        };
+        std::thread::Builder::new().spawn(listen).unwrap();
         Node { child, address }
     }
 
