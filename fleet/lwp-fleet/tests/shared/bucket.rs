@@ -6,6 +6,9 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+/// The program, in tests of the package that has it.
+const PROGRAM: Option<&str> = option_env!("CARGO_BIN_EXE_lwp-fleet");
+
 /// A server of buckets, with one that is called `bucket`.
 pub struct Buckets {
     child: Child,
@@ -69,7 +72,7 @@ impl Buckets {
 
     /// A command on a store in the bucket, which a port of this machine leads to.
     pub fn through(&self, port: u16, store: &str, words: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_lwp-fleet"));
+        let mut command = Command::new(PROGRAM.expect("lwp-fleet is built"));
         command
             .args(words)
             .env("LWP_FLEET_STORE", format!("s3://bucket/{store}"))
