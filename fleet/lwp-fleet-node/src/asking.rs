@@ -307,6 +307,10 @@ fn failed(why: &str) -> Error {
     if let Some(at) = why.find("damaged: ") {
         return Error::Engine(why[at..].lines().next().unwrap_or_default().to_owned());
     }
+    // As the engine's own text begins, which is all that comes from another machine.
+    if why.contains("Resources exhausted") {
+        return Error::Memory;
+    }
     Error::Engine(short(why))
 }
 

@@ -95,6 +95,8 @@ impl From<lwp_query::Error> for Failure {
     fn from(error: lwp_query::Error) -> Self {
         match error {
             lwp_query::Error::Store(error) => error.into(),
+            error @ lwp_query::Error::Memory => Self::new(error.to_string())
+                .with_help("allow more with --memory, in MiB: that of an executor in a cluster"),
             error @ lwp_query::Error::Lost(_) => Self::new(error.to_string())
                 .temporary()
                 .with_help("see that the scheduler and an executor run, then ask again"),

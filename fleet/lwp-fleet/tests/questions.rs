@@ -105,6 +105,20 @@ fn notes_are_about_the_commit_that_git_means() {
 }
 
 #[test]
+fn a_question_that_needs_more_memory_than_it_may_take_says_so() {
+    let store = Store::new();
+    let sql = "select count(*) from generate_series(1, 1000000) a \
+               join generate_series(1, 1000000) b on a.value = b.value";
+    let output = store.run(&["sql", "--memory", "1", sql]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(125), "{error}");
+    let (cause, help) = error.split_once('\n').unwrap();
+    assert_eq!(cause, "lwp-fleet: more memory is needed than may be taken");
+    assert!(help.starts_with("help: ") && help.contains("--memory"), "{help}");
+    assert_eq!(store.number(sql), 1_000_000);
+}
+
+#[test]
 fn flame_graphs_show_a_filter_and_colour_what_changed() {
     let store = Store::new();
     store.add(&of(1, 1000, "b", "main"));

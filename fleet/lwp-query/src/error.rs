@@ -15,9 +15,9 @@ pub enum Error {
     /// The question cannot be understood, or asks for what there is not.
     #[error("{0}")]
     Question(String),
-    /// The question would take more memory than it may.
-    #[error("the question takes more memory than {0} MiB")]
-    Memory(usize),
+    /// The answer takes more memory than it may.
+    #[error("more memory is needed than may be taken")]
+    Memory,
     /// The question took longer than it may.
     #[error("no answer within {0} s")]
     Time(u64),
@@ -47,7 +47,7 @@ impl From<DataFusionError> for Error {
             return Self::Engine(of_store);
         }
         match error.find_root() {
-            DataFusionError::ResourcesExhausted(text) => Self::Question(text.clone()),
+            DataFusionError::ResourcesExhausted(_) => Self::Memory,
             DataFusionError::Plan(text) => Self::Question(text.clone()),
             root @ (DataFusionError::SQL(..)
             | DataFusionError::SchemaError(..)
