@@ -44,6 +44,22 @@ fn help_and_version_are_no_errors() {
     assert!(stdout(&version).contains(env!("CARGO_PKG_VERSION")));
 }
 
+#[test]
+fn the_fleet_s_program_is_missed_by_name() {
+    let dir = directory("fleet-alone");
+    let alone = dir.join("lwp");
+    std::fs::copy(env!("CARGO_BIN_EXE_lwp"), &alone).expect("a copy");
+    let output = Command::new(&alone).args(["fleet", "list"]).env("PATH", &dir).output();
+    let output = output.expect("lwp starts");
+    assert_eq!(output.status.code(), Some(125));
+    assert_eq!(
+        stderr(&output),
+        "lwp: lwp-fleet is neither beside lwp nor on the path\n\
+         help: install it from a checkout of lwp: cargo install --locked --path fleet/lwp-fleet\n"
+    );
+    assert_eq!(stdout(&output), "");
+}
+
 /// Options are promises. What has changed on purpose is taken over with
 /// `LWP_BLESS=1 cargo test -p lwp-cli --test command_line`, and looked at in the difference.
 #[test]

@@ -22,6 +22,6 @@ pub fn execute(words: &[OsString]) -> Result<Ending, Failure> {
         }
     }
     let missing = format!("{PROGRAM} is neither beside lwp nor on the path");
-    let help = "install it: cargo install lwp-fleet";
+    let help = "install it from a checkout of lwp: cargo install --locked --path fleet/lwp-fleet";
     Err(Failure::new(OWN_FAILURE, missing).with_help(help))
 }
