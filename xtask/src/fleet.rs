@@ -1,9 +1,9 @@
 //! `cargo xtask fleet`: the checks of the workspace in `fleet/`, which has a lock file and a target
 //! directory of its own.
 
-use std::ffi::OsString;
-use std::path::PathBuf;
-use std::process::Command;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use anyhow::Result;
 
@@ -22,6 +22,64 @@ fn of_fleet(arguments: &[&str]) -> Command {
     command
 }
 
+/// The programs that tests find by variables, where nothing else is said and they are here.
+fn programs() -> Vec<(&'static str, PathBuf)> {
+    // As tests/viewers.sh installs them.
+    let viewers = std::env::var_os("LWP_VIEWERS").map(PathBuf::from);
+    let viewers = viewers.unwrap_or_else(|| workspace::root().join("target/viewers"));
+    let all = [
+        ("LWP", workspace::root().join("target/debug/lwp")),
+        ("LWP_MOTO_SERVER", viewers.join("python/bin/moto_server")),
+        ("LWP_PYTHON", viewers.join("python/bin/python")),
+    ];
+    let is_wanted = |(variable, program): &(&str, PathBuf)| {
+        program.is_file() && (*variable == "LWP" || std::env::var_os(variable).is_none())
+    };
+    all.into_iter().filter(is_wanted).collect()
+}
+
+#[rustfmt::skip] // A table: one tool a line.
+/// A tool; the variable that names it; the tests that are skipped without it.
+const TOOLS: [(&str, &str, &str); 9] = [
+    ("lwp",          "LWP",             "recordings: walk, action, sums, foreign, push, raw"),
+    ("cc",           "",                "recordings of small programs: walk, action, foreign"),
+    ("git",          "",                "working trees: walk, action, questions"),
+    ("curl",         "",                "the action"),
+    ("moto_server",  "LWP_MOTO_SERVER", "buckets: bucket, faults, and a cluster of one"),
+    ("python3",      "LWP_PYTHON",      "another engine: duckdb"),
+    ("chromedriver", "",                "pages in a browser: pages"),
+    ("valgrind",     "",                "callgrind: foreign"),
+    ("perf",         "",                "perf: foreign"),
+];
+
+/// The tools that are neither named by a variable nor on the path, and the tests that are skipped
+/// therefore.
+fn missing(
+    path: &OsStr,
+    variable: &dyn Fn(&str) -> Option<OsString>,
+) -> Vec<(&'static str, &'static str)> {
+    let mut all = Vec::new();
+    for (tool, named, of) in TOOLS {
+        let named = variable(named).map(PathBuf::from);
+        let on_path = || std::env::split_paths(path).map(|dir| dir.join(tool));
+        let found = named.or_else(|| on_path().find(|program| program.is_file()));
+        match found {
+            Some(python) if tool == "python3" && !has_duckdb(&python) => {
+                all.push(("duckdb for python", of));
+            }
+            Some(_) => (),
+            None => all.push((tool, of)),
+        }
+    }
+    all
+}
+
+fn has_duckdb(python: &Path) -> bool {
+    let mut command = Command::new(python);
+    command.args(["-c", "import duckdb"]).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
 /// Builds, lints and tests the fleet. Where its packages are neither here nor to be had, it says so
 /// and is content.
 pub fn check() -> Result<()> {
@@ -37,22 +95,17 @@ pub fn check() -> Result<()> {
     workspace::run(of_fleet(&["fmt", "--all", "--check"]))?;
     // Tests first: they build what the lints then need only the metadata of.
     let mut tests = of_fleet(&["test", "--workspace", "--locked", "--no-fail-fast"]);
-    let lwp = workspace::root().join("target/debug/lwp");
-    match lwp.is_file() {
-        true => {
-            tests.env("LWP", lwp);
-        }
-        false => eprintln!("skipped: the walk of docs/fleet.md: there is no target/debug/lwp"),
+    for (variable, program) in programs() {
+        tests.env(variable, program);
     }
-    // As tests/viewers.sh installs them.
-    let viewers = std::env::var_os("LWP_VIEWERS").map(PathBuf::from);
-    let python =
-        viewers.unwrap_or_else(|| workspace::root().join("target/viewers")).join("python/bin");
-    for (variable, program) in [("LWP_MOTO_SERVER", "moto_server"), ("LWP_PYTHON", "python")] {
-        let program = python.join(program);
-        if program.is_file() && std::env::var_os(variable).is_none() {
-            tests.env(variable, program);
-        }
+    // Cargo hides the words of tests that succeed.
+    let variable = |name: &str| {
+        let set = tests.get_envs().find(|(set, _)| *set == name);
+        set.and_then(|(_, value)| Some(value?.to_owned())).or_else(|| std::env::var_os(name))
+    };
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    for (tool, of) in missing(&path, &variable) {
+        eprintln!("skipped: the fleet's tests of {of}: there is no {tool}");
     }
     workspace::run(tests)?;
     let lints = ["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
@@ -77,4 +130,23 @@ pub fn measure(measured: &Measured) -> Result<()> {
     // Cargo starts them in the package's directory; paths are meant from here.
     bench.env("LWP_BENCH_FROM", std::env::current_dir()?);
     workspace::run(bench)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tools_that_are_missing_are_named_with_their_tests() {
+        let none = missing(OsStr::new(""), &|_| None);
+        assert_eq!(none.len(), TOOLS.len());
+        assert!(none.contains(&("chromedriver", "pages in a browser: pages")));
+        let one = |name: &str| (name == "LWP_MOTO_SERVER").then(|| "/opt/moto_server".into());
+        let rest = missing(OsStr::new(""), &one);
+        assert!(!rest.iter().any(|(tool, _)| *tool == "moto_server"), "{rest:?}");
+        // A python without the engine is as good as none.
+        let python = |name: &str| (name == "LWP_PYTHON").then(|| "/bin/false".into());
+        let rest = missing(OsStr::new(""), &python);
+        assert!(rest.iter().any(|(tool, _)| *tool == "duckdb for python"), "{rest:?}");
+    }
 }
