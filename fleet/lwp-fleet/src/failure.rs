@@ -11,6 +11,9 @@ pub const EXCEEDED: u8 = 3;
 /// The exit code when another attempt later may succeed: `EX_TEMPFAIL`.
 const TEMPORARY: u8 = 75;
 
+/// The help where the storage does not answer.
+const AGAIN: &str = "see that the storage can be reached, then try again";
+
 /// Why lwp-fleet could not do what it was asked to.
 #[derive(Debug)]
 pub struct Failure {
@@ -79,11 +82,12 @@ impl From<lwp_store::Error> for Failure {
         let code = if error.is_temporary() { TEMPORARY } else { OWN_FAILURE };
         let failure = Self { code, ..Self::new(cause) };
         match error {
+            Error::Contention(_) => failure.with_help("try again"),
+            error if error.is_temporary() => failure.with_help(AGAIN),
             Error::Missing(_) => failure.with_help("make one first: lwp fleet init"),
             Error::Damaged { .. } | Error::File { .. } => failure.with_help(
                 "lwp fleet check --deep tells what is damaged, lwp fleet repair removes it",
             ),
-            Error::Contention(_) => failure.with_help("try again"),
             Error::Unconditional(_) => failure
                 .with_help("keep the store on a directory, or on storage that can put if absent"),
             _ => failure,
@@ -97,6 +101,9 @@ impl From<lwp_query::Error> for Failure {
             lwp_query::Error::Store(error) => error.into(),
             error @ lwp_query::Error::Memory => Self::new(error.to_string())
                 .with_help("allow more with --memory, in MiB: that of an executor in a cluster"),
+            error @ lwp_query::Error::Unanswered(_) => {
+                Self::new(error.to_string()).temporary().with_help(AGAIN)
+            }
             error @ lwp_query::Error::Lost(_) => Self::new(error.to_string())
                 .temporary()
                 .with_help("see that the scheduler and an executor run, then ask again"),

@@ -57,7 +57,8 @@ struct Proxy {
 }
 
 impl Proxy {
-    fn to(port: u16) -> Self {
+    /// A way to a port, on which all requests fail in one way, or none before one is told to.
+    fn to(port: u16, all: Option<Fault>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let proxy = Self {
             port: listener.local_addr().expect("a port").port(),
@@ -72,7 +73,8 @@ impl Proxy {
                 std::thread::spawn(move || {
                     let number = seen.fetch_add(1, Ordering::SeqCst);
                     let (at, fault) = *plan.lock().expect("a plan");
-                    let _ = pass(client, port, Some(fault).filter(|_| number == at));
+                    let fault = all.or(Some(fault).filter(|_| number == at));
+                    let _ = pass(client, port, fault);
                 });
             }
         });
@@ -170,7 +172,7 @@ impl Work<'_> {
         let store = format!("{}-{at}-{fault:?}", words[0]);
         buckets.copy(&self.store.path, &store);
         proxy.fail(at, fault);
-        let output = ended(buckets.through(proxy.port, &store, words));
+        let output = ended(bucket::through(proxy.port, &store, words));
         let came = proxy.seen.load(Ordering::SeqCst) > at;
         let error = String::from_utf8_lossy(&output.stderr);
         let what = format!("{} with request {at} {fault:?}: {error}", words[0]);
@@ -188,6 +190,8 @@ impl Work<'_> {
         assert!(!error.contains("panicked") && !error.contains("secret-of-a-test"), "{what}");
         if !output.status.success() {
             assert!(error.starts_with("lwp-fleet: "), "{what}");
+            // Nobody has to do anything before it is tried again.
+            assert_eq!(output.status.code(), Some(75), "{what}");
         }
         // Done once more, it is done; done twice, it is there once.
         buckets.fleet(&store, words);
@@ -202,7 +206,7 @@ impl Work<'_> {
         let (next, over) = (AtomicUsize::new(0), AtomicBool::new(false));
         let came = Mutex::new(Vec::new());
         let worker = || {
-            let proxy = Proxy::to(buckets.port);
+            let proxy = Proxy::to(buckets.port, None);
             while !over.load(Ordering::SeqCst) {
                 let turn = next.fetch_add(1, Ordering::SeqCst);
                 let at = turn * self.step;
@@ -217,6 +221,33 @@ impl Work<'_> {
         std::thread::scope(|scope| (0..2).for_each(|_| drop(scope.spawn(worker))));
         came.into_inner().expect("a list")
     }
+}
+
+/// Runs a command on a bucket behind a port of this machine, whether or not there is one.
+fn behind(port: u16, words: &[&str]) -> Output {
+    ended(bucket::through(port, "store", words))
+}
+
+#[test]
+fn storage_that_does_not_answer_may_answer_later() {
+    let other = Store::new();
+    let facts = other.file("1.facts", &facts(1, 1));
+    // Nobody listens there any more, or somebody does that can do nothing.
+    let gone = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("a port");
+    let refusing = Proxy::to(gone.port(), Some(Fault::Refused));
+    let words: [&[&str]; 4] = [&["list"], &["add", &facts], &["check", "--deep"], &["init"]];
+    std::thread::scope(|scope| {
+        for port in [gone.port(), refusing.port] {
+            for words in words {
+                scope.spawn(move || {
+                    let output = behind(port, words);
+                    let error = String::from_utf8_lossy(&output.stderr);
+                    assert_eq!(output.status.code(), Some(75), "{words:?}: {error}");
+                    assert!(error.contains("help: see that the storage"), "{words:?}: {error}");
+                });
+            }
+        }
+    });
 }
 
 #[test]

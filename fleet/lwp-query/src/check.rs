@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use lwp_facts::Id;
-use lwp_store::object_store::ObjectStoreExt;
+use lwp_store::object_store::{self, ObjectStore, ObjectStoreExt};
 use lwp_store::object_store::path::Path;
-use lwp_store::{COUNTS, Kind, Store};
+use lwp_store::{COUNTS, DataFile, Kind, Store, is_unanswered};
 
 use crate::error::Result;
 use crate::expire::{Change, Expired, remove_recordings};
@@ -49,19 +49,11 @@ pub async fn check(store: &Store, deep: bool, budget: Budget) -> Result<Checked>
 async fn check_session(store: &Store, session: &Session, deep: bool) -> Result<Checked> {
     let snapshot = session.snapshot();
     let mut checked = Checked { version: snapshot.version(), ..Checked::default() };
-    let (plain, guarded) = (store.unchecked(), store.checked(snapshot));
+    let guarded = store.checked(snapshot);
     for file in snapshot.files() {
         checked.files += 1;
         checked.bytes += file.size;
-        let fault = match plain.head(&file.path).await {
-            Ok(found) if found.size != file.size => {
-                Some(format!("{}: {} bytes, the log says {}", file.path, found.size, file.size))
-            }
-            Ok(_) if !deep => None,
-            Ok(_) => guarded.get(&file.path).await.err().map(|error| root(&error)),
-            Err(error) => Some(format!("{}: {error}", file.path)),
-        };
-        if let Some(fault) = fault {
+        if let Some(fault) = fault_of(store, guarded.as_ref(), file, deep).await? {
             checked.faults.push(fault);
             checked.damaged.push(file.path.clone());
         }
@@ -72,6 +64,35 @@ async fn check_session(store: &Store, session: &Session, deep: bool) -> Result<C
         rows(session, &mut checked).await?;
     }
     Ok(checked)
+}
+
+/// The fault of a file, if it has one. A file that does not come is none: it may be whole.
+async fn fault_of(
+    store: &Store,
+    guarded: &dyn ObjectStore,
+    file: &DataFile,
+    deep: bool,
+) -> Result<Option<String>> {
+    let path = &file.path;
+    let size = match store.unchecked().head(path).await {
+        Ok(found) => found.size,
+        Err(error @ object_store::Error::NotFound { .. }) => {
+            return Ok(Some(format!("{path}: {error}")));
+        }
+        Err(error) => return Err(lwp_store::Error::from(error).into()),
+    };
+    if size != file.size {
+        return Ok(Some(format!("{path}: {size} bytes, the log says {}", file.size)));
+    }
+    let read = match deep {
+        true => guarded.get(path).await.map(drop),
+        false => Ok(()),
+    };
+    match read {
+        Ok(()) => Ok(None),
+        Err(error) if is_unanswered(&error) => Err(lwp_store::Error::from(error).into()),
+        Err(error) => Ok(Some(root(&error))),
+    }
 }
 
 /// Counts raw recordings; with `deep`, unpacks each.

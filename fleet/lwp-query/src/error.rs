@@ -27,6 +27,9 @@ pub enum Error {
     /// The engine has a fault.
     #[error("the engine failed: {0}")]
     Engine(String),
+    /// The storage did not answer; it may answer later.
+    #[error("the storage does not answer: {0}")]
+    Unanswered(String),
     /// Other machines that were to answer are lost, or do not get on; they may answer later.
     #[error("the cluster does not answer: {0}")]
     Lost(String),
@@ -45,6 +48,9 @@ impl From<DataFusionError> for Error {
     fn from(error: DataFusionError) -> Self {
         if let Some(of_store) = of_store(&error) {
             return Self::Engine(of_store);
+        }
+        if lwp_store::is_unanswered(&error) {
+            return Self::Unanswered(error.find_root().strip_backtrace());
         }
         match error.find_root() {
             DataFusionError::ResourcesExhausted(_) => Self::Memory,

@@ -64,7 +64,7 @@ impl From<lwp_query::Error> for Refusal {
             Error::Time(_) | Error::Rows(_) | Error::Memory => {
                 Self::new(StatusCode::UNPROCESSABLE_ENTITY, error.to_string())
             }
-            Error::Store(lwp_store::Error::Storage(error)) => {
+            error if is_unanswered(&error) => {
                 lwp_terminal::say!("lwp-fleet: {error}");
                 Self::unavailable("the store does not answer")
             }
@@ -76,5 +76,16 @@ impl From<lwp_query::Error> for Refusal {
             }
             error => Self::failed(&error),
         }
+    }
+}
+
+/// Returns true if the store may answer later.
+fn is_unanswered(error: &lwp_query::Error) -> bool {
+    match error {
+        lwp_query::Error::Store(error) => {
+            error.is_temporary() || matches!(error, lwp_store::Error::Storage(_))
+        }
+        lwp_query::Error::Unanswered(_) => true,
+        _ => false,
     }
 }

@@ -15,7 +15,7 @@ use object_store::{
 };
 
 use crate::blocks::Blocks;
-use crate::error::Error;
+use crate::error::{Error, is_unanswered};
 use crate::guard::wanted;
 
 /// The files of one version of a store, read only. A range is widened to whole blocks, and these are compared with the
@@ -38,6 +38,8 @@ impl CheckedFiles {
         for _ in 0..2 {
             let bytes = self.inner.get_range(location, around.clone()).await.map_err(|error| {
                 match error {
+                    // Nobody knows what is in a file that did not come.
+                    other if is_unanswered(&other) => other,
                     // A shorter file, or one that is gone.
                     object_store::Error::Generic { .. } | object_store::Error::NotFound { .. } => {
                         let (file, why) = (location.to_string(), error.to_string());

@@ -93,9 +93,10 @@ fn root(error: &(dyn std::error::Error + 'static)) -> String {
     while let Some(source) = last.source() {
         last = source;
     }
-    match last.to_string() == error.to_string() {
-        true => error.to_string(),
-        false => format!("{error}: {last}"),
+    let (whole, last) = (error.to_string(), last.to_string());
+    match whole.contains(&last) {
+        true => whole,
+        false => format!("{whole}: {last}"),
     }
 }
 
@@ -103,9 +104,51 @@ fn plain(error: &DeltaTableError) -> String {
     root(error)
 }
 
+/// Words of requests that had no answer, or the answer that there is none now. Some wrappers keep
+/// no more of their cause than its words.
+const UNANSWERED: [&str; 5] = [
+    " - HTTP error: ",
+    "status code: 5",
+    "status code: 408",
+    "status code: 429",
+    "Server returned error response",
+];
+
+/// Returns true if an error comes from a storage that did not answer, or that said it cannot now.
+pub fn is_unanswered(error: &(dyn std::error::Error + 'static)) -> bool {
+    use std::io::ErrorKind as Kind;
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let lost = error.downcast_ref::<std::io::Error>().is_some_and(|error| {
+            matches!(
+                error.kind(),
+                Kind::TimedOut
+                    | Kind::ConnectionRefused
+                    | Kind::ConnectionReset
+                    | Kind::ConnectionAborted
+                    | Kind::HostUnreachable
+                    | Kind::NetworkUnreachable
+                    | Kind::NetworkDown
+            )
+        });
+        let text = error.to_string();
+        if lost || UNANSWERED.iter().any(|words| text.contains(words)) {
+            return true;
+        }
+        next = error.source();
+    }
+    false
+}
+
 impl Error {
     /// Returns true if another attempt later may succeed without anybody doing anything.
     pub fn is_temporary(&self) -> bool {
-        matches!(self, Self::Contention(_))
+        match self {
+            Self::Contention(_) => true,
+            Self::Delta(_) | Self::Storage(_) | Self::Parquet(_) | Self::Io(_) => {
+                is_unanswered(self)
+            }
+            _ => false,
+        }
     }
 }

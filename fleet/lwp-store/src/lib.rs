@@ -31,7 +31,7 @@ mod vacuum;
 pub use add::Added;
 pub use blocks::Blocks;
 pub use checked::CheckedFiles;
-pub use error::{Error, Result};
+pub use error::{Error, Result, is_unanswered};
 pub use file::{FileWriter, SORT, Written};
 pub use kind::Kind;
 pub use location::Location;

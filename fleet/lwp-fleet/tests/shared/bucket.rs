@@ -70,22 +70,8 @@ impl Buckets {
         }
     }
 
-    /// A command on a store in the bucket, which a port of this machine leads to.
-    pub fn through(&self, port: u16, store: &str, words: &[&str]) -> Command {
-        let mut command = Command::new(PROGRAM.expect("lwp-fleet is built"));
-        command
-            .args(words)
-            .env("LWP_FLEET_STORE", format!("s3://bucket/{store}"))
-            .env("AWS_ENDPOINT_URL", format!("http://127.0.0.1:{port}"))
-            .env("AWS_ACCESS_KEY_ID", "key-of-a-test")
-            .env("AWS_SECRET_ACCESS_KEY", "secret-of-a-test")
-            .env("AWS_REGION", "us-east-1")
-            .stdin(Stdio::null());
-        command
-    }
-
     pub fn command(&self, store: &str, words: &[&str]) -> Command {
-        self.through(self.port, store, words)
+        through(self.port, store, words)
     }
 
     pub fn run(&self, store: &str, words: &[&str]) -> Output {
@@ -109,6 +95,20 @@ impl Buckets {
         let line = text.lines().nth(1).expect("a row");
         line.split(',').map(|cell| cell.parse().unwrap_or(0)).collect()
     }
+}
+
+/// A command on a store in the bucket, which a port of this machine leads to.
+pub fn through(port: u16, store: &str, words: &[&str]) -> Command {
+    let mut command = Command::new(PROGRAM.expect("lwp-fleet is built"));
+    command
+        .args(words)
+        .env("LWP_FLEET_STORE", format!("s3://bucket/{store}"))
+        .env("AWS_ENDPOINT_URL", format!("http://127.0.0.1:{port}"))
+        .env("AWS_ACCESS_KEY_ID", "key-of-a-test")
+        .env("AWS_SECRET_ACCESS_KEY", "secret-of-a-test")
+        .env("AWS_REGION", "us-east-1")
+        .stdin(Stdio::null());
+    command
 }
 
 impl Drop for Buckets {
