@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use datafusion::prelude::col;
+use datafusion::prelude::{col, lit};
 use lwp_store::object_store::path::Path;
-use lwp_store::{DataFile, Kind, Rule, Store, Written};
+use lwp_store::{DataFile, Kind, Placed, Rule, Store};
 
-use crate::compact;
+use crate::compact::{FULL, Target, write};
 use crate::error::{Error, Result};
 use crate::filter::Filter;
 use crate::history::{Asked, history};
@@ -106,11 +106,14 @@ async fn follow(store: &Store, rule: &Rule, budget: Budget) -> Result<Expired> {
     let (table, condition) = going(rule, &kinds)?;
     let sql = format!("select distinct recording from {table} where {condition}");
     let going = session.ask(&sql).await?.longs("recording").into_iter().flatten().collect();
-    let new = match rule.roll_up {
-        true => roll_up(&session, &condition).await?,
-        false => Vec::new(),
-    };
-    remove_recordings(store, &session, &kinds, &going, Change::adding(new)).await
+    let mut more = Change::default();
+    if rule.roll_up
+        && let Err(error) = roll_up(store, &session, &condition, &mut more.new).await
+    {
+        store.discard(&more.new).await;
+        return Err(error);
+    }
+    remove_recordings(store, &session, &kinds, &going, more).await
 }
 
 /// The table of recordings or roll-ups that a rule is about, and the condition for those that go.
@@ -128,14 +131,8 @@ fn going(rule: &Rule, kinds: &[Kind]) -> Result<(&'static str, String)> {
 pub(crate) struct Change {
     /// Files that go as a whole.
     pub broken: Vec<Path>,
-    /// Files that come, and their days.
-    pub new: Vec<(String, Written)>,
-}
-
-impl Change {
-    fn adding(new: Vec<(String, Written)>) -> Self {
-        Self { new, ..Self::default() }
-    }
+    /// Files that come.
+    pub new: Vec<Placed>,
 }
 
 /// Removes the rows of some recordings, and does `more`, in one commit.
@@ -151,32 +148,54 @@ pub(crate) async fn remove_recordings(
     going: &BTreeSet<i64>,
     more: Change,
 ) -> Result<Expired> {
-    let broken = more.broken;
+    let Change { broken, mut new } = more;
     let mut done = Expired { files: broken.len(), ..Expired::default() };
-    let mut new: Vec<_> = more.new.into_iter().map(|(date, file)| (date, file, 0)).collect();
     let mut old = broken.clone();
     let files = session.snapshot().files().iter();
     for file in files.filter(|file| kinds.contains(&file.kind) && !broken.contains(&file.path)) {
-        if !may_have(file, going) {
-            continue;
+        match without(store, session, file, going).await {
+            Ok((0, _)) => {}
+            Ok((rows, rest)) => {
+                done.rows += rows;
+                done.files += 1;
+                old.push(file.path.clone());
+                new.extend(rest);
+            }
+            Err(error) => {
+                store.discard(&new).await;
+                return Err(error);
+            }
         }
-        let list = going.iter().map(|key| datafusion::prelude::lit(*key)).collect();
-        let kept =
-            session.files(file.kind, &[file])?.filter(col("recording").in_list(list, true))?;
-        let written = compact::write(file.kind, kept).await?;
-        let rows: u64 = written.iter().map(|file| file.rows as u64).sum();
-        if rows == file.rows {
-            continue;
-        }
-        done.rows += file.rows - rows;
-        done.files += 1;
-        old.push(file.path.clone());
-        new.extend(written.into_iter().map(|new| (file.date.clone(), new, file.level.max(1))));
     }
-    if !old.is_empty() {
-        store.replace(&old, new, true).await?;
+    match old.is_empty() {
+        true => store.discard(&new).await,
+        false => drop(store.replace(&old, new, true).await?),
     }
     Ok(done)
+}
+
+/// The number of rows that some recordings have in a file, and files with its other rows.
+async fn without(
+    store: &Store,
+    session: &Session,
+    file: &DataFile,
+    going: &BTreeSet<i64>,
+) -> Result<(u64, Vec<Placed>)> {
+    if !may_have(file, going) {
+        return Ok((0, Vec::new()));
+    }
+    let rows_of = |is_other| {
+        let list = going.iter().map(|key| lit(*key)).collect();
+        let frame = session.files(file.kind, &[file])?;
+        Ok::<_, Error>(frame.filter(col("recording").in_list(list, is_other))?)
+    };
+    let rows = rows_of(false)?.count().await? as u64;
+    if rows == 0 {
+        return Ok((0, Vec::new()));
+    }
+    let level = file.level.max(1);
+    let target = Target { kind: file.kind, date: &file.date, level, full: FULL };
+    Ok((rows, write(store, target, rows_of(true)?, file.rows.saturating_sub(rows)).await?))
 }
 
 /// Returns true if a file may have rows of one of the recordings, as far as the log tells.

@@ -1,8 +1,8 @@
 //! Roll-ups: the totals of recordings that expire, added up.
 
-use lwp_store::{Kind, Written};
+use lwp_store::{Kind, Placed, Store};
 
-use crate::compact;
+use crate::compact::{FULL, Target, put_all};
 use crate::error::Result;
 use crate::session::Session;
 use crate::views::quoted;
@@ -13,18 +13,23 @@ const SHARED: &str = "project, benchmark, branch, \"commit\", host, command, mod
                       tool_version, kernel, cpu, deterministic, complete, label_keys, \
                       label_values, unnamed";
 
-/// Roll-ups of the recordings that meet a condition, by the day that their files belong to.
-pub(crate) async fn roll_up(session: &Session, condition: &str) -> Result<Vec<(String, Written)>> {
+/// Puts roll-ups of the recordings that meet a condition, by the day that their files belong to.
+/// Remembers the files in `placed`.
+pub(crate) async fn roll_up(
+    store: &Store,
+    session: &Session,
+    condition: &str,
+    placed: &mut Vec<Placed>,
+) -> Result<()> {
     let days = format!(
         "select distinct cast(\"date\" as varchar) as day from recordings where {condition}"
     );
-    let mut all = Vec::new();
     for day in session.ask(&days).await?.texts("day") {
         let frame = session.frame(&question(condition, &day)).await?;
-        let written = compact::write(Kind::Rollup, frame).await?;
-        all.extend(written.into_iter().map(|file| (day.clone(), file)));
+        let target = Target { kind: Kind::Rollup, date: &day, level: 0, full: FULL };
+        put_all(store, target, frame, placed).await?;
     }
-    Ok(all)
+    Ok(())
 }
 
 /// The question for the roll-ups of a day.

@@ -5,16 +5,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use deltalake_core::kernel::transaction::{CommitBuilder, TransactionError};
-use deltalake_core::kernel::{Action, Add, Remove};
+use deltalake_core::kernel::{Action, Remove};
 use deltalake_core::protocol::{DeltaOperation, SaveMode, checkpoints};
 use deltalake_core::{DeltaTable, DeltaTableError};
-use object_store::ObjectStoreExt;
-use object_store::path::Path;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::error::{Error, Result};
-use crate::file::Written;
 use crate::guard::KEY;
 use crate::snapshot::{DataFile, Snapshot};
 use crate::store::{Store, now_millis};
@@ -133,59 +130,4 @@ pub fn removal(file: &DataFile, of_data: bool) -> Action {
         size: Some(file.view.size),
         ..Remove::default()
     })
-}
-
-impl Store {
-    /// Replaces files by others, at once. `of_data`: whether rows went, and not only moved.
-    ///
-    /// # Errors
-    ///
-    /// If one of the old files has gone in between: then nothing has changed.
-    pub async fn replace(
-        &self,
-        old: &[Path],
-        new: Vec<(String, Written, u32)>,
-        of_data: bool,
-    ) -> Result<u64> {
-        let mut adds = Vec::new();
-        for (date, written, level) in new {
-            let mut add = self.put(&date, "c", written, level).await?;
-            add.data_change = of_data;
-            adds.push(add);
-        }
-        let mut replacing = Replacing { old, adds, of_data };
-        let done = commit(self, &mut replacing).await;
-        if done.is_err() {
-            // Nobody will ever look at them.
-            for add in &replacing.adds {
-                let _ = self.files.delete(&Path::from(add.path.as_str())).await;
-            }
-        }
-        done
-    }
-}
-
-/// Files in place of others.
-struct Replacing<'a> {
-    old: &'a [Path],
-    adds: Vec<Add>,
-    of_data: bool,
-}
-
-#[async_trait]
-impl Plan for Replacing<'_> {
-    async fn change(&mut self, _: &Store, snapshot: &Snapshot) -> Result<Option<Change>> {
-        // A storage took the commit before its answer was lost.
-        if self.adds.iter().any(|add| snapshot.file(&Path::from(add.path.as_str())).is_some()) {
-            return Ok(None);
-        }
-        let mut actions = Vec::new();
-        for path in self.old {
-            let file = snapshot.file(path).ok_or_else(|| Error::Gone(path.to_string()))?;
-            actions.push(removal(file, self.of_data));
-        }
-        actions.extend(self.adds.iter().cloned().map(Action::Add));
-        let change = Change { actions, of_data: self.of_data };
-        Ok(Some(change).filter(|change| !change.actions.is_empty()))
-    }
 }

@@ -60,6 +60,8 @@ pub struct Written {
     pub bytes: Vec<u8>,
     /// Its rows.
     pub rows: usize,
+    /// True if it was ended because it is as large as a file may be; others may be written anew.
+    pub is_full: bool,
     /// The statistics that the log keeps of its rows.
     pub(crate) stats: String,
 }
@@ -143,7 +145,8 @@ impl FileWriter {
             }
         }
         let stats = json!({ "numRecords": rows, "minValues": least, "maxValues": greatest });
-        Ok(Written { kind, bytes: self.writer.into_inner()?, rows, stats: stats.to_string() })
+        let bytes = self.writer.into_inner()?;
+        Ok(Written { kind, bytes, rows, is_full: false, stats: stats.to_string() })
     }
 }
 

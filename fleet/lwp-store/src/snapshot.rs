@@ -18,6 +18,8 @@ use crate::kind::Kind;
 pub(crate) const BLOCKS: &str = "lwp.crc32c.256k";
 /// The key of a file's level: how often its rows were compacted.
 pub(crate) const LEVEL: &str = "lwp.level";
+/// The key of a file that was ended because it is full.
+pub(crate) const FULL: &str = "lwp.full";
 
 /// A version of a store: files that are all there and never change.
 #[derive(Clone, Debug)]
@@ -41,6 +43,8 @@ pub struct DataFile {
     pub rows: u64,
     /// The number of times that its rows were compacted: 0 for what was added.
     pub level: u32,
+    /// True if it was ended because it is as large as a file may be.
+    pub is_full: bool,
     /// Least values of some columns, as JSON.
     pub least: Value,
     /// Greatest values of some columns.
@@ -104,6 +108,7 @@ fn file(view: &LogicalFileView) -> Result<DataFile> {
         date: partition("date").ok_or_else(|| damaged("the log has no date"))?,
         rows: stats["numRecords"].as_u64().ok_or_else(|| damaged("the log has no rows"))?,
         level: tag(LEVEL).and_then(|level| level.parse().ok()).unwrap_or(0),
+        is_full: tag(FULL).is_some(),
         blocks: Arc::new(blocks.ok_or_else(|| damaged("the log has no checksums of it"))?),
         least: stats["minValues"].clone(),
         greatest: stats["maxValues"].clone(),

@@ -20,7 +20,7 @@ use crate::file::Written;
 use crate::guard::Guard;
 use crate::location::Location;
 use crate::schema;
-use crate::snapshot::{BLOCKS, LEVEL, Snapshot};
+use crate::snapshot::{BLOCKS, FULL, LEVEL, Snapshot};
 
 /// The version of the layout that this program writes.
 const LAYOUT: &str = "1";
@@ -175,10 +175,11 @@ impl Store {
         // A name of its own: a file that vacuum is about to delete must never come back.
         let unique = Uuid::new_v4().simple().to_string();
         let path = format!("kind={kind}/date={date}/{name}-{}.parquet", &unique[..12]);
-        let tags = [
+        let mut tags = HashMap::from([
             (BLOCKS.to_owned(), Some(Blocks::of(&written.bytes).text())),
             (LEVEL.to_owned(), Some(level.to_string())),
-        ];
+        ]);
+        tags.extend(written.is_full.then(|| (FULL.to_owned(), Some("true".to_owned()))));
         let size = written.bytes.len() as i64;
         self.files.put(&Path::from(path.as_str()), written.bytes.into()).await?;
         self.settle(&path)?;
@@ -192,7 +193,7 @@ impl Store {
             modification_time: now_millis(),
             data_change: level == 0,
             stats: Some(written.stats),
-            tags: Some(HashMap::from(tags)),
+            tags: Some(tags),
             deletion_vector: None,
             base_row_id: None,
             default_row_commit_version: None,
