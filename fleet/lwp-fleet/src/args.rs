@@ -75,18 +75,25 @@ pub enum Command {
 #[derive(Debug, Subcommand)]
 pub enum Question {
     /// List recordings, the latest first
+    #[command(disable_version_flag = true)]
     List(ListArgs),
     /// Show what was executed most, over all recordings or some
+    #[command(disable_version_flag = true)]
     Report(ReportArgs),
     /// Show a count by commit
+    #[command(disable_version_flag = true)]
     History(HistoryArgs),
     /// Compare two commits, branches or recordings, benchmark by benchmark
+    #[command(disable_version_flag = true)]
     Compare(CompareArgs),
     /// Find the commits where counts changed, and the functions that changed them
+    #[command(disable_version_flag = true)]
     Steps(StepsArgs),
     /// Draw recordings together as one flame graph
+    #[command(disable_version_flag = true)]
     Flamegraph(FlamegraphArgs),
     /// Answer a question in SQL
+    #[command(disable_version_flag = true)]
     Sql(SqlArgs),
 }
 
@@ -115,9 +122,14 @@ pub struct StoreArgs {
 }
 
 impl StoreArgs {
+    /// Its place.
+    pub fn location(&self) -> Result<Location, Failure> {
+        Ok(Location::parse(&self.store)?)
+    }
+
     /// Opens the store.
     pub async fn open(&self) -> Result<Store, Failure> {
-        Ok(Store::open(Location::parse(&self.store)?).await?)
+        Ok(Store::open(self.location()?).await?)
     }
 }
 
@@ -165,16 +177,20 @@ pub struct SourceArgs {
 
     #[command(flatten)]
     pub cluster: ClusterArgs,
+
+    /// Read version N of the store, as long as its files are kept [default: the latest]
+    #[arg(long = "version", value_name = "N", conflicts_with = "cluster")]
+    pub at: Option<u64>,
 }
 
 impl SourceArgs {
     /// Opens the store for questions.
     pub async fn session(&self, remote: Option<Arc<dyn Remote>>) -> Result<Session, Failure> {
-        let store = self.store.open().await?;
         let budget = self.budget.budget();
+        let (store, snapshot) = Store::open_at(self.store.location()?, self.at).await?;
         Ok(match remote {
             Some(remote) => Session::on(remote, &store, budget).await?,
-            None => Session::new(&store, budget).await?,
+            None => Session::of(&store, snapshot, budget).await?,
         })
     }
 }

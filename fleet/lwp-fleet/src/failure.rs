@@ -85,6 +85,9 @@ impl From<lwp_store::Error> for Failure {
             Error::Contention(_) => failure.with_help("try again"),
             error if error.is_temporary() => failure.with_help(AGAIN),
             Error::Missing(_) => failure.with_help("make one first: lwp fleet init"),
+            Error::Log { .. } => failure.with_help(
+                "lwp fleet check names the last version that can be read, and --version N reads it",
+            ),
             Error::Damaged { .. } | Error::File { .. } => failure.with_help(
                 "lwp fleet check --deep tells what is damaged, lwp fleet repair removes it",
             ),

@@ -46,6 +46,27 @@ pub enum Error {
         /// The fault.
         why: String,
     },
+    /// A file of the log is not what was written, or is gone. Versions from there on cannot be read
+    /// until a checkpoint.
+    #[error("the log is damaged: {file}: {why}")]
+    Log {
+        /// The file.
+        file: String,
+        /// The version that it makes.
+        version: u64,
+        /// The fault.
+        why: String,
+    },
+    /// There is no such version, or it is not kept any more.
+    #[error("there is no version {wanted}: the store has those from {first} to {last}")]
+    NoVersion {
+        /// The version.
+        wanted: u64,
+        /// The first that is kept.
+        first: u64,
+        /// The latest.
+        last: u64,
+    },
     /// The store was written by a newer version.
     #[error("the store has version {0}, which this program does not know")]
     Version(String),

@@ -20,8 +20,13 @@ use object_store::{
 };
 use serde_json::Value;
 
+use crate::error::Error;
+
 /// The key of the checksum in a commit's first line.
 pub const KEY: &str = "lwpCrc32c";
+
+/// The folder of the log.
+pub const FOLDER: &str = "_delta_log";
 
 /// The storage of a log, from its root on.
 pub struct Guard {
@@ -31,24 +36,30 @@ pub struct Guard {
 }
 
 /// The kind of a file of the log.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// A commit.
     Commit,
+    /// A checkpoint, or a part of one.
     Checkpoint,
+    /// Whatever passes.
     Other,
 }
 
 fn part(path: &Path) -> Part {
+    numbered(path).map_or(Part::Other, |(_, part)| part)
+}
+
+/// The version that a file of the log makes, and its kind; `None` for other files.
+pub fn numbered(path: &Path) -> Option<(u64, Part)> {
     let mut parts = path.as_ref().rsplit('/');
-    let (name, folder) = (parts.next().unwrap_or(""), parts.next().unwrap_or(""));
-    if folder != "_delta_log" {
-        return Part::Other;
-    }
-    let numbered = name.len() > 20 && name.as_bytes()[..20].iter().all(u8::is_ascii_digit);
-    match name.get(20..) {
-        Some(".json") if numbered => Part::Commit,
-        Some(rest) if numbered && rest.starts_with(".checkpoint") => Part::Checkpoint,
-        _ => Part::Other,
+    let (name, folder) = (parts.next()?, parts.next()?);
+    let (number, rest) = name.split_at_checked(20).filter(|_| folder == FOLDER)?;
+    let version = number.bytes().all(|byte| byte.is_ascii_digit()).then(|| number.parse().ok())?;
+    match rest {
+        ".json" => Some((version?, Part::Commit)),
+        _ if rest.starts_with(".checkpoint") => Some((version?, Part::Checkpoint)),
+        _ => None,
     }
 }
 
@@ -71,8 +82,11 @@ impl Guard {
             _ => self.inner.head(&sum_of(location, &bytes)).await.is_ok(),
         };
         if !right {
-            let message = format!("damaged: {location}: its checksum is another");
-            return Err(object_store::Error::Generic { store: "log", source: message.into() });
+            let version = numbered(location).map_or(0, |(version, _)| version);
+            let name = location.filename().unwrap_or("");
+            let (file, why) = (format!("{FOLDER}/{name}"), "its checksum is another".to_owned());
+            let source = Box::new(Error::Log { file, version, why });
+            return Err(object_store::Error::Generic { store: "log", source });
         }
         if part == Part::Checkpoint {
             whole().insert(location.clone(), bytes.clone());

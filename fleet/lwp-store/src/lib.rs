@@ -18,6 +18,7 @@ mod file;
 mod guard;
 mod kind;
 mod location;
+mod log;
 mod notes;
 mod raw;
 mod replace;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use deltalake_core::DeltaTableError;
-use deltalake_core::kernel::{Action, Add, EagerSnapshot, Protocol, new_metadata};
+use deltalake_core::kernel::{Action, Add, Protocol, new_metadata};
 use deltalake_core::logstore::{LogStoreRef, StorageConfig, default_logstore};
 use deltalake_core::protocol::{DeltaOperation, SaveMode};
 use object_store::path::Path;
@@ -43,7 +43,7 @@ impl std::fmt::Debug for Store {
 }
 
 impl Store {
-    fn at(location: Location) -> Result<Self> {
+    pub(crate) fn at(location: Location) -> Result<Self> {
         let prefix = location.prefix()?;
         let guarded: Arc<dyn ObjectStore> = Arc::new(Guard::new(location.root.clone()));
         let inside: Arc<dyn ObjectStore> =
@@ -114,14 +114,24 @@ impl Store {
     ///
     /// If there is none, or it has a layout that this program does not know.
     pub async fn open(location: Location) -> Result<Self> {
+        Ok(Self::open_at(location, None).await?.0)
+    }
+
+    /// Opens a store with one of its versions, the latest unless one is wanted. An earlier one may
+    /// be whole where the latest is damaged.
+    ///
+    /// # Errors
+    ///
+    /// If there is none, or it has a layout that this program does not know.
+    pub async fn open_at(location: Location, wanted: Option<u64>) -> Result<(Self, Snapshot)> {
         let store = Self::at(location)?;
         if !store.log.is_delta_table_location().await? {
             return Err(Error::Missing(store.location.url.to_string()));
         }
-        let snapshot = store.snapshot().await?;
+        let snapshot = store.version(wanted).await?;
         let layout = snapshot.table.metadata().configuration().get(LAYOUT_KEY).cloned();
         match layout.as_deref() {
-            Some(LAYOUT) => Ok(store),
+            Some(LAYOUT) => Ok((store, snapshot)),
             other => Err(Error::Version(other.unwrap_or("none").to_owned())),
         }
     }
@@ -137,7 +147,7 @@ impl Store {
     ///
     /// If the log is damaged or cannot be read.
     pub async fn snapshot(&self) -> Result<Snapshot> {
-        Snapshot::new(EagerSnapshot::try_new(self.log.as_ref(), None).await?)
+        self.version(None).await
     }
 
     /// An earlier version, as long as its log and files are kept.
@@ -146,7 +156,7 @@ impl Store {
     ///
     /// If there is no such version, or its log is damaged or cannot be read.
     pub async fn snapshot_at(&self, version: u64) -> Result<Snapshot> {
-        Snapshot::new(EagerSnapshot::try_new(self.log.as_ref(), Some(version)).await?)
+        self.version(Some(version)).await
     }
 
     /// The storage of the files of a version, checked.

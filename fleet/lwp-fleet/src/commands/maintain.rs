@@ -98,7 +98,10 @@ pub async fn vacuum(args: &VacuumArgs) -> Result<(), Failure> {
 
 /// Checks; 125 if something is wrong.
 pub async fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
-    let store = args.store.open().await?;
+    let store = match Store::open(args.store.location()?).await {
+        Err(fault @ lwp_store::Error::Log { .. }) => return Err(of_log(args, &fault).await?),
+        store => store?,
+    };
     let found = check::check(&store, args.deep, args.budget.budget()).await?;
     let mut text =
         format!("version {}: {} files of {}", found.version, found.files, bytes(found.bytes));
@@ -116,6 +119,24 @@ pub async fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
         0 => Ok(ExitCode::SUCCESS),
         faults => Err(Failure::new(format!("{faults} faults")).with_help("lwp fleet repair")),
     }
+}
+
+/// Says up to which version a damaged log can be read.
+async fn of_log(args: &CheckArgs, fault: &lwp_store::Error) -> Result<Failure, Failure> {
+    print(&format!("fault: {fault}\n"))?;
+    let failure = Failure::new("1 faults");
+    Ok(match Store::last_good(args.store.location()?).await? {
+        Some(version) => {
+            print(&format!("version {version} is the last that can be read\n"))?;
+            failure.with_help(format!(
+                "put the file back from a copy; until then, --version {version} answers questions"
+            ))
+        }
+        None => {
+            print("no version can be read\n")?;
+            failure.with_help("put the file back from a copy")
+        }
+    })
 }
 
 /// Removes what is damaged.
