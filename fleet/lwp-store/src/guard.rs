@@ -112,6 +112,13 @@ fn sum_of(checkpoint: &Path, bytes: &[u8]) -> Path {
     folder.into_iter().chain(["_lwp".into(), "checkpoints".into(), sum.into()]).collect()
 }
 
+/// The version of the checkpoint whose checksum is in an object's name; `None` for other objects.
+pub fn summed(path: &Path) -> Option<u64> {
+    let (folder, name) = path.as_ref().rsplit_once('/')?;
+    let (checkpoint, _) = name.rsplit_once('.').filter(|_| folder == "_lwp/checkpoints")?;
+    numbered(&Path::from(format!("{FOLDER}/{checkpoint}"))).map(|(version, _)| version)
+}
+
 impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Guard").field("inner", &self.inner).finish_non_exhaustive()
@@ -224,6 +231,9 @@ mod tests {
         for other in ["_delta_log/_last_checkpoint", "00000000000000000007.json", "kind=line/x"] {
             assert!(is(other) == Part::Other, "{other}");
         }
+        let checkpoint = Path::from("_delta_log/00000000000000000007.checkpoint.parquet");
+        assert_eq!(summed(&sum_of(&checkpoint, b"x")), Some(7));
+        assert_eq!(summed(&checkpoint), None);
     }
 
     #[test]

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use deltalake_core::kernel::EagerSnapshot;
 use futures::TryStreamExt;
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt};
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 
 use crate::error::{Error, Result};
-use crate::guard::{FOLDER, Part, numbered};
+use crate::guard::{FOLDER, Part, numbered, summed};
 use crate::location::Location;
 use crate::snapshot::Snapshot;
 use crate::store::Store;
@@ -67,6 +67,41 @@ impl Store {
             };
         }
         Ok(None)
+    }
+
+    /// The files of the log in `all` that no version needs which was the latest at a time, in
+    /// milliseconds since 1970, or later: those before the checkpoint that these begin with.
+    /// First commits come first: without them, no version is made of what is left.
+    pub(crate) async fn outdated(&self, all: &[ObjectMeta], at: i64) -> Result<Vec<ObjectMeta>> {
+        let is_old = |object: &ObjectMeta| object.last_modified.timestamp_millis() <= at;
+        let numbers = |wanted: Part| {
+            let number = move |object: &ObjectMeta| match numbered(&object.location) {
+                Some((version, part)) if part == wanted => Some((version, is_old(object))),
+                _ => None,
+            };
+            all.iter().filter_map(number)
+        };
+        let last = numbers(Part::Commit).map(|(version, _)| version).max();
+        let young = numbers(Part::Commit).filter(|(_, is_old)| !is_old).map(|(version, _)| version);
+        let needed = young.min().map_or(last, |young| young.checked_sub(1));
+        let checkpoints = numbers(Part::Checkpoint).map(|(version, _)| version);
+        let kept = needed.and_then(|needed| checkpoints.filter(|version| *version <= needed).max());
+        let Some(kept) = kept else { return Ok(Vec::new()) };
+        // What it says is nowhere else then.
+        if self.snapshot_at(kept).await.is_err() {
+            return Ok(Vec::new());
+        }
+        let outdated = |object: &&ObjectMeta| {
+            let number = numbered(&object.location).map(|(version, _)| version);
+            let version = number.or_else(|| summed(&object.location));
+            version.is_some_and(|version| version < kept) && is_old(object)
+        };
+        let mut outdated: Vec<_> = all.iter().filter(outdated).cloned().collect();
+        // Without its checksum, a checkpoint is taken for damaged.
+        outdated.sort_by_key(|object| {
+            (summed(&object.location).is_some(), object.location.as_ref().to_owned())
+        });
+        Ok(outdated)
     }
 
     async fn log_files(&self) -> Result<LogFiles> {

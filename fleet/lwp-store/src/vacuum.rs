@@ -22,7 +22,8 @@ pub struct Vacuumed {
 
 impl Store {
     /// Deletes data files that the latest version does not have and that were put and removed more than `hours` ago: nobody
-    /// can be reading or adding them any more. So go raw recordings whose recordings are not there.
+    /// can be reading or adding them any more. So go raw recordings whose recordings are not there,
+    /// and files of the log that only versions need which were replaced before.
     /// With `dry`, they are only counted.
     ///
     /// # Errors
@@ -48,15 +49,17 @@ impl Store {
             let ids = self.all_ids().await?;
             needed.extend(ids.into_iter().map(raw_path));
         }
+        let is_ours = |path: &Path| path.as_ref().starts_with("kind=") || is_raw(path);
+        let going = all.iter().filter(|object| {
+            old(object) && is_ours(&object.location) && !needed.contains(&object.location)
+        });
+        let outdated = self.outdated(&all, before).await?;
         let mut done = Vacuumed::default();
-        for object in all.iter().filter(|object| old(object)) {
-            let is_ours = object.location.as_ref().starts_with("kind=") || is_raw(&object.location);
-            if is_ours && !needed.contains(&object.location) {
-                done.files += 1;
-                done.bytes += object.size;
-                if !dry {
-                    self.files.delete(&object.location).await?;
-                }
+        for object in going.chain(&outdated) {
+            done.files += 1;
+            done.bytes += object.size;
+            if !dry {
+                self.files.delete(&object.location).await?;
             }
         }
         Ok(done)
