@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use lwp_facts::Id;
-use lwp_store::object_store::{self, ObjectStore, ObjectStoreExt};
 use lwp_store::object_store::path::Path;
+use lwp_store::object_store::{self, ObjectStore, ObjectStoreExt};
 use lwp_store::{COUNTS, DataFile, Kind, Store, is_unanswered};
 
 use crate::error::Result;
@@ -213,32 +213,33 @@ async fn sums(session: &Session) -> Result<Vec<(i64, String)>> {
 /// If the log cannot be read or the storage fails.
 pub async fn repair(store: &Store, budget: Budget) -> Result<(Expired, Vec<String>)> {
     let (mut all, mut faults) = (Expired::default(), Vec::new());
-    let mut lost: BTreeSet<(Kind, String)> = BTreeSet::new();
     let every: Vec<Kind> = [Kind::Recording].into_iter().chain(Kind::COUNTED).collect();
-    // Damaged files first, then recordings; what is found then has come in between.
+    // What is found after the first time has come in between.
     for _ in 0..4 {
-        let session = Session::new(store, budget).await?;
+        let mut session = Session::new(store, budget).await?;
         let mut found = check_session(store, &session, true).await?;
-        let files = session.snapshot().files().iter();
-        let damaged = files.filter(|file| found.damaged.contains(&file.path));
-        lost.extend(damaged.map(|file| (file.kind, file.date.clone())));
-        if found.damaged.is_empty() {
+        if !found.damaged.is_empty() {
+            let files = session.snapshot().files().iter();
+            let damaged = files.filter(|file| found.damaged.contains(&file.path));
+            let lost = damaged.map(|file| (file.kind, file.date.clone())).collect();
+            // Files and recordings go in one commit: later nobody knows what was lost.
+            let rest = session.snapshot().without(&found.damaged);
+            session = Session::of(store, rest, budget).await?;
+            rows(&session, &mut found).await?;
             found.broken.extend(without_rows(&session, &lost).await?);
         }
+        faults.append(&mut found.faults);
         for id in &found.damaged_raws {
             store.remove_raw(*id).await?;
             all.raws += 1;
         }
         if found.damaged.is_empty() && found.broken.is_empty() {
-            faults.extend(found.faults);
             break;
         }
-        let kinds = if found.damaged.is_empty() { every.as_slice() } else { &[] };
         let more = Change { broken: found.damaged, ..Change::default() };
-        let done = remove_recordings(store, &session, kinds, &found.broken, more).await?;
+        let done = remove_recordings(store, &session, &every, &found.broken, more).await?;
         all.rows += done.rows;
         all.files += done.files;
-        faults.extend(found.faults);
     }
     Ok((all, faults))
 }

@@ -75,6 +75,12 @@ impl Snapshot {
         self.files.iter().filter(move |file| file.kind == kind)
     }
 
+    /// The same version as it would be without some files.
+    pub fn without(&self, paths: &[Path]) -> Self {
+        let files = self.files.iter().filter(|file| !paths.contains(&file.path));
+        Self { table: self.table.clone(), files: Arc::new(files.cloned().collect()) }
+    }
+
     /// The file at a path.
     pub fn file(&self, path: &Path) -> Option<&DataFile> {
         self.files.iter().find(|file| file.path == *path)
