@@ -225,8 +225,13 @@ impl Store {
 
 /// Now, in milliseconds since 1970.
 pub fn now_millis() -> i64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(now.as_millis()).unwrap_or(i64::MAX)
+    millis(SystemTime::now())
+}
+
+/// A time in milliseconds since 1970.
+pub fn millis(time: SystemTime) -> i64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// The day of a second since 1970, in UTC, as 2026-11-23.

@@ -1,6 +1,7 @@
 //! Deleting files that no version needs any more.
 
 use std::collections::HashSet;
+use std::path::PathBuf;
 
 use deltalake_core::table::state::DeltaTableState;
 use futures::TryStreamExt;
@@ -9,7 +10,7 @@ use object_store::{ObjectMeta, ObjectStoreExt};
 
 use crate::error::Result;
 use crate::raw::{is_raw, raw_path};
-use crate::store::{Store, now_millis};
+use crate::store::{Store, millis, now_millis};
 
 /// The files that were deleted, or would be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,6 +63,51 @@ impl Store {
                 self.files.delete(&object.location).await?;
             }
         }
+        for (path, bytes) in self.halves(before)? {
+            done.files += 1;
+            done.bytes += bytes;
+            if !dry {
+                remove(&path)?;
+            }
+        }
         Ok(done)
     }
+
+    /// Files of a directory in whose middle a writer was killed, and their bytes; a bucket has
+    /// none. They are beside the ones that they were to become, and no list has them.
+    fn halves(&self, before: i64) -> Result<Vec<(PathBuf, u64)>> {
+        let mut folders: Vec<PathBuf> = self.location.directory.clone().into_iter().collect();
+        let mut halves = Vec::new();
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder)? {
+                let entry = entry?;
+                // Whoever writes it may have finished meanwhile.
+                let Ok(about) = entry.metadata() else { continue };
+                let is_old = about.modified().is_ok_and(|at| millis(at) <= before);
+                match about.is_dir() {
+                    true => folders.push(entry.path()),
+                    false if is_old && is_half(&entry.path()) => {
+                        halves.push((entry.path(), about.len()));
+                    }
+                    false => {}
+                }
+            }
+        }
+        Ok(halves)
+    }
+}
+
+/// Deletes a file that may have gone.
+fn remove(path: &std::path::Path) -> std::io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Returns true if a file has a name that only files in the making have: `x.parquet#1`.
+fn is_half(path: &std::path::Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or("");
+    let number = name.rsplit_once('#').map_or("", |(_, number)| number);
+    !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
 }

@@ -182,11 +182,14 @@ async fn files_that_nobody_needs_are_deleted_and_no_others() {
     // What a killed writer leaves.
     let orphan = dir.path().join("kind=function/date=2023-11-14/r-x-0.parquet");
     std::fs::write(&orphan, b"x").unwrap();
+    // And one that is killed in the middle of a file.
+    let half = dir.path().join("kind=function/date=2023-11-14/r-y-0.parquet#1");
+    std::fs::write(&half, b"x").unwrap();
     assert_eq!(store.vacuum(1, false).await.unwrap().files, 0);
-    assert_eq!(store.vacuum(0, true).await.unwrap().files, 1);
-    assert!(orphan.exists());
-    assert_eq!(store.vacuum(0, false).await.unwrap().files, 1);
-    assert!(!orphan.exists());
+    assert_eq!(store.vacuum(0, true).await.unwrap().files, 2);
+    assert!(orphan.exists() && half.exists());
+    assert_eq!(store.vacuum(0, false).await.unwrap().files, 2);
+    assert!(!orphan.exists() && !half.exists());
     assert_eq!(rows(&store, Kind::Recording).await, 1);
     let snapshot = store.snapshot().await.unwrap();
     for file in snapshot.files() {
