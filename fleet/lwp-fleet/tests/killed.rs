@@ -8,7 +8,8 @@ mod facts;
 #[allow(dead_code, reason = "other tests use the rest")]
 mod store;
 
-use std::path::Path;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -31,6 +32,36 @@ fn size(variable: &str, otherwise: u64) -> u64 {
 const COUNTS: &str = "select (select count(*) from recordings) as r, (select count(*) from functions) as f, \
                       (select count(*) from lines) as l, (select count(*) from calls) as c";
 
+/// Kills of commands at moments that differ.
+struct Killer {
+    /// Microseconds that a whole one takes.
+    whole: u64,
+    random: u64,
+    /// Commands that had not ended by themselves.
+    landed: u64,
+}
+
+impl Killer {
+    /// Kills so that some come before the end of a command that takes as long.
+    fn for_some_of(whole: Duration) -> Self {
+        Self { whole: whole.as_micros() as u64, random: 0x9e37_79b9_7f4a_7c15, landed: 0 }
+    }
+
+    /// Starts a command, and kills it.
+    fn kill(&mut self, store: &Store, words: &[&str]) {
+        let mut child = store.start(words);
+        self.random = self
+            .random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        let most = self.whole + self.whole / 4;
+        std::thread::sleep(Duration::from_micros((self.random >> 33) % most));
+        let _ = child.kill();
+        let status = child.wait().unwrap();
+        self.landed += u64::from(status.signal() == Some(9));
+    }
+}
+
 #[test]
 fn kills_at_any_moment_lose_nothing_and_double_nothing() {
     let store = Store::new();
@@ -38,22 +69,18 @@ fn kills_at_any_moment_lose_nothing_and_double_nothing() {
     // How long one takes, so that kills come while it works.
     let begun = Instant::now();
     store.fleet(&["add", &file(0)]);
-    let whole = begun.elapsed().as_micros() as u64;
+    let mut killer = Killer::for_some_of(begun.elapsed());
     let kills = size("LWP_FLEET_KILLS", 40);
-    let mut moment = 0x9e37_79b9_7f4a_7c15_u64;
     for n in 1..=kills {
-        let mut child = store.start(&["add", &file(n)]);
-        moment =
-            moment.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        std::thread::sleep(Duration::from_micros((moment >> 33) % (whole + whole / 4)));
-        let _ = child.kill();
-        child.wait().unwrap();
+        killer.kill(&store, &["add", &file(n)]);
         if n % 10 == 0 {
             store.fleet(&["check", "--deep"]);
         }
     }
     let [recordings, functions, lines, calls] = store.numbers(COUNTS)[..] else { panic!("four") };
     assert!(recordings >= 1);
+    // Some came too early, and so did some kills.
+    assert!(killer.landed > 0 && recordings <= kills as i64, "{} kills", killer.landed);
     assert_eq!([functions, lines, calls], [recordings * FUNCTIONS; 3]);
     // What was not added is added now; what was stays.
     let all: Vec<String> = (0..=kills).map(file).collect();
@@ -69,6 +96,108 @@ fn kills_at_any_moment_lose_nothing_and_double_nothing() {
     // Files that killed writers left are no part of the store.
     store.fleet(&["vacuum", "--hours", "0", "--force"]);
     store.fleet(&["check", "--deep"]);
+}
+
+/// Copies a directory.
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().flatten() {
+        let to = to.join(entry.file_name());
+        match entry.path() {
+            path if path.is_dir() => copy(&path, &to),
+            path => drop(std::fs::copy(path, to).unwrap()),
+        }
+    }
+}
+
+/// What is in a store before and after recordings were rolled up: rows of every recording that is
+/// left, and runs.
+const OF_RUNS: &str = "select (select count(*) from recordings) as r, \
+                       (select count(*) from functions) as f, \
+                       (select count(*) from lines) as l, (select count(*) from calls) as c, \
+                       (select coalesce(sum(runs), 0) from rollups where event = 'calls') as u";
+
+/// Kills a command again and again, each time in a copy of a store of eight recordings, half of
+/// which expire.
+fn killed_in_copies(words: &[&str]) {
+    let store = Store::new();
+    for n in 0..8 {
+        let branch = if n % 2 == 0 { "main" } else { "topic" };
+        store.add(&Recording { functions: FUNCTIONS as u64, branch, ..Recording::new(n) }.text());
+    }
+    let rules = "[[retention]]\nkinds = ['recording']\ndays = 1\nfilter = ['branch=topic']\n\
+                 roll_up = true\n";
+    store.fleet(&["retention", &store.file("rules.toml", rules)]);
+    let full = store.dir.path().join("full");
+    std::fs::rename(&store.path, &full).unwrap();
+    let again = || {
+        let _ = std::fs::remove_dir_all(&store.path);
+        copy(&full, &store.path);
+    };
+    again();
+    let begun = Instant::now();
+    store.fleet(words);
+    let mut killer = Killer::for_some_of(begun.elapsed());
+    let (whole, files) = (store.numbers(OF_RUNS), paths(&store.path));
+    let commits = |paths: &[PathBuf]| paths.iter().filter(|path| is_commit(path)).count();
+    let kills = size("LWP_FLEET_KILLS", 40) / 2;
+    let (mut tried, mut halved) = (0, 0);
+    // Some come between the first file and the last commit.
+    while tried < kills || (halved == 0 && tried < 10 * kills) {
+        again();
+        let before = paths(&store.path);
+        killer.kill(&store, words);
+        tried += 1;
+        let after = paths(&store.path);
+        let is_half = after.len() > before.len() && commits(&after) < commits(&files);
+        halved += u64::from(is_half);
+        let [recordings, functions, lines, calls, runs] = store.numbers(OF_RUNS)[..] else {
+            panic!("five")
+        };
+        assert_eq!([functions, lines, calls], [recordings * FUNCTIONS; 3], "torn");
+        assert_eq!(recordings + runs, 8, "torn");
+        // What is left to do is done, and nothing stays of what was half done.
+        store.fleet(words);
+        assert_eq!(store.numbers(OF_RUNS), whole);
+        if is_half || tried % 10 == 0 {
+            store.fleet(&["vacuum", "--hours", "0", "--force"]);
+            let checked = store.fleet(&["check", "--deep"]);
+            let data = paths(&store.path).iter().filter(|path| is_data(path)).count();
+            assert!(checked.contains(&format!(": {data} files of ")), "{data}: {checked}");
+        }
+    }
+    assert!(killer.landed > 0, "no kill came before the end");
+    assert!(halved > 0, "none of {} kills came between a file and the last commit", killer.landed);
+}
+
+fn is_commit(path: &Path) -> bool {
+    path.to_str().is_some_and(|path| path.contains("_delta_log") && path.ends_with(".json"))
+}
+
+fn is_data(path: &Path) -> bool {
+    path.to_str().is_some_and(|path| path.contains("/kind="))
+}
+
+/// The files of a directory and of those in it.
+fn paths(directory: &Path) -> Vec<PathBuf> {
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(directory).unwrap().flatten() {
+        match entry.path() {
+            path if path.is_dir() => all.extend(paths(&path)),
+            path => all.push(path),
+        }
+    }
+    all
+}
+
+#[test]
+fn kills_of_a_compaction_leave_what_was_there() {
+    killed_in_copies(&["compact"]);
+}
+
+#[test]
+fn kills_of_an_expiry_leave_all_of_a_recording_or_its_totals() {
+    killed_in_copies(&["expire"]);
 }
 
 /// What is in a store at any time: recordings, their functions and lines, and calls of the branch whose calls expire and of the other.
