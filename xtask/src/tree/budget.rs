@@ -24,7 +24,7 @@ pub const BUDGET: &[(&str, [usize; 5])] = &[
     ("lwp-perf",       [  0,    0,    0,    2,    0]),
     ("lwp-profile",    [  0,    2,    0,    1,    0]),
     ("lwp-ptrace",     [  1,    0,    0,    3,    0]),
-    ("lwp-query",      [  0,    0,    0,   32,    2]),
+    ("lwp-query",      [  0,    0,    0,   31,    2]),
     ("lwp-report",     [  0,    0,    0,    9,    0]),
     ("lwp-serve",      [  0,    0,    0,   70,    0]),
     ("lwp-store",      [  0,    0,    0,   16,    0]),
