@@ -105,7 +105,7 @@ impl ExecutionProfile {
             let count = i64::try_from(count).unwrap_or(0);
             match cache.counters().role(number) {
                 Some(Role::Called(_)) => {
-                    called.insert(number - 1, count.unsigned_abs());
+                    called.insert(number.wrapping_sub(1), count.unsigned_abs());
                 }
                 Some(Role::Runs(id)) => add(id, 0, count),
                 Some(Role::RunsBehind { into, from }) => {

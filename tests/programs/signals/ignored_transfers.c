@@ -191,6 +191,35 @@ static void waits(void)
     CHECK_EQ(early, 0, "waits that ended before their time");
 }
 
+/* Nobody takes the rest: the call says how much was taken, and the next one why not. */
+static void broken(void)
+{
+    signal(SIGPIPE, SIG_IGN);
+    for (int kind = 0; kind < 2; kind++) {
+        int pair[2], swapped[2];
+        if (kind == 0) {
+            MUST(pipe(pair) == 0);
+        } else {
+            MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, swapped) == 0);
+            pair[0] = swapped[0], pair[1] = swapped[1];
+        }
+        pid_t pid = fork();
+        if (pid == 0) {
+            static char piece[PIECE];
+            close(pair[1]);
+            usleep(20000);
+            _exit(read(pair[0], piece, sizeof piece) != sizeof piece);
+        }
+        close(pair[0]);
+        ssize_t count = write(pair[1], bytes, BYTES);
+        CHECK(count > 0 && count < BYTES, "write returned %zd", count);
+        CHECK(write(pair[1], bytes, 1) == -1 && errno == EPIPE, "write (%s)", strerror(errno));
+        close(pair[1]);
+        ends_well(pid, "the reader");
+    }
+    signal(SIGPIPE, SIG_DFL);
+}
+
 static volatile int alarms;
 static void on_alarm(int number)
 {
@@ -236,6 +265,7 @@ int main(void)
     signal(SIGALRM, SIG_IGN);
     RUN(transfers);
     RUN(children);
+    RUN(broken);
     RUN(waits);
     RUN(handled);
     RUN(stops);

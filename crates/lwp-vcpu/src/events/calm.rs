@@ -92,7 +92,8 @@ pub struct Ignored {
 /// Nothing has come of a signal, which has perhaps interrupted a call: arranges in `cache` that it
 /// goes on, or is over should its time be up.
 pub fn resume_call(machine: &mut Machine, tid: Tid, cache: &mut Regs) {
-    resume(machine, tid, cache, Transfer::interrupted(cache));
+    let pid = machine.tasks.threads.get(&tid).map_or(tid, |thread| thread.pid);
+    resume(machine, tid, cache, Transfer::interrupted(pid, cache));
 }
 
 /// The same for a thread that is led elsewhere, where nobody adds two results up: a call that has
@@ -284,6 +285,8 @@ pub fn at_syscall(machine: &mut Machine, tid: Tid, mut calm: Calm) -> Handled {
         if let Some(transfer) = call.transfer.filter(|_| call.rip == regs.0.rip) {
             let second = regs.0.rax.cast_signed();
             transfer.put_back(&mut regs, second);
+            // It is over, whatever comes now: a signal that it has raised itself, for example.
+            regs.forget_syscall();
             Tracee(tid).set_regs(&regs)?;
         }
         calm.call = None;

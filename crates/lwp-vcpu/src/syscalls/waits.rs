@@ -1,5 +1,6 @@
 //! System calls that wait, and those that see which signals are blocked, pending or ignored.
 
+use std::os::unix::fs::FileTypeExt;
 use std::time::Duration;
 
 use lwp_ptrace::regs::Regs;
@@ -101,8 +102,12 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    /// Returns the call that `regs` are at the end of, if it has moved a part of its bytes.
-    pub fn interrupted(regs: &Regs) -> Option<Self> {
+    /// Returns the call at whose end a thread of `pid` is, if it has moved a part of its bytes.
+    pub fn interrupted(pid: i32, regs: &Regs) -> Option<Self> {
+        Self::in_part(regs).filter(|it| it.number != WRITE || is_stream(pid, regs.0.rdi as i32))
+    }
+
+    fn in_part(regs: &Regs) -> Option<Self> {
         let mut regs = *regs;
         let (number, done) = (regs.0.orig_rax, regs.0.rax);
         let (_, bytes) = operands(&mut regs, number)?;
@@ -125,6 +130,16 @@ impl Transfer {
         }
         regs.0.rax = self.done + u64::try_from(second).unwrap_or(0);
     }
+}
+
+/// Returns whether a signal can end a write to this descriptor of `pid` in its middle: a file takes
+/// all, or as much as there is room for.
+fn is_stream(pid: i32, descriptor: i32) -> bool {
+    let about = std::fs::metadata(format!("/proc/{pid}/fd/{descriptor}"));
+    about.is_ok_and(|about| {
+        let kind = about.file_type();
+        kind.is_fifo() || kind.is_socket() || kind.is_char_device()
+    })
 }
 
 /// The buffer and the number of bytes of a call that moves all of them.
@@ -181,7 +196,7 @@ mod tests {
     #[test]
     fn an_interrupted_transfer_goes_on_where_it_was() {
         let mut regs = after(WRITE, [1, 0x1000, 100, 0], 30);
-        let transfer = Transfer::interrupted(&regs).unwrap();
+        let transfer = Transfer::in_part(&regs).unwrap();
         transfer.pass_on(&mut regs);
         assert_eq!((regs.0.rsi, regs.0.rdx), (0x1000 + 30, 70));
         for (second, sum) in [(70, 100), (5, 35), (-32, 30), (-4, 30)] {
@@ -202,8 +217,8 @@ mod tests {
             (RECVFROM, MSG_WAITALL | MSG_PEEK, 30),
         ] {
             let regs = after(number, [1, 0x1000, 100, flags], result);
-            assert!(Transfer::interrupted(&regs).is_none(), "{number} {flags} {result}");
+            assert!(Transfer::in_part(&regs).is_none(), "{number} {flags} {result}");
         }
-        assert!(Transfer::interrupted(&after(RECVFROM, [1, 2, 100, MSG_WAITALL], 30)).is_some());
+        assert!(Transfer::in_part(&after(RECVFROM, [1, 2, 100, MSG_WAITALL], 30)).is_some());
     }
 }
