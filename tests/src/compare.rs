@@ -36,7 +36,7 @@ fn check_executable(executable: &Executable, report: &mut String) {
     argv.extend(directives.args.iter().map(OsString::from));
     let title = format!("{} ({})", executable.name, executable.variant.name());
     let mut reference = None;
-    for mode in modes(executable.name.starts_with("code/")) {
+    for mode in modes(&executable.name) {
         let limit = directives.timeout * if mode == Mode::Native { 1 } else { SLOWDOWN_LIMIT };
         for round in 0..repeat() {
             let outcome = run_in(mode, &argv, limit, |_| ());
@@ -113,7 +113,7 @@ impl<'a> Comparison<'a> {
     /// With a report, if the native run fails or another mode differs.
     pub fn check(&self) {
         let mut reference: Option<Outcome> = None;
-        for mode in modes(false) {
+        for mode in modes("") {
             for round in 0..repeat() {
                 let limit = self.limit * if mode == Mode::Native { 1 } else { SLOWDOWN_LIMIT };
                 let outcome = run_in(mode, &self.argv, limit, |work| self.write_files(work));

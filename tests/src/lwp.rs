@@ -22,6 +22,8 @@ pub enum Mode {
     UserMode,
     /// `lwp run` with generated code that compares itself.
     Compared,
+    /// `lwp run` with code that runs one instruction at a time where no translation can be near it.
+    Stepped,
 }
 
 impl Mode {
@@ -35,6 +37,7 @@ impl Mode {
             Self::Warm => "warm",
             Self::UserMode => "user-mode",
             Self::Compared => "compared",
+            Self::Stepped => "stepped",
         }
     }
 
@@ -43,7 +46,7 @@ impl Mode {
     pub fn command(self, argv: &[OsString], scratch: &Path) -> Vec<OsString> {
         let mut line: Vec<OsString> = match self {
             Self::Native => Vec::new(),
-            Self::Run | Self::UserMode | Self::Compared => {
+            Self::Run | Self::UserMode | Self::Compared | Self::Stepped => {
                 vec![lwp_binary().into(), "run".into(), "--no-cache".into()]
             }
             Self::Stat | Self::Learn | Self::Warm => {
@@ -59,8 +62,8 @@ impl Mode {
         if self != Self::Native {
             line.push("--".into());
         }
-        if let Some(guard) = self.guard() {
-            line.splice(..0, ["env".into(), guard.into()]);
+        if let Some(setting) = self.setting() {
+            line.splice(..0, ["env".into(), setting.into()]);
         }
         line.extend(argv.iter().cloned());
         line
@@ -68,24 +71,27 @@ impl Mode {
 }
 
 impl Mode {
-    /// The setting of the environment that says how generated code is guarded.
-    fn guard(self) -> Option<&'static str> {
+    /// The setting of the environment that says how it is done.
+    fn setting(self) -> Option<&'static str> {
         match self {
             Self::UserMode => Some("LWP_GUARD=user"),
             Self::Compared => Some("LWP_GUARD=0"),
+            Self::Stepped => Some("LWP_FAR=0"),
             _ => None,
         }
     }
 }
 
-/// The modes to run, native first. A program that `generates` code is run in each way to notice that
-/// the code changes.
-pub fn modes(generates: bool) -> Vec<Mode> {
+/// The modes to run the program `name`, native first. One that generates code is run in each way to
+/// notice that the code changes, and the one without room near its code in both ways to execute it.
+pub fn modes(name: &str) -> Vec<Mode> {
     let mut all = vec![Mode::Native, Mode::Run, Mode::Stat, Mode::Learn, Mode::Warm];
-    let guards = [Mode::UserMode, Mode::Compared];
-    let known: Vec<Mode> = all.iter().chain(&guards).copied().collect();
-    if generates {
-        all.extend(guards);
+    let others = [Mode::UserMode, Mode::Compared, Mode::Stepped];
+    let known: Vec<Mode> = all.iter().chain(&others).copied().collect();
+    match name {
+        "cpu/out_of_reach" => all.push(Mode::Stepped),
+        _ if name.starts_with("code/") => all.extend([Mode::UserMode, Mode::Compared]),
+        _ => {}
     }
     let Ok(wanted) = std::env::var("LWP_TEST_MODES") else { return all.to_vec() };
     for word in wanted.split(',') {

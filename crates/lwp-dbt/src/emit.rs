@@ -6,7 +6,7 @@
 //! | rule | target | patch |
 //! | --- | --- | --- |
 //! | 1 | any instruction without a rip-relative or gs operand | the same bytes |
-//! | 2 | a rip-relative operand | the same bytes, displacement corrected |
+//! | 2 | a rip-relative operand | the same bytes, displacement corrected; out of reach, through a borrowed register |
 //! | 3 | a gs-relative operand | operand rebased on the application's gs base in a borrowed register |
 //! | 4 | `rdgsbase`, `wrgsbase` | a move from or to the context; a base that is no address faults |
 //! | 5 | `jmp rel` | nothing, if the target is laid behind; else a linked `jmp rel32` |
@@ -345,8 +345,8 @@ impl<'a> Emitter<'a> {
         self.out.relocations.push((self.out.code.len() - kind.bytes(), kind));
     }
 
-    /// `lea register, [rip + …]`: an address in the application's module, in rcx or r11. Out of
-    /// reach, where wild branches lead, `mov register, address`.
+    /// `lea register, [rip + …]`: an address in the application's module. Out of reach, where wild
+    /// branches and far modules lead, `mov register, address`.
     fn load_address(&mut self, register: Register, address: u64) {
         let (high, low) = register_bits(register);
         let next = self.here().0 + 7;
@@ -355,10 +355,16 @@ impl<'a> Emitter<'a> {
             self.imm32(displacement as u32);
             self.relocated(Relocation::Application);
         } else {
-            self.bytes(&[0x48 | high, 0xb8 | low]);
-            self.imm64(address);
-            self.relocated(Relocation::Address);
+            self.mov_address(register, address);
         }
+    }
+
+    /// `mov register, address`: an address in the application's module.
+    fn mov_address(&mut self, register: Register, address: u64) {
+        let (high, low) = register_bits(register);
+        self.bytes(&[0x48 | high, 0xb8 | low]);
+        self.imm64(address);
+        self.relocated(Relocation::Address);
     }
 
     /// A constant of eight bytes, which is an address in the application's module.

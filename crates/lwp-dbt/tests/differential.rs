@@ -19,10 +19,20 @@ use lwp_testkit::Rng;
 use lwp_testkit::generate::{Data, Generator};
 use lwp_testkit::native::{Machine, Outcome, Run, State};
 
-const DATA: Data = Data { start: 0xc000_0000 };
-const CONTEXT: u64 = 0xd000_0000;
+/// The places of a program's code and data.
+#[derive(Clone, Copy)]
+struct Program {
+    code: [u64; 2],
+    data: Data,
+}
+
 /// Return addresses are pushed in two ways: from below and from above 2 GiB.
-const CODE: [u64; 2] = [0x5000_0000, 0x1_0000_0000];
+const NEAR: Program =
+    Program { code: [0x5000_0000, 0x1_0000_0000], data: Data { start: 0xc000_0000 } };
+/// Translations of this one cannot reach its operands.
+const FAR: Program =
+    Program { code: [0x40_5000_0000, 0x41_0000_0000], data: Data { start: 0x40_c000_0000 } };
+const CONTEXT: u64 = 0xd000_0000;
 const CODE_BYTES: usize = 0x1000;
 
 /// A piece of application code, its start first.
@@ -130,6 +140,7 @@ fn places(bench: &Bench, count: impl Fn(usize) -> i64) -> Places {
 
 struct Lab {
     machine: Machine,
+    program: Program,
     rng: Rng,
     /// Cases that ended natively by a signal: their operands do not go together.
     skipped: u32,
@@ -150,19 +161,20 @@ fn cases() -> u32 {
 }
 
 impl Lab {
-    fn new() -> Self {
+    fn new(program: Program) -> Self {
         let alone = MACHINE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let machine = Machine::new(&[
             (LOW, lwp_dbt::Layout::BYTES as usize),
             (CACHE, 1 << 20),
-            (DATA.start, Data::BYTES as usize),
+            (program.data.start, Data::BYTES as usize),
             (CONTEXT, CONTEXT_BYTES as usize + 0x2_0000),
             (CONTEXT + u64::from(CALLS_AT), CALLS_BYTES as usize),
-            (CODE[0], CODE_BYTES),
-            (CODE[1], CODE_BYTES),
+            (program.code[0], CODE_BYTES),
+            (program.code[1], CODE_BYTES),
         ]);
         Self {
             machine,
+            program,
             rng: Rng::new(0x1357),
             skipped: 0,
             compared: 0,
@@ -174,7 +186,7 @@ impl Lab {
     }
 
     fn state(&mut self) -> State {
-        let general = DATA.registers(&mut self.rng);
+        let general = self.program.data.registers(&mut self.rng);
         let flags = 0x202 | self.rng.draw() & 0x8d5;
         let floats = self.rng.one_in(2);
         let rng = &mut self.rng;
@@ -199,12 +211,13 @@ impl Lab {
     fn compare_two(&mut self, snippet: &Snippet, translated: &Snippet) -> Result<(), String> {
         let state = self.state();
         let data: Vec<u8> = (0..Data::BYTES).map(|_| self.rng.draw() as u8).collect();
-        let observed = [(DATA.start, Data::BYTES as usize)];
-        let memory = [(DATA.start, data.clone()), (snippet.start, snippet.bytes.clone())];
+        let observed = [(self.program.data.start, Data::BYTES as usize)];
+        let memory =
+            [(self.program.data.start, data.clone()), (snippet.start, snippet.bytes.clone())];
         let run = Run {
             entry: snippet.start,
             state: &state,
-            gs: DATA.gs(),
+            gs: self.program.data.gs(),
             memory: &memory,
             observed: &observed,
         };
@@ -280,16 +293,16 @@ impl Lab {
             return Ok(None);
         }
         let mut memory = vec![
-            (DATA.start, data.to_vec()),
+            (self.program.data.start, data.to_vec()),
             (snippet.start, snippet.bytes.clone()),
             (CACHE, bench.cache.bytes.clone()),
-            (CONTEXT + Slot::AppGs as u64, DATA.gs().to_le_bytes().to_vec()),
+            (CONTEXT + Slot::AppGs as u64, self.program.data.gs().to_le_bytes().to_vec()),
             (CONTEXT + Slot::This as u64, CONTEXT.to_le_bytes().to_vec()),
         ];
         memory.extend(bench.low_window(&regions));
         let counters = bench.tables.counters();
         let observed = [
-            (DATA.start, Data::BYTES as usize),
+            (self.program.data.start, Data::BYTES as usize),
             (CONTEXT + Slot::AppGs as u64, 8),
             (CONTEXT + CONTEXT_BYTES, counters.len() * 8),
         ];
@@ -513,13 +526,22 @@ fn branching(generator: &mut Generator, start: u64) -> Snippet {
 
 #[test]
 fn translated_code_does_the_same() {
-    let mut lab = Lab::new();
-    let mut generator = Generator::new(0x2468, DATA);
+    compare_random_code(NEAR);
+}
+
+#[test]
+fn code_that_its_translation_cannot_reach_does_the_same() {
+    compare_random_code(FAR);
+}
+
+fn compare_random_code(program: Program) {
+    let mut lab = Lab::new(program);
+    let mut generator = Generator::new(0x2468, program.data);
     assert!(generator.codes().len() > 500, "{} forms", generator.codes().len());
 
     // Single instructions.
     for case in 0..cases() / 2 {
-        let start = CODE[case as usize % 2];
+        let start = program.code[case as usize % 2];
         let bytes = generator.any(start);
         let executed = instructions(&bytes, start);
         lab.check(&finish(start, bytes, Vec::new(), Some(executed)));
@@ -528,7 +550,7 @@ fn translated_code_does_the_same() {
 
     // Straight runs.
     for case in 0..cases() / 4 {
-        let start = CODE[case as usize % 2];
+        let start = program.code[case as usize % 2];
         let bytes = run_of(&mut generator, start, 30);
         let executed = instructions(&bytes, start);
         lab.check(&finish(start, bytes, Vec::new(), Some(executed)));
@@ -536,7 +558,7 @@ fn translated_code_does_the_same() {
 
     // Branches.
     for case in 0..cases() / 4 {
-        let snippet = branching(&mut generator, CODE[case as usize % 2]);
+        let snippet = branching(&mut generator, program.code[case as usize % 2]);
         lab.check(&snippet);
     }
     lab.done();
@@ -546,21 +568,21 @@ fn translated_code_does_the_same() {
 
 #[test]
 fn flags_that_a_guard_has_overwritten_are_had_again() {
-    let mut lab = Lab::new();
-    let mut generator = Generator::new(0x8642, DATA);
-    let start = CODE[0];
+    let mut lab = Lab::new(NEAR);
+    let Program { code: [start, _], data: place } = NEAR;
+    let mut generator = Generator::new(0x8642, place);
     let mut found = 0;
     for _ in 0..cases() {
         let bytes = generator.quiet(start);
         let snippet = finish(start, bytes.clone(), Vec::new(), None);
         let before = lab.state();
         let data = vec![0; Data::BYTES as usize];
-        let memory = [(DATA.start, data), (start, snippet.bytes.clone())];
-        let observed = [(DATA.start, 1)];
+        let memory = [(place.start, data), (start, snippet.bytes.clone())];
+        let observed = [(place.start, 1)];
         let run = Run {
             entry: start,
             state: &before,
-            gs: DATA.gs(),
+            gs: place.gs(),
             memory: &memory,
             observed: &observed,
         };
@@ -577,8 +599,9 @@ fn flags_that_a_guard_has_overwritten_are_had_again() {
 
 #[test]
 fn a_difference_is_found() {
-    let mut lab = Lab::new();
-    let snippet = |bytes: &[u8], executed| finish(CODE[0], bytes.to_vec(), Vec::new(), executed);
+    let mut lab = Lab::new(NEAR);
+    let snippet =
+        |bytes: &[u8], executed| finish(NEAR.code[0], bytes.to_vec(), Vec::new(), executed);
     let original = snippet(&[0x48, 0x83, 0xc0, 0x01], Some(1));
     lab.compare(&original).unwrap();
     for (other, fault) in [

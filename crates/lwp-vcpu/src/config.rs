@@ -286,6 +286,8 @@ pub struct Trials {
     /// The time after which a program is laid out anew while it runs, where that is not the usual
     /// one.
     pub improve: Option<Duration>,
+    /// Code without room near it is translated far away from it.
+    pub far: bool,
     /// The tracer prints the stops that it handles.
     pub trace: bool,
 }
@@ -298,6 +300,7 @@ impl Default for Trials {
             arena_bytes: None,
             waste: None,
             improve: None,
+            far: true,
             trace: false,
         }
     }

@@ -13,7 +13,7 @@ use crate::arena::Arena;
 use crate::auxiliary::{AT_HWCAP, AT_HWCAP2, AT_IGNORE, AT_RANDOM, AT_SYSINFO_EHDR, Auxiliary};
 use crate::config::{CpuModel, Target};
 use crate::contexts::{ContextFile, FileId};
-use crate::family::{Basis, EMPTY_TABLE, Family, Kind};
+use crate::family::{Basis, EMPTY_TABLE, Family, Kind, LEAST_CHUNK, UnitId};
 use crate::first_stack;
 use crate::huge_table;
 use crate::inject::{Call, Injector, Map, RECEIVE_BYTES};
@@ -26,7 +26,7 @@ use crate::memory_map::{
 use crate::owner::Owner;
 use crate::space::Space;
 use crate::ways::overlap;
-pub use places::Anchors;
+pub use places::{Anchors, Reach};
 use places::{plan_arenas, planned_arena, with_wanted};
 
 mod places;
@@ -397,10 +397,10 @@ impl Machine {
         Ok(())
     }
 
-    /// Gives an address space an arena near `extent`: one that its family has already, for another
-    /// address space, or a new one. Other threads go on meanwhile, and may map something where
-    /// there was room.
-    pub fn add_arena(&mut self, tid: Tid, extent: (u64, u64)) -> Result<(), String> {
+    /// Gives an address space an arena for code of `unit`: one that its family has already, for
+    /// another address space, or a new one. Other threads go on meanwhile, and may map something
+    /// where there was room.
+    pub fn add_arena(&mut self, tid: Tid, unit: UnitId, reach: Reach) -> Result<(), String> {
         const TRIES: usize = 16;
         let mut last = Err("no room for translated code near the program's".into());
         let mut careful = true;
@@ -409,20 +409,23 @@ impl Machine {
             careful &= attempt < TRIES;
             let wanted = if careful { self.wanted_beside(tid) } else { Vec::new() };
             let (space, family) = self.space_of(tid).ok_or("no such thread")?;
-            let known = family.arena_near(extent);
+            let (known, extent) = (family.arena_of(unit), family.module(unit).extent);
             if known.is_some_and(|index| space.has_arena(index)) {
                 return Ok(());
             }
             let mappings = maps::read(tid);
             let arena = match known {
                 Some(index) => family.arenas[index].clone(),
-                None => match planned_arena(family, &with_wanted(&mappings, &wanted), extent) {
-                    Err(_) if careful => {
-                        careful = false;
-                        continue;
+                None => {
+                    let taken = with_wanted(&mappings, &wanted);
+                    match planned_arena(family, &taken, extent, reach) {
+                        Err(_) if careful => {
+                            careful = false;
+                            continue;
+                        }
+                        arena => arena?,
                     }
-                    arena => arena?,
-                },
+                }
             };
             last = self.place_arena(tid, &mappings, &arena, careful);
             let (space, family) = self.space_of(tid).ok_or("no such thread")?;
@@ -433,13 +436,30 @@ impl Machine {
                 }
                 (None, Ok(())) => {
                     family.add_arena(arena.address, arena.bytes, arena.offset);
-                    space.note_arena(family.arenas.len() - 1, true);
+                    let index = family.arenas.len() - 1;
+                    space.note_arena(index, true);
+                    if reach == Reach::Any {
+                        family.settle(unit, index);
+                    }
                     return Ok(());
                 }
                 (None, Err(_)) => {}
             }
         }
         last
+    }
+
+    /// Has all code of `unit`, near which there is no room, translated into an arena from which it
+    /// cannot be reached: the one with the most room, or a new one.
+    pub fn settle_far(&mut self, tid: Tid, unit: UnitId) -> Result<(), String> {
+        let (space, family) = self.space_of(tid).ok_or("no such thread")?;
+        let room = |at: usize| family.arenas[at].left();
+        let mapped = (0..family.arenas.len()).filter(|at| space.has_arena(*at));
+        match mapped.max_by_key(|at| room(*at)).filter(|at| room(*at) >= LEAST_CHUNK) {
+            Some(arena) => family.settle(unit, arena),
+            None => self.add_arena(tid, unit, Reach::Any)?,
+        }
+        Ok(())
     }
 
     /// Maps an arena, after the threads have been told, and if none of them is about to map

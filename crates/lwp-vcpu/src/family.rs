@@ -74,6 +74,8 @@ pub struct Module {
     pub entries: Vec<EntryId>,
     /// Bytes of its code, as far as they are known.
     pub code_bytes: u64,
+    /// The arena that its code must lie in, once it has any or none near it can be had.
+    arena: Option<usize>,
     /// The place of its code: the chunk in use, and whether it is the only one.
     pub chunk: Option<(Chunk, bool)>,
     /// Its cut fragments. Nothing leads to them, and they are not kept.
@@ -308,6 +310,7 @@ impl Family {
             extent,
             entries: Vec::new(),
             code_bytes: 0,
+            arena: None,
             chunk: None,
             cuts: Unit::new(checks),
             kept: None,
@@ -352,14 +355,16 @@ impl Family {
         &mut self.modules[id.0 as usize]
     }
 
-    /// The arena for code near `extent`, if there is one.
-    pub fn arena_near(&self, extent: (u64, u64)) -> Option<usize> {
-        self.arenas.iter().position(|arena| arena.reaches(extent.0, extent.1))
+    /// The arena for code of this unit, if there is one: its own, or one near it.
+    pub fn arena_of(&self, id: UnitId) -> Option<usize> {
+        let Module { arena, extent: (low, high), .. } = self.modules[id.0 as usize];
+        arena.or_else(|| self.arenas.iter().position(|arena| arena.reaches(low, high)))
     }
 
-    /// The arena for code of this unit, if there is one.
-    pub fn arena_of(&self, id: UnitId) -> Option<usize> {
-        self.arena_near(self.modules[id.0 as usize].extent)
+    /// Settles that all code of this unit lies in this arena: fragments of a unit lead to each
+    /// other, and must reach each other.
+    pub fn settle(&mut self, id: UnitId, arena: usize) {
+        self.modules[id.0 as usize].arena.get_or_insert(arena);
     }
 
     /// Returns whether there are too few counters or entries for another region.
@@ -479,6 +484,7 @@ impl Family {
         let only = module.chunk.is_none();
         match self.arenas[arena].chunk(wanted, LEAST_CHUNK) {
             Some(chunk) => {
+                module.arena = Some(arena);
                 module.chunk = Some((chunk, only));
                 true
             }

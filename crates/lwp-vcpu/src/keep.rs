@@ -249,7 +249,7 @@ impl Family {
         let len = image.code_len() as u64;
         let module = &self.modules[id.0 as usize];
         let extent = module.extent;
-        let arena = self.arena_near(extent)?;
+        let arena = self.arena_of(id)?;
         let least = (len + LEAST_CHUNK).next_multiple_of(4096);
         let mut chunk = self.arenas[arena].chunk(chunk_for(module.code_bytes).max(least), least)?;
         let first = self.code_cache.entry_count();
@@ -273,6 +273,7 @@ impl Family {
             return None;
         }
         chunk.used = len.next_multiple_of(64);
+        self.settle(id, arena);
         let module = &mut self.modules[id.0 as usize];
         module.chunk = Some((chunk, true));
         let last = self.code_cache.entry_count();

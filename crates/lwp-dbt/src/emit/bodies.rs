@@ -36,6 +36,7 @@ impl Emitter<'_> {
                 }
                 Carry::RipRelative { displacement_at, operand } => {
                     self.rip_relative(bytes, displacement_at, operand)
+                        || self.far_operand(block, insn, bytes, operand)
                 }
                 Carry::AppGs => self.app_gs(block, insn, bytes),
                 Carry::GsBase => self.gs_base(insn, bytes),
@@ -84,7 +85,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Rule 2.
+    /// Rule 2. Returns false, and emits nothing, where the operand is out of reach.
     pub(super) fn rip_relative(&mut self, bytes: &[u8], displacement_at: u8, operand: u64) -> bool {
         let next = self.base + (self.out.code.len() + bytes.len()) as u64;
         let Ok(displacement) = i32::try_from(operand.wrapping_sub(next) as i64) else {
@@ -97,6 +98,24 @@ impl Emitter<'_> {
         true
     }
 
+    /// Rule 2 where the operand is out of reach.
+    ///
+    /// ```text
+    /// Target:  op  [rip + disp]
+    /// Patch:   slot := T; T := address of the operand; op [T]; T := slot
+    /// ```
+    fn far_operand(&mut self, block: &Block, insn: &Insn, bytes: &[u8], operand: u64) -> bool {
+        let pc = block.pc.offset(u64::from(insn.offset));
+        let mut instruction = decode_one(pc, bytes);
+        let Some(borrowed) = unused_register(&instruction) else { return false };
+        self.borrow(borrowed);
+        self.mov_address(borrowed.register, operand);
+        instruction.set_memory_base(borrowed.register);
+        instruction.set_memory_displ_size(0);
+        instruction.set_memory_displacement64(0);
+        self.encode(&instruction) && self.give_back(borrowed, insn)
+    }
+
     /// Rule 3.
     ///
     /// ```text
@@ -106,32 +125,21 @@ impl Emitter<'_> {
     pub(super) fn app_gs(&mut self, block: &Block, insn: &Insn, bytes: &[u8]) -> bool {
         let pc = block.pc.offset(u64::from(insn.offset));
         let mut instruction = decode_one(pc, bytes);
-        let Some((temp, slot, spill)) = unused_register(&instruction) else { return false };
+        let Some(borrowed) = unused_register(&instruction) else { return false };
+        let temp = borrowed.register;
+        self.borrow(borrowed);
         let (rex_reg, low) = register_bits(temp);
-        // mov gs:[slot], T
-        self.bytes(&[0x65, 0x48 | (rex_reg << 2), 0x89, 0x04 | (low << 3), 0x25]);
-        self.imm32(slot as u32);
-        self.point(self.before | spill);
         // mov T, gs:[app_gs]
         self.bytes(&[0x65, 0x48 | (rex_reg << 2), 0x8b, 0x04 | (low << 3), 0x25]);
         self.imm32(Slot::AppGs as u32);
         if instruction.memory_base() != Register::None {
-            let lea = iced_x86::Instruction::with2(
-                Code::Lea_r64_m,
-                temp,
-                iced_x86::MemoryOperand::with_base_index(temp, instruction.memory_base()),
-            );
-            // rsp cannot be an index: swap the roles.
-            let lea = if instruction.memory_base() == Register::RSP {
-                iced_x86::Instruction::with2(
-                    Code::Lea_r64_m,
-                    temp,
-                    iced_x86::MemoryOperand::with_base_index(Register::RSP, temp),
-                )
-            } else {
-                lea
+            // rsp cannot be an index: the roles are swapped.
+            let (base, index) = match instruction.memory_base() {
+                Register::RSP => (Register::RSP, temp),
+                base => (temp, base),
             };
-            let Ok(lea) = lea else { return false };
+            let operand = iced_x86::MemoryOperand::with_base_index(base, index);
+            let Ok(lea) = Instruction::with2(Code::Lea_r64_m, temp, operand) else { return false };
             if !self.encode(&lea) {
                 return false;
             }
@@ -144,12 +152,21 @@ impl Emitter<'_> {
         if instruction.memory_size() == MemorySize::Unknown && instruction.code() == Code::INVALID {
             return false;
         }
-        if !self.encode(&instruction) {
-            return false;
-        }
-        // mov T, gs:[slot]. The instruction has been executed: what follows is the next one.
-        let len = insn.len;
-        self.app += len;
+        self.encode(&instruction) && self.give_back(borrowed, insn)
+    }
+
+    /// `mov gs:[slot], T`
+    fn borrow(&mut self, Borrowed { register, slot, spill }: Borrowed) {
+        let (rex_reg, low) = register_bits(register);
+        self.bytes(&[0x65, 0x48 | (rex_reg << 2), 0x89, 0x04 | (low << 3), 0x25]);
+        self.imm32(slot as u32);
+        self.point(self.before | spill);
+    }
+
+    /// `mov T, gs:[slot]`. The instruction has been executed: the state is that of the next one.
+    fn give_back(&mut self, Borrowed { register, slot, spill }: Borrowed, insn: &Insn) -> bool {
+        let (rex_reg, low) = register_bits(register);
+        self.app += insn.len;
         self.index += 1;
         self.point(self.before | spill);
         self.bytes(&[0x65, 0x48 | (rex_reg << 2), 0x8b, 0x04 | (low << 3), 0x25]);
@@ -255,8 +272,16 @@ impl Emitter<'_> {
     }
 }
 
-/// A register that the instruction does not mention, with its spill slot and state bit.
-fn unused_register(instruction: &Instruction) -> Option<(Register, Slot, u8)> {
+/// A register that an instruction does not mention, with its spill slot and state bit.
+#[derive(Clone, Copy)]
+struct Borrowed {
+    register: Register,
+    slot: Slot,
+    spill: u8,
+}
+
+/// Returns a register to borrow around `instruction`.
+fn unused_register(instruction: &Instruction) -> Option<Borrowed> {
     let mut factory = iced_x86::InstructionInfoFactory::new();
     let info = factory.info(instruction);
     let used = |register: Register| {
@@ -279,5 +304,6 @@ fn unused_register(instruction: &Instruction) -> Option<(Register, Slot, u8)> {
         (Register::RAX, Slot::Rax, bits::SPILL_RAX),
     ]
     .into_iter()
-    .find(|(register, _, _)| !(used(*register) || high && *register == Register::R11))
+    .find(|(register, ..)| !(used(*register) || high && *register == Register::R11))
+    .map(|(register, slot, spill)| Borrowed { register, slot, spill })
 }

@@ -126,8 +126,7 @@ impl Emitter<'_> {
     /// Compares the fragment's own bytes with what was translated; a difference asks the host.
     ///
     /// The flags stay as they are: the bytes that made them dead may be the ones that have changed.
-    /// Returns false where the bytes cannot be reached from here.
-    pub fn self_check(&mut self, pc: AppPc, bytes: &[u8]) -> bool {
+    pub fn self_check(&mut self, pc: AppPc, bytes: &[u8]) {
         self.point(bits::UNCOUNTED);
         self.spill_rcx();
         self.point(bits::UNCOUNTED | bits::SPILL_RCX);
@@ -137,17 +136,7 @@ impl Emitter<'_> {
             let operand = pc.0 + offset as u64;
             let mut value = [0u8; 8];
             value[..width].copy_from_slice(&bytes[offset..offset + width]);
-            self.bytes(match width {
-                8 => &[0x48, 0x8b, 0x0d],
-                4 => &[0x8b, 0x0d],
-                2 => &[0x0f, 0xb7, 0x0d],
-                _ => &[0x0f, 0xb6, 0x0d],
-            });
-            let next = self.here().0 + 4;
-            let Ok(displacement) = i32::try_from(operand.wrapping_sub(next) as i64) else {
-                return false;
-            };
-            self.imm32(displacement as u32);
+            self.load_word(width, operand);
             self.mov_r11(u64::from_le_bytes(value).wrapping_neg());
             self.lea_rcx_rcx_r11();
             self.bytes(&[0xe3, 0x05, 0xe9]);
@@ -157,7 +146,26 @@ impl Emitter<'_> {
         self.point(bits::UNCOUNTED | bits::SPILL_R11);
         self.reload_r11();
         self.point(bits::UNCOUNTED);
-        true
+    }
+
+    /// Loads up to eight bytes of the application's code into rcx.
+    fn load_word(&mut self, width: usize, address: u64) {
+        let opcode: &[u8] = match width {
+            8 => &[0x48, 0x8b],
+            4 => &[0x8b],
+            2 => &[0x0f, 0xb7],
+            _ => &[0x0f, 0xb6],
+        };
+        let next = self.here().0 + opcode.len() as u64 + 5;
+        if let Ok(displacement) = i32::try_from(address.wrapping_sub(next) as i64) {
+            self.bytes(opcode);
+            self.bytes(&[0x0d]);
+            self.imm32(displacement as u32);
+        } else {
+            self.mov_rcx(address);
+            self.bytes(opcode);
+            self.bytes(&[0x09]);
+        }
     }
 }
 

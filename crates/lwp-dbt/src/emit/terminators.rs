@@ -135,20 +135,26 @@ impl Emitter<'_> {
         load.set_op0_kind(OpKind::Register);
         load.set_op0_register(Register::RCX);
         if last.is_ip_rel_memory_operand() {
-            let operand = last.ip_rel_memory_address();
-            if last.segment_prefix() == Register::FS {
-                self.bytes(&[0x64]);
-            }
-            self.bytes(&[0x48, 0x8b, 0x0d]);
-            let next = self.base + self.out.code.len() as u64 + 4;
-            let Ok(displacement) = i32::try_from(operand.wrapping_sub(next) as i64) else {
-                return false;
-            };
-            self.imm32(displacement as u32);
-            self.relocated(Relocation::Application);
+            let segment = if last.segment_prefix() == Register::FS { &[0x64][..] } else { &[] };
+            self.load_rip_relative(segment, last.ip_rel_memory_address());
             return true;
         }
         self.encode(&load)
+    }
+
+    /// `mov rcx, segment:[rip + …]`, or through rcx itself where the operand is out of reach.
+    fn load_rip_relative(&mut self, segment: &[u8], operand: u64) {
+        let next = self.here().0 + segment.len() as u64 + 7;
+        if let Ok(displacement) = i32::try_from(operand.wrapping_sub(next) as i64) {
+            self.bytes(segment);
+            self.bytes(&[0x48, 0x8b, 0x0d]);
+            self.imm32(displacement as u32);
+            self.relocated(Relocation::Application);
+        } else {
+            self.mov_address(Register::RCX, operand);
+            self.bytes(segment);
+            self.bytes(&[0x48, 0x8b, 0x09]);
+        }
     }
 
     /// Rule 9 for returns. The load comes first: it faults before anything has changed.

@@ -93,7 +93,9 @@ impl Translator {
         let head = (!merged).then(|| open_head(work, bits::UNCOUNTED));
         let edge = behind.filter(|_| private).map(|from| self.open_edge(work, from));
         let join = work.emitter.here();
-        let reached = !compares || work.emitter.self_check(block.pc, &block.bytes);
+        if compares {
+            work.emitter.self_check(block.pc, &block.bytes);
+        }
         work.emitter.fragment = Some(id);
         work.emitter.dcache = self.watches(work.unit, block.pc);
         if work.emitter.dcache.is_some() {
@@ -107,7 +109,7 @@ impl Translator {
         let mut before = if merged { bits::EDGE | bits::UNCOUNTED } else { bits::UNCOUNTED };
         // A block that counts nothing still lets a noted event be recorded before it begins.
         let notes = self.notes(work.unit);
-        if (!countdown.is_zero() || notes) && reached {
+        if !countdown.is_zero() || notes {
             if !exact {
                 before = 0;
             } else if !countdown.is_zero() {
@@ -141,7 +143,7 @@ impl Translator {
                 }
             }
         });
-        let laid = match reached && work.emitter.body(block, charge) {
+        let laid = match work.emitter.body(block, charge) {
             true => self.terminate(work, block),
             false => Err(()),
         };

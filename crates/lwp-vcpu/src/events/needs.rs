@@ -13,6 +13,7 @@ use super::signals::deliver;
 use super::trap_flag::{self, TRAP_FLAG, is_syscall};
 use super::{Handled, SIGTRAP, TRAP_BRKPT, TRAP_TRACE};
 use super::{alone, flush, locking, obeying};
+use crate::exec::Reach;
 use crate::lwp::BeforeState;
 use crate::machine::{Machine, Mode, Need};
 
@@ -84,19 +85,21 @@ fn make_side(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
 fn make_arena(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
     let pc = app.0.rip;
     Tracee(tid).set_regs(app)?;
-    let extent = machine.space_of(tid).and_then(|(space, family)| {
-        let (_, range) = space.code_at(family, tid, pc)?;
-        Some(family.module(range.unit).extent)
-    });
-    if extent.is_some_and(|extent| machine.add_arena(tid, extent).is_err()) {
-        let other = machine.space_of(tid).is_some_and(|(space, _)| space.needs_other_family());
-        // Without room nearby such code runs one instruction at a time: slow, but right.
-        return match other {
-            true => flush::begin(machine, tid, app),
-            false => step(machine, tid, app),
-        };
+    let unit = machine
+        .space_of(tid)
+        .and_then(|(space, family)| Some(space.code_at(family, tid, pc)?.1.unit));
+    let Some(unit) = unit else { return go_on(machine, tid, app) };
+    if machine.add_arena(tid, unit, Reach::Near).is_ok() {
+        return go_on(machine, tid, app);
     }
-    go_on(machine, tid, app)
+    if machine.space_of(tid).is_some_and(|(space, _)| space.needs_other_family()) {
+        return flush::begin(machine, tid, app);
+    }
+    match machine.config.trials.far && machine.settle_far(tid, unit).is_ok() {
+        true => go_on(machine, tid, app),
+        // Without any room such code runs one instruction at a time: slow, but right.
+        false => step(machine, tid, app),
+    }
 }
 
 /// Finds out whether notice of writes to code of the thread's address space can be had.

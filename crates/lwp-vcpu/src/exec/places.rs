@@ -20,6 +20,15 @@ const LEAST_ELSEWHERE: u64 = 4 << 20;
 /// For threads with profiling on; the smaller one where there is no room for the larger.
 const ARENAS_SIDE: [u64; 2] = [256 << 20, 64 << 20];
 
+/// The distance of an arena from the code whose translations it takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Translations address what the code addresses as the code does.
+    Near,
+    /// Translations go to what the code addresses through registers.
+    Any,
+}
+
 /// Addresses in a program and in its libraries, from the auxiliary vector; 0 where it has none.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Anchors {
@@ -142,11 +151,13 @@ pub fn low_for_side(mappings: &[Mapping]) -> Option<Layout> {
     low_places().find(free).map(low_window)
 }
 
-/// A place for another arena of a family: in a gap of these mappings near `extent`.
+/// A place for another arena of a family: in a gap of these mappings near `extent`, or in the
+/// nearest one.
 pub fn planned_arena(
     family: &Family,
     mappings: &[Mapping],
     extent: (u64, u64),
+    reach: Reach,
 ) -> Result<Arena, String> {
     let first = 3 * GIB;
     let elsewhere = family.arenas.iter().filter(|arena| arena.offset >= first);
@@ -159,8 +170,9 @@ pub fn planned_arena(
     let sizes = [most, most / 4, most / 16].into_iter().filter(|bytes| *bytes >= LEAST_ELSEWHERE);
     let room = |bytes: u64| {
         let bytes = bytes & !(PAGE - 1);
-        let at = gap_off(mappings, extent, bytes).or_else(|| gap_near(mappings, extent, bytes));
-        Some((at?, bytes))
+        let near = gap_off(mappings, extent, bytes);
+        let most = if reach == Reach::Near { REACH } else { u64::MAX };
+        Some((near.or_else(|| gap_within(mappings, extent, bytes, most))?, bytes))
     };
     let (address, bytes) =
         { sizes }.find_map(room).ok_or("no room for translated code near the program's")?;
@@ -208,6 +220,11 @@ fn gap_off(mappings: &[Mapping], extent: (u64, u64), bytes: u64) -> Option<u64> 
 
 /// A gap of `bytes` from which `extent` can be reached.
 fn gap_near(mappings: &[Mapping], extent: (u64, u64), bytes: u64) -> Option<u64> {
+    gap_within(mappings, extent, bytes, REACH)
+}
+
+/// The gap of `bytes` that is nearest to `extent`, so that both together take less than `most`.
+fn gap_within(mappings: &[Mapping], extent: (u64, u64), bytes: u64, most: u64) -> Option<u64> {
     let page = 2u64 << 20;
     let mut best: Option<u64> = None;
     let mut previous_end = 1u64 << 20;
@@ -219,7 +236,7 @@ fn gap_near(mappings: &[Mapping], extent: (u64, u64), bytes: u64) -> Option<u64>
             for candidate in [low, high - bytes] {
                 let reach = extent.1.max(candidate + bytes) - extent.0.min(candidate);
                 let current = best.map(|at| extent.1.max(at + bytes) - extent.0.min(at));
-                if reach < REACH && current.is_none_or(|now| reach < now) {
+                if reach < most && current.is_none_or(|now| reach < now) {
                     best = Some(candidate);
                 }
             }
