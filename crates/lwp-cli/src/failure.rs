@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use lwp_terminal::escape::printable;
 
 /// Exit code when lwp itself failed, as `env` and `timeout` have it.
@@ -31,9 +32,14 @@ impl Failure {
         Self::new(OWN_FAILURE, format!("{what}: {}", plain(error)))
     }
 
-    /// A refusal by the argument parser, its "error: " prefix and its blank lines left out.
+    /// A refusal by the argument parser, its "error: " prefix and its blank lines left out. Where
+    /// the command itself is missing, the parser's text is the whole help.
     pub fn usage(error: &clap::Error) -> Self {
         let text = error.render().to_string();
+        if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+            let cause = format!("a command is missing\n\n{}", text.trim_end());
+            return Self { code: OWN_FAILURE, cause, help: String::new() };
+        }
         let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
         let text = lines.join("\n");
         let cause = text.strip_prefix("error: ").unwrap_or(&text).to_owned();

@@ -9,6 +9,7 @@ use lwp_terminal::escape::printable;
 
 use crate::args::usage_error;
 use crate::failure::{Failure, OWN_FAILURE};
+use crate::headings;
 
 /// The file of recordings, unless another one is named.
 pub const DEFAULT_FILE: &str = "lwp.data";
@@ -27,17 +28,17 @@ pub struct InputArgs {
 /// Sources of names.
 #[derive(Args, Clone, Debug, Default)]
 pub struct NameArgs {
-    /// Look for debug files in DIR, laid out like /usr/lib/debug, before the system's
-    #[arg(long = "debug-dir", value_name = "DIR")]
+    /// Search DIR, laid out like /usr/lib/debug, for debug files before the system's
+    #[arg(long = "debug-dir", value_name = "DIR", help_heading = headings::NAMES)]
     pub debug_dirs: Vec<PathBuf>,
 
-    /// Do not ask the servers of DEBUGINFOD_URLS for files that are not here
-    #[arg(long)]
+    /// Do not ask the servers of DEBUGINFOD_URLS for missing files
+    #[arg(long, help_heading = headings::NAMES)]
     pub no_debuginfod: bool,
 
-    /// Show the evaluators of interpreted languages, as CPython's _PyEval_EvalFrameDefault, beside
-    /// the functions that they execute
-    #[arg(long)]
+    /// Show the evaluators of interpreted languages, such as CPython's _PyEval_EvalFrameDefault,
+    /// beside the functions that they execute
+    #[arg(long, help_heading = headings::NAMES)]
     pub no_fold: bool,
 }
 

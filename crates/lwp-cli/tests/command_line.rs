@@ -34,6 +34,16 @@ fn usage_errors_are_lwp_s_own() {
     }
 }
 
+/// A newcomer who types the command alone reads why it failed, and then the whole help.
+#[test]
+fn a_missing_command_is_named_before_the_help() {
+    for words in [&[][..], &["cache"]] {
+        let says = stderr(&lwp(words));
+        let help = stdout(&lwp(&[words, &["--help"]].concat()));
+        assert_eq!(says, format!("lwp: a command is missing\n\n{help}"), "{words:?}");
+    }
+}
+
 #[test]
 fn help_and_version_are_no_errors() {
     let help = lwp(&["--help"]);

@@ -21,20 +21,20 @@ const OLD_FILE: &str = "lwp.data.old";
 /// `lwp diff`.
 #[derive(Args, Clone, Debug, Default)]
 pub struct DiffArgs {
-    /// Recordings, the one from before first; of several each is compared with the first [default:
-    /// lwp.data.old lwp.data]
+    /// Recordings, the oldest first; each later one is compared with it [default: lwp.data.old
+    /// lwp.data]
     #[arg(value_name = "RECORDING")]
     pub recordings: Vec<PathBuf>,
 
-    /// The event to compare [default: the recording's first]
+    /// Compare this event [default: the recording's first]
     #[arg(short, long, value_name = "EVENT")]
     pub event: Option<String>,
 
-    /// What is compared: sym, srcline or dso
+    /// Compare by function (sym), line (srcline) or program and library (dso)
     #[arg(short, long, value_name = "KEY", default_value = "sym")]
     pub sort: String,
 
-    /// Order by the relative change
+    /// Order rows by the relative change
     #[arg(long)]
     pub relative: bool,
 
