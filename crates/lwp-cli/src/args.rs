@@ -233,12 +233,14 @@ pub struct MachineArgs {
     pub deterministic: bool,
 
     /// Seed everything random under --deterministic with N
-    #[arg(long, value_name = "N", default_value_t = 0, requires = "deterministic", help_heading = headings::RUN)]
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "deterministic",
+        help_heading = headings::RUN)]
     pub seed: u64,
 
     /// Add a variable to the fixed environment of --deterministic (PATH, HOME, LC_ALL, TZ), with
     /// VALUE or with its own value here
-    #[arg(long, value_name = "NAME[=VALUE]", requires = "deterministic", help_heading = headings::RUN)]
+    #[arg(long, value_name = "NAME[=VALUE]", requires = "deterministic",
+        help_heading = headings::RUN)]
     pub env: Vec<OsString>,
 
     /// Fail, or run the program natively and uncounted, on a machine that does not let the virtual
@@ -260,7 +262,8 @@ pub struct MachineArgs {
     pub cache_dir: Option<PathBuf>,
 
     /// End the run after MS milliseconds
-    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..), help_heading = headings::RUN)]
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..),
+        help_heading = headings::RUN)]
     pub timeout: Option<u64>,
 
     /// Explain more: why translations are not kept, why the run was slow, the contents of a
@@ -358,12 +361,12 @@ impl Cpu {
         }
     }
 
-    /// Whether it is named for its LWP.
+    /// Returns whether it is named for its LWP.
     pub fn names_lwp(self) -> bool {
         self.model().is_none()
     }
 
-    /// Whether it has the LWP of a part that was sold: all of these have the shipped form.
+    /// Returns whether it has the LWP of a part that was sold: all of these have the shipped form.
     pub fn is_part(self) -> bool {
         matches!(self, Self::Bulldozer | Self::Steamroller | Self::Amd4700s)
     }
@@ -477,8 +480,8 @@ fn say_why_not_kept(cache: Option<&Cache>) {
     }
 }
 
-/// Where translations are kept, unless in `dir`, and how much of them: `LWP_CACHE_LIMIT` bytes,
-/// with K, M or G for larger units. `None` where there is no place.
+/// Returns the cache of translations: `dir` or the user's place, and its limit in bytes, which is
+/// `LWP_CACHE_LIMIT` with K, M or G for larger units. `None` without a place.
 pub fn cache(dir: Option<&Path>) -> Option<Cache> {
     let place = dir.map(Path::to_owned).or_else(lwp_vcpu::store::default_place)?;
     let limit = std::env::var("LWP_CACHE_LIMIT").ok().and_then(|text| bytes(&text));
@@ -527,9 +530,8 @@ pub fn parse() -> Result<CommandLine, Failure> {
     })
 }
 
-/// What a command line asks for that runs a program and is right: defining the other commands too
-/// takes longer than a short program runs. `None` for everything else, which the whole definition
-/// has words for.
+/// Returns the command of a right command line that runs a program: defining the other commands too
+/// takes longer than a short program runs. `None` leaves the words to the whole definition.
 fn run_alone(words: &[OsString]) -> Option<Command> {
     match words.first()?.to_str()? {
         "stat" => arguments(words).map(Command::Stat),

@@ -48,7 +48,8 @@ pub struct CountingArgs {
     pub control: Option<String>,
 
     /// Start counting after MS milliseconds, or with -1 when --control says so
-    #[arg(short = 'D', long, value_name = "MS", allow_negative_numbers = true, help_heading = headings::SCOPE)]
+    #[arg(short = 'D', long, value_name = "MS", allow_negative_numbers = true,
+        help_heading = headings::SCOPE)]
     pub delay: Option<i64>,
 
     /// Count only between markers that the program executes: `lwp::count_start`, `<lwp_count.h>`,

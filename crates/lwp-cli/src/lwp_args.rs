@@ -11,7 +11,8 @@ use crate::headings;
 pub struct LwpArgs {
     /// Emulate this published form of Lightweight Profiling; the form of 2007 has all its events,
     /// whatever --cpu says
-    #[arg(long, value_enum, value_name = "FORM", default_value = "final", help_heading = headings::HARDWARE)]
+    #[arg(long, value_enum, value_name = "FORM", default_value = "final",
+        help_heading = headings::HARDWARE)]
     pub revision: Revision,
 
     /// Emulate a processor without Lightweight Profiling
@@ -40,16 +41,19 @@ pub struct LwpArgs {
     /// Model these data caches: family15h, zen4, generic, or SIZE/WAYS/LINE for each of up to three
     /// levels, separated by commas; @CYCLES behind a level is its latency, `memory` may follow the
     /// last
-    #[arg(long, value_name = "CACHES", default_value = "generic", value_parser = caches, help_heading = headings::HARDWARE)]
+    #[arg(long, value_name = "CACHES", default_value = "generic", value_parser = caches,
+        help_heading = headings::HARDWARE)]
     pub cache: Option<Caches>,
 
     /// Model the branch predictor of this machine: family15h, zen4, generic, or none; in a program
     /// that profiles itself, each branch then takes microseconds
-    #[arg(long, value_name = "MACHINE", default_value = "none", value_parser = predictor, help_heading = headings::HARDWARE)]
+    #[arg(long, value_name = "MACHINE", default_value = "none", value_parser = predictor,
+        help_heading = headings::HARDWARE)]
     pub predictor: Option<String>,
 
     /// Model the clocks of this machine, which clock events count: family15h, zen4 or generic
-    #[arg(long, value_name = "MACHINE", default_value = "generic", value_parser = clocks, help_heading = headings::HARDWARE)]
+    #[arg(long, value_name = "MACHINE", default_value = "generic", value_parser = clocks,
+        help_heading = headings::HARDWARE)]
     pub clocks: Option<String>,
 }
 

@@ -27,7 +27,7 @@ use crate::presets::{self, Preset};
 pub struct Caches {
     /// One to three levels with lines of one length.
     pub levels: Vec<Level>,
-    /// What is behind them.
+    /// The memory behind them.
     pub memory: Memory,
 }
 

@@ -200,8 +200,8 @@ pub struct AskedArgs {
     #[command(flatten)]
     pub source: SourceArgs,
 
-    /// Only recordings that meet all of these: project=P benchmark=parse* commit=abc1234 branch=main host=H since=7d
-    /// label.KEY=VALUE mode=sampled
+    /// Only recordings that meet all of these: project=P benchmark=parse* commit=abc1234
+    /// branch=main host=H since=7d label.KEY=VALUE mode=sampled
     #[arg(value_name = "FILTER")]
     pub filter: Vec<String>,
 }
@@ -248,8 +248,9 @@ pub struct AddArgs {
     #[command(flatten)]
     pub filing: FilingArgs,
 
-    /// Recordings: lwp.data, facts as `lwp export -f facts` writes them, profiles of perf, pprof, OpenTelemetry and callgrind, folded
-    /// stacks, measurements of criterion, Bencher and CodSpeed; - is standard input
+    /// Recordings: lwp.data, facts as `lwp export -f facts` writes them, profiles of perf, pprof,
+    /// OpenTelemetry and callgrind, folded stacks, measurements of criterion, Bencher and CodSpeed;
+    /// - is standard input
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
 
@@ -468,9 +469,9 @@ pub enum CompareFormat {
 /// `lwp fleet compare`.
 #[derive(Args, Clone, Debug)]
 pub struct CompareArgs {
-    /// The side before: a commit or id by its first letters, a name that git has for it (HEAD^, v1.2),
-    /// branch:NAME, label:KEY=VALUE, or base: the nearest ancestor of the other side that has
-    /// recordings
+    /// The side before: a commit or id by its first letters, a name that git has for it (HEAD^,
+    /// v1.2), branch:NAME, label:KEY=VALUE, or base: the nearest ancestor of the other side that
+    /// has recordings
     pub before: String,
 
     /// The side after [default: HEAD]
@@ -544,8 +545,8 @@ pub struct SqlArgs {
     #[command(flatten)]
     pub source: SourceArgs,
 
-    /// The question. Tables: recordings, functions, lines, calls, stacks, modules, totals, notes; views: recording_values,
-    /// function_values
+    /// The question. Tables: recordings, functions, lines, calls, stacks, modules, totals, notes;
+    /// views: recording_values, function_values
     pub question: String,
 
     /// Print the answer in this format

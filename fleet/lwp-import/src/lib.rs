@@ -1,7 +1,8 @@
 //! Profiles of other tools as facts, so that their history comes along.
 //!
-//! Samples become a sampled recording with stacks. Callgrind's counts and measurements of benchmark harnesses have events of their own
-//! names and are never added up with exact counts of lwp, which have columns of theirs.
+//! Samples become a sampled recording with stacks. Callgrind's counts and measurements of benchmark
+//! harnesses have events of their own names and are never added up with exact counts of lwp, which
+//! have columns of theirs.
 #![forbid(unsafe_code)]
 
 mod bench;

@@ -53,7 +53,8 @@ pub struct RecordArgs {
     /// Make call stacks in this way: shadow, lwp's own, reads unwind tables from outside; perf's
     /// fp, lbr and dwarf mean the same; none records no stacks, and in exact recordings no targets
     /// of indirect calls [default: shadow]
-    #[arg(long, value_name = "MODE", value_parser = CallGraph::parse, conflicts_with = "no_call_graph", help_heading = headings::SAMPLES)]
+    #[arg(long, value_name = "MODE", value_parser = CallGraph::parse, conflicts_with = "no_call_graph",
+        help_heading = headings::SAMPLES)]
     pub call_graph: Option<CallGraph>,
 
     /// Same as --call-graph none
@@ -67,13 +68,15 @@ pub struct RecordArgs {
     pub filter: Option<String>,
 
     /// Same as --filter, with LWP's two ends of a range of addresses, BaseIP and LimitIP
-    #[arg(long, value_name = "[!]BASE,LIMIT", conflicts_with = "filter", help_heading = headings::SAMPLES)]
+    #[arg(long, value_name = "[!]BASE,LIMIT", conflicts_with = "filter",
+        help_heading = headings::SAMPLES)]
     pub interval_ip: Option<String>,
 
     /// Replace the low N bits of every interval minus one by random bits (LWP's Random), so that
     /// samples fall out of step with loops. Runs repeat; only --deterministic with --seed gives
     /// other intervals
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(..=15), help_heading = headings::SAMPLES)]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(..=15),
+        help_heading = headings::SAMPLES)]
     pub random: Option<u8>,
 
     /// Write samples once SIZE bytes of them have gathered, K and M understood; a killed lwp loses

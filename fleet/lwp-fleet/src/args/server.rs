@@ -69,7 +69,8 @@ pub struct TokenAddArgs {
     #[arg(long = "scope", value_enum, required = true)]
     pub scopes: Vec<ScopeArg>,
 
-    /// Only recordings of this project; * stands for any letters. For tokens that write and do not read
+    /// Only recordings of this project; * stands for any letters. For tokens that write and do not
+    /// read
     #[arg(long)]
     pub project: Option<String>,
 
