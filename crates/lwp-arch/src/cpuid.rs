@@ -184,7 +184,7 @@ pub struct Capabilities {
     pub xsave_offset: u32,
 }
 
-/// Why a set of capabilities contradicts itself.
+/// The reason why a set of capabilities contradicts itself.
 ///
 /// Spec: LWP §1.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -243,7 +243,7 @@ impl Event {
     }
 }
 
-/// Why a record could not be decoded.
+/// The reason why a record could not be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {

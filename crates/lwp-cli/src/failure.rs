@@ -13,7 +13,7 @@ pub const NOT_EXECUTABLE: u8 = 126;
 /// Exit code when the program was not found.
 pub const NOT_FOUND: u8 = 127;
 
-/// Why `lwp` could not do what it was asked to.
+/// The reason why `lwp` could not do what it was asked to.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Failure {
     code: u8,

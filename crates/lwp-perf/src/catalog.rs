@@ -8,7 +8,7 @@ use crate::kernel::Kernel;
 use crate::names::{self, Row};
 use crate::pmu::{DEVICES, Pmu, TermError, parse_number};
 
-/// Why a name is not an event.
+/// The reason why a name is not an event.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EventError {

@@ -10,14 +10,14 @@ use crate::event::Event;
 use crate::kernel::{Control, Handle, Kernel};
 use crate::page::Pages;
 
-/// Whose events are counted.
+/// The code whose events are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
-    /// The calling thread's, on any processor.
+    /// The calling thread, on any processor.
     CurrentThread,
-    /// Those of the thread with this id, on any processor.
+    /// The thread with this id, on any processor.
     Thread(i32),
-    /// Everything's on this processor.
+    /// Everything on this processor.
     Cpu(u32),
 }
 
@@ -36,7 +36,7 @@ pub enum Inherit {
 /// The ways in which a group counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Whose events.
+    /// The code under count.
     pub target: Target,
     /// Always on the counters, or in error: [`ReadError::Lost`]. Without it the kernel may count
     /// part of the time, which [`Reading::running_ns`] tells.
@@ -100,7 +100,7 @@ impl Reading {
     }
 }
 
-/// Why a group could not be read.
+/// The reason why a group could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {

@@ -37,7 +37,7 @@ pub struct Field {
     pub bits: Vec<RangeInclusive<u32>>,
 }
 
-/// Why terms could not be turned into an event.
+/// The reason why terms could not be turned into an event.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TermError {

@@ -22,7 +22,7 @@ pub struct SamplerOptions {
     pub modes: Modes,
     /// Events between two samples.
     pub period: u64,
-    /// Whose.
+    /// The code that is sampled.
     pub target: Target,
     /// The sampling of children. The kernel allows it only for rings of one processor.
     pub inherit: Inherit,
@@ -60,7 +60,7 @@ pub struct Losses {
     pub damaged: u64,
 }
 
-/// Why a record could not be read.
+/// The reason why a record could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SampleError {

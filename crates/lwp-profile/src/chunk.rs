@@ -74,7 +74,7 @@ impl fmt::Debug for Kind {
     }
 }
 
-/// Why a file is not a recording that can be read.
+/// The reason why a file is not a recording that can be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {

@@ -3,7 +3,7 @@
 use crate::builder::Builder;
 use crate::profile::{Event, Frame, Function, FunctionId, Location, LocationId, Mode, Profile};
 
-/// Why two profiles cannot be merged.
+/// The reason why two profiles cannot be merged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MergeError {

@@ -195,7 +195,7 @@ pub struct Image {
     pub parent: i32,
     /// Name.
     pub comm: String,
-    /// Why it was not counted, if so.
+    /// The reason why it was not counted, if so.
     pub uncounted: Option<String>,
 }
 

@@ -38,7 +38,7 @@ struct Entry {
     indirect: bool,
 }
 
-/// Why a file is of no use.
+/// The reason why a file is of no use.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ElfError {

@@ -31,7 +31,7 @@ pub struct Caches {
     pub memory: Memory,
 }
 
-/// Why a text describes no caches.
+/// The reason why a text describes no caches.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CachesError {

@@ -1,4 +1,4 @@
-//! Why a process could not be taken under control.
+//! The reason why a process could not be taken under control.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -11,7 +11,7 @@ use lwp_ptrace::spawn::SpawnError;
 
 use crate::Pid;
 
-/// Why a process could not be taken under control.
+/// The reason why a process could not be taken under control.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

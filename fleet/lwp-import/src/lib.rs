@@ -21,7 +21,7 @@ use std::io::Read;
 use flate2::bufread::MultiGzDecoder;
 use lwp_facts::{Facts, Limits, Run};
 
-/// Why a file was refused.
+/// The reason why a file was refused.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -42,7 +42,7 @@ pub enum Error {
     Line {
         /// The line, from 1 on.
         line: usize,
-        /// Why.
+        /// The reason.
         why: String,
     },
     /// A message is not what it must be.
