@@ -32,18 +32,27 @@ impl Failure {
         Self::new(OWN_FAILURE, format!("{what}: {}", plain(error)))
     }
 
-    /// A refusal by the argument parser, its "error: " prefix and its blank lines left out. Where
-    /// the command itself is missing, the parser's text is the whole help.
+    /// A refusal by the argument parser: its cause, then its tips and the usage as help. Where the
+    /// command itself is missing, the parser's text is the whole help.
     pub fn usage(error: &clap::Error) -> Self {
         let text = error.render().to_string();
         if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
             let cause = format!("a command is missing\n\n{}", text.trim_end());
             return Self { code: OWN_FAILURE, cause, help: String::new() };
         }
-        let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
-        let text = lines.join("\n");
-        let cause = text.strip_prefix("error: ").unwrap_or(&text).to_owned();
-        Self { code: OWN_FAILURE, cause, help: String::new() }
+        let (mut cause, mut help) = (Vec::new(), Vec::new());
+        for line in text.lines().filter(|line| !line.trim().is_empty()) {
+            match line.trim_start() {
+                line if line.starts_with("For more information") => {}
+                line if line.starts_with("Usage: ") => help.push(usage_help(line)),
+                tip if tip.starts_with("tip: ") => help.push(tip["tip: ".len()..].to_owned()),
+                _ => cause.push(line),
+            }
+        }
+        let cause = cause.join("\n");
+        let cause = cause.strip_prefix("error: ").unwrap_or(&cause).to_owned();
+        let failure = Self { code: OWN_FAILURE, cause, help: String::new() };
+        if help.is_empty() { failure } else { failure.with_help(help.join("\nhelp: ")) }
     }
 
     /// Adds what the user can do about it.
@@ -74,6 +83,9 @@ impl From<lwp_vcpu::Error> for Failure {
         use lwp_vcpu::Error;
         let cause = error.to_string();
         match error {
+            Error::NotFound { program } if program.starts_with("process ") => {
+                Self::new(NOT_FOUND, cause).with_help("`ps -e` lists processes")
+            }
             Error::NotFound { .. } => Self::new(NOT_FOUND, cause),
             Error::NotExecutable { .. } => Self::new(NOT_EXECUTABLE, cause),
             Error::Machine { help, .. } if !help.is_empty() => {
@@ -84,6 +96,14 @@ impl From<lwp_vcpu::Error> for Failure {
             _ => Self::new(OWN_FAILURE, cause),
         }
     }
+}
+
+/// Returns the help that a usage stands for: the line itself, and the command that says more.
+fn usage_help(usage: &str) -> String {
+    let usage = usage.strip_prefix("Usage: ").unwrap_or(usage);
+    let name = usage.split([' ', '=']).take_while(|word| word.starts_with(char::is_alphanumeric));
+    let name: Vec<&str> = name.collect();
+    format!("usage: {usage}; `{} --help` lists the options", name.join(" "))
 }
 
 /// The system's text for `error`, without Rust's "(os error 2)".

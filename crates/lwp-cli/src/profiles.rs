@@ -13,6 +13,8 @@ use crate::headings;
 
 /// The file of recordings, unless another one is named.
 pub const DEFAULT_FILE: &str = "lwp.data";
+/// The recording that the one in [`DEFAULT_FILE`] has replaced.
+pub const PREVIOUS_FILE: &str = "lwp.data.old";
 
 /// The source of a profile.
 #[derive(Args, Clone, Debug, Default)]
@@ -64,8 +66,12 @@ pub fn read(path: &Path) -> Result<Recording, Failure> {
     let file = std::fs::File::open(place).map_err(|error| {
         let failure = Failure::io(path.display(), &error);
         match error.kind() {
-            std::io::ErrorKind::NotFound => failure
-                .with_help("make a recording first: lwp record -- PROGRAM, or name one with -i"),
+            std::io::ErrorKind::NotFound => failure.with_help(match path.to_str() {
+                Some(PREVIOUS_FILE) => {
+                    "a second `lwp record` keeps the recording before as lwp.data.old; or name both"
+                }
+                _ => "make a recording first: lwp record -- PROGRAM, or name one",
+            }),
             _ => failure,
         }
     })?;

@@ -76,7 +76,11 @@ fn refusal(name: &OsStr, error: &io::Error) -> Failure {
 }
 
 fn not_found(name: &OsStr) -> Failure {
-    Failure::new(NOT_FOUND, format!("{}: not found", name.display()))
+    let failure = Failure::new(NOT_FOUND, format!("{}: not found", name.display()));
+    match name.as_bytes().contains(&b'/') {
+        true => failure,
+        false => failure.with_help("no directory of PATH has it; a program here is ./NAME"),
+    }
 }
 
 /// The dynamic linker that an ELF file names.

@@ -34,6 +34,27 @@ fn usage_errors_are_lwp_s_own() {
     }
 }
 
+#[test]
+fn refusals_say_why_and_how_to_go_on() {
+    let cases: [(&[&str], &str, &str); 5] = [
+        (&["stats", "ls"], "unrecognized subcommand 'stats'", "similar subcommand exists: 'stat'"),
+        (&["stat"], "required arguments were not provided", "usage: lwp stat <PROGRAM>..."),
+        (&["stat", "--evnt", "x"], "unexpected argument '--evnt'", "argument exists: '--event'"),
+        (&["-e", "branches", "stat", "ls"], "unexpected argument '-e'", "`lwp --help` lists"),
+        (&["diff"], "lwp.data.old: No such file", "a second `lwp record` keeps"),
+    ];
+    let dir = directory("refusals");
+    for (words, cause, help) in cases {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lwp"));
+        let output = command.args(words).current_dir(&dir).output().expect("lwp starts");
+        let says = stderr(&output);
+        let (why, advice) = says.split_once("\nhelp: ").expect("help");
+        assert!(why.starts_with("lwp: ") && why.contains(cause), "{says}");
+        assert!(advice.contains(help), "{says}");
+        assert!(!says.contains("For more information"), "{says}");
+    }
+}
+
 /// A newcomer who types the command alone reads why it failed, and then the whole help.
 #[test]
 fn a_missing_command_is_named_before_the_help() {
@@ -119,10 +140,11 @@ fn unknown_events_are_errors_with_suggestions() {
 #[test]
 fn missing_programs_end_with_127() {
     for verb in ["stat", "run"] {
-        for program in ["no-such-program-anywhere", "./no/such/file"] {
+        let help = "help: no directory of PATH has it; a program here is ./NAME\n";
+        for (program, help) in [("no-such-program-anywhere", help), ("./no/such/file", "")] {
             let output = lwp(&[verb, "--", program]);
             assert_eq!(output.status.code(), Some(127), "{verb} {program}");
-            assert_eq!(stderr(&output), format!("lwp: {program}: not found\n"));
+            assert_eq!(stderr(&output), format!("lwp: {program}: not found\n{help}"));
         }
     }
 }

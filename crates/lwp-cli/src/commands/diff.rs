@@ -13,10 +13,7 @@ use crate::comparing::{self, MapArgs};
 use crate::ending::Ending;
 use crate::failure::Failure;
 use crate::output::OutputArgs;
-use crate::profiles::{self, NameArgs};
-
-/// The file to which `lwp record` moves the recording before.
-const OLD_FILE: &str = "lwp.data.old";
+use crate::profiles::{self, NameArgs, PREVIOUS_FILE};
 
 /// `lwp diff`.
 #[derive(Args, Clone, Debug, Default)]
@@ -144,7 +141,7 @@ fn files(before: &Path, after: &Path) -> String {
 /// Returns the first recording, and those to compare with it.
 fn recordings(named: &[PathBuf]) -> (PathBuf, Vec<PathBuf>) {
     match named.split_first() {
-        None => (OLD_FILE.into(), vec![profiles::DEFAULT_FILE.into()]),
+        None => (PREVIOUS_FILE.into(), vec![profiles::DEFAULT_FILE.into()]),
         Some((first, [])) => (first.clone(), vec![profiles::DEFAULT_FILE.into()]),
         Some((first, others)) => (first.clone(), others.to_vec()),
     }

@@ -57,9 +57,11 @@ fn format(args: &ExportArgs) -> Result<Format, Failure> {
         Some(name) => Format::named(name).ok_or_else(|| {
             usage_error(format!("no format is called '{name}'"), format!("formats are:{}", known()))
         }),
-        None => name
-            .as_deref()
-            .and_then(Format::of_file)
-            .ok_or_else(|| usage_error("which format?", format!("name one with -f:{}", known()))),
+        None => name.as_deref().and_then(Format::of_file).ok_or_else(|| {
+            usage_error(
+                "no format is given, and the output's name suggests none",
+                format!("name one with -f:{}", known()),
+            )
+        }),
     }
 }
