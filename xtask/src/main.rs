@@ -55,7 +55,7 @@ enum Task {
     Tree(tree::Options),
     /// Check the links of all documents, and the pages of the book; build it where there is mdbook
     Book,
-    /// Run the shell examples of README and guide in a scratch directory
+    /// Run the shell examples of README, guide and docs in scratch directories
     Examples(examples::Options),
     /// List every section of the documents with its tests; fail where there is none
     SpecMatrix(spec_matrix::Options),
