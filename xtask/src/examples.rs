@@ -1,4 +1,4 @@
-//! `cargo xtask examples`: the shell examples of README, guide and docs, run as a reader would run them.
+//! `cargo xtask examples`: the shell examples of README, guide and docs, run as by a reader.
 //!
 //! A fenced block whose info string is `sh` is a script. Each document has a scratch directory, in
 //! which its blocks run one after the other, with `lwp` in PATH, and with `program`, a small C
