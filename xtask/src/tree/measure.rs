@@ -72,6 +72,11 @@ pub fn faults(text: &str) -> Vec<(Kind, usize)> {
     out
 }
 
+/// The number of lines of a file before its test module.
+pub fn before_tests(text: &str) -> usize {
+    tests_begin(&text.lines().collect::<Vec<_>>())
+}
+
 /// The number of lines before the test module.
 fn tests_begin(lines: &[&str]) -> usize {
     lines.iter().position(|line| line.trim() == "#[cfg(test)]").unwrap_or(lines.len())
