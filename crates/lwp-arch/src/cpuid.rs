@@ -223,6 +223,10 @@ impl Capabilities {
     /// Checks the relations between the fields.
     ///
     /// Spec: LWP §1.2.
+    ///
+    /// # Errors
+    ///
+    /// The first contradiction.
     pub fn validate(&self) -> Result<(), LayoutError> {
         use fn8000_001c::{Ecx, Features};
         let (offset, events) = (self.ebx.event_offset(), u32::from(self.ebx.max_events()));

@@ -84,6 +84,10 @@ pub struct Sampler {
 
 impl Sampler {
     /// Opens `options`, disabled.
+    ///
+    /// # Errors
+    ///
+    /// The kernel refuses the event or its ring; the diagnosis says why.
     pub fn open(kernel: Arc<dyn Kernel>, options: &SamplerOptions) -> Result<Self, Unavailable> {
         let format = options.format | SampleFormat::IDENTIFIER;
         let mut attr = options.event.attr(options.modes);
@@ -120,11 +124,19 @@ impl Sampler {
     }
 
     /// Starts sampling, or goes on.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
     pub fn enable(&self) -> Result<(), Errno> {
         self.kernel.control(&self.event, Control::Enable { group: false })
     }
 
     /// Stops sampling.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
     pub fn disable(&self) -> Result<(), Errno> {
         self.kernel.control(&self.event, Control::Disable { group: false })
     }
@@ -159,12 +171,20 @@ impl Sampler {
     }
 
     /// Does `control` to the event.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
     pub fn control(&self, control: Control) -> Result<(), Errno> {
         self.kernel.control(&self.event, control)
     }
 
     /// Takes the oldest record. `None`: there is none. Losses are also added up; see
     /// [`Sampler::losses`]. After an error the next call goes on behind the damage.
+    ///
+    /// # Errors
+    ///
+    /// A record cannot be understood.
     pub fn next_record(&mut self) -> Result<Option<Record>, SampleError> {
         let record = match self.ring.next_record() {
             Ok(None) => return Ok(None),
@@ -183,6 +203,10 @@ impl Sampler {
 
     /// Waits for a record. `Ok(false)`: none came in time. An error: none will come, because the
     /// sampled thread has ended.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, and an event that can bring no more.
     pub fn wait(&self, timeout: Duration) -> Result<bool, Errno> {
         self.kernel.wait(&self.event, timeout)
     }

@@ -78,6 +78,10 @@ pub struct Elf {
 impl Elf {
     /// Reads the tables. Functions in a debug file complement those in the file itself: see
     /// [`Self::add_symbols`].
+    ///
+    /// # Errors
+    ///
+    /// The bytes are no ELF file of 64 bits, or a malformed one.
     pub fn parse(bytes: &[u8]) -> Result<Self, ElfError> {
         let malformed = |error: object::Error| ElfError::Malformed(error.to_string());
         let file = ElfFile64::<LittleEndian>::parse(bytes).map_err(malformed)?;

@@ -117,6 +117,10 @@ pub(crate) fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
 }
 
 /// Finds `program` as a shell does: as it stands if it has a slash, else in `PATH`.
+///
+/// # Errors
+///
+/// There is no such program, or it may not be executed.
 pub fn search(program: &OsStr) -> Result<PathBuf, Error> {
     if program.as_bytes().contains(&b'/') {
         return Ok(program.into());

@@ -163,6 +163,10 @@ impl Pctx {
     /// ends the run; see [`End`].
     ///
     /// SIGCHLD's disposition is changed for the duration of the run.
+    ///
+    /// # Errors
+    ///
+    /// The process could not be controlled to its end.
     pub fn run(
         &self,
         period: Option<Duration>,
