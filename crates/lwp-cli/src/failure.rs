@@ -32,6 +32,11 @@ impl Failure {
         Self::new(OWN_FAILURE, format!("{what}: {}", plain(error)))
     }
 
+    /// A failure to write the file of `-o`.
+    pub fn output(place: &std::path::Path, error: &std::io::Error) -> Self {
+        Self::io(place.display(), error).with_help("name another file with -o FILE")
+    }
+
     /// A refusal by the argument parser: its cause, then its tips and the usage as help. Where the
     /// command itself is missing, the parser's text is the whole help.
     pub fn usage(error: &clap::Error) -> Self {

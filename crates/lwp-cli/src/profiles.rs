@@ -182,7 +182,7 @@ pub fn create(path: &Path) -> Result<Box<dyn std::io::Write>, Failure> {
         return Ok(Box::new(Willing(std::io::stdout())));
     }
     let file = std::fs::File::create(path);
-    Ok(Box::new(file.map_err(|error| Failure::io(path.display(), &error))?))
+    Ok(Box::new(file.map_err(|error| Failure::output(path, &error))?))
 }
 
 /// Standard output, whose reader may have seen enough.
@@ -214,5 +214,5 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     if path.as_os_str() == "-" {
         return crate::commands::print_bytes(bytes);
     }
-    std::fs::write(path, bytes).map_err(|error| Failure::io(path.display(), &error))
+    std::fs::write(path, bytes).map_err(|error| Failure::output(path, &error))
 }

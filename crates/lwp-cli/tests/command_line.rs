@@ -169,7 +169,9 @@ fn output_files_are_opened_before_anything_runs() {
     let witness = witness.to_str().expect("name is text");
     let output = lwp(&["stat", "-o", "/no/such/dir/file", "--", "/bin/touch", witness]);
     assert_eq!(output.status.code(), Some(125));
-    assert_eq!(stderr(&output), "lwp: /no/such/dir/file: No such file or directory\n");
+    let expected = "lwp: /no/such/dir/file: No such file or directory\n\
+                    help: name another file with -o FILE\n";
+    assert_eq!(stderr(&output), expected);
     assert!(!std::path::Path::new(witness).exists());
 }
 

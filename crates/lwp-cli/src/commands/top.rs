@@ -101,9 +101,7 @@ fn viewer(
     let out: Box<dyn Write + Send> = match &args.output {
         None => Box::new(std::io::stderr()),
         Some(path) if path.as_os_str() == "-" => Box::new(std::io::stdout()),
-        Some(path) => {
-            Box::new(File::create(path).map_err(|error| Failure::io(path.display(), &error))?)
-        }
+        Some(path) => Box::new(File::create(path).map_err(|error| Failure::output(path, &error))?),
     };
     let requests = Arc::clone(requests);
     let most = if args.once { Some(1) } else { args.frames };
