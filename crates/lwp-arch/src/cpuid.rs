@@ -6,13 +6,13 @@ use crate::{lwpcb, xsave};
 /// The four registers CPUID returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Leaf {
-    /// EAX.
+    /// The value of EAX.
     pub eax: u32,
-    /// EBX.
+    /// The value of EBX.
     pub ebx: u32,
-    /// ECX.
+    /// The value of ECX.
     pub ecx: u32,
-    /// EDX.
+    /// The value of EDX.
     pub edx: u32,
 }
 

@@ -99,15 +99,15 @@ pub struct Facts {
     pub events: Vec<Event>,
     /// The sums of everything.
     pub total: Vec<u64>,
-    /// Modules.
+    /// Programs and libraries.
     pub modules: Vec<ModuleFact>,
     /// Functions; no two have the same module name and function name.
     pub functions: Vec<FunctionFact>,
-    /// Lines.
+    /// Values of source lines, each of one function.
     pub lines: Vec<LineFact>,
-    /// Calls.
+    /// Numbers of calls between pairs of functions.
     pub calls: Vec<CallFact>,
-    /// Stacks.
+    /// Values of call stacks, in sampled runs.
     pub stacks: Vec<StackFact>,
 }
 

@@ -17,7 +17,7 @@ use crate::{Facts, Limits, VERSION};
 pub struct ReadError {
     /// The line, from 1 on.
     pub line: u64,
-    /// The reason.
+    /// The fault in that line.
     pub reason: Reason,
 }
 

@@ -163,7 +163,7 @@ impl Cause {
 /// The request that the kernel refused.
 #[derive(Clone, Copy, Debug)]
 pub struct Refused<'a> {
-    /// The event.
+    /// The event that was to be opened.
     pub event: &'a Event,
     /// The attribute it was opened with.
     pub attr: &'a Attr,

@@ -16,7 +16,7 @@ use crate::sample::{Record, SampleFormat, Truncated};
 /// The way in which an event is sampled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SamplerOptions {
-    /// The event.
+    /// The event that is sampled.
     pub event: Event,
     /// In which modes, where the event's name does not say.
     pub modes: Modes,

@@ -167,7 +167,7 @@ fn foreign(bytes: &[u8]) -> String {
 pub struct Chunk {
     /// Offset of its start in the file, in bytes.
     pub at: u64,
-    /// Its kind.
+    /// The kind of records that it holds.
     pub kind: Kind,
     /// Range of its payload in the batch's bytes.
     pub payload: Range<usize>,
@@ -178,7 +178,7 @@ pub struct Chunk {
 pub struct Batch {
     /// The piece of the file.
     pub bytes: Vec<u8>,
-    /// The chunks in it.
+    /// Places of the whole chunks in `bytes`, in the order of the file.
     pub chunks: Vec<Chunk>,
     /// Offset of a damaged chunk in the file, and the damage: nothing behind it can be trusted.
     pub damage: Option<(u64, &'static str)>,
