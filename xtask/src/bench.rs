@@ -6,6 +6,7 @@
 
 mod dispatch;
 mod memory;
+mod raw;
 mod reports;
 mod sampling;
 mod steady;
@@ -65,6 +66,9 @@ pub struct Options {
     /// Measure how fast recordings are read too, also very big ones; takes 1 GB of disk
     #[arg(long)]
     with_reports: bool,
+    /// Write every time of every run to FILE too, with the command and the machine's facts
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
     /// Measure this binary instead of building one
     #[arg(long, value_name = "FILE")]
     lwp: Option<PathBuf>,
@@ -75,6 +79,9 @@ pub struct Options {
 
 /// Builds, prepares, measures, prints.
 pub fn run(options: &Options) -> Result<()> {
+    if let Some(place) = &options.json {
+        raw::create(place)?;
+    }
     let lwp = match &options.lwp {
         Some(file) => std::path::absolute(file)?,
         None => build("lwp-cli")?.join("lwp"),
@@ -95,18 +102,43 @@ pub fn run(options: &Options) -> Result<()> {
         ways.extend(ways::profiled(&lwp, &dir.0)?);
     }
     notes.extend(missing);
+    let cells = measure(&workloads, &ways, &dir.0, options)?;
+    print!("{}", table::markdown(&workloads, &ways, &cells, &notes));
+    let place = Place { lwp: &lwp, release: release.as_deref(), dir: &dir.0 };
+    let tables = others(options, &place, &workloads, &ways)?;
+    if let Some(file) = &options.json {
+        let results = raw::Results {
+            lwp: &lwp,
+            workloads: &workloads,
+            ways: &ways,
+            cells: &cells,
+            notes: &notes,
+            tables: &tables,
+        };
+        raw::write(file, &results)?;
+    }
+    Ok(())
+}
+
+/// The cells of the main table: every program in every way, in turns.
+fn measure(
+    workloads: &[Workload],
+    ways: &[Way],
+    dir: &Path,
+    options: &Options,
+) -> Result<Vec<Vec<Cell>>> {
     let limit = Duration::from_secs(options.limit);
     let mut cells: Vec<Vec<Cell>> = Vec::new();
-    for workload in &workloads {
+    for workload in workloads {
         eprintln!("warming up {}", workload.name);
-        cells.push(warm_up(workload, &ways, &dir.0, limit)?);
+        cells.push(warm_up(workload, ways, dir, limit)?);
     }
     for round in 1..=options.rounds {
         eprintln!("round {round} of {}", options.rounds);
         for (workload, row) in workloads.iter().zip(&mut cells) {
             for (way, cell) in ways.iter().zip(row) {
                 if let Cell::Times(times) = cell {
-                    match time(way, workload, &dir.0, limit) {
+                    match time(way, workload, dir, limit) {
                         Ok(time) => times.push(time),
                         Err(error) => *cell = Cell::Failed(error.to_string()),
                     }
@@ -114,26 +146,51 @@ pub fn run(options: &Options) -> Result<()> {
             }
         }
     }
-    print!("{}", table::markdown(&workloads, &ways, &cells, &notes));
-    if let Some(release) = &release {
-        print!("{}", sampling::table(&lwp, release, &dir.0)?);
+    Ok(cells)
+}
+
+/// The measured binaries, and the directory of the inputs.
+struct Place<'a> {
+    lwp: &'a Path,
+    release: Option<&'a Path>,
+    dir: &'a Path,
+}
+
+/// The tables that options ask for, each printed as soon as it is measured.
+fn others(
+    options: &Options,
+    place: &Place<'_>,
+    workloads: &[Workload],
+    ways: &[Way],
+) -> Result<Vec<(&'static str, String)>> {
+    let (rounds, dir) = (options.rounds, place.dir);
+    let limit = Duration::from_secs(options.limit);
+    let mut tables = Vec::new();
+    let mut add = |name, table: Result<String>| -> Result<()> {
+        let table = table?;
+        print!("{table}");
+        tables.push((name, table));
+        Ok(())
+    };
+    if let Some(release) = place.release {
+        add("libcpc", sampling::table(place.lwp, release, dir))?;
     }
     if options.with_threads {
-        print!("{}", threads::measure(&ways, options.rounds, &dir.0, limit)?);
+        add("threads", threads::measure(ways, rounds, dir, limit))?;
     }
     if options.with_generated {
-        print!("{}", steady::measure(&ways, options.rounds, &dir.0, limit)?);
+        add("generated", steady::measure(ways, rounds, dir, limit))?;
     }
     if options.with_dispatch {
-        print!("{}", dispatch::measure(&dir.0)?);
+        add("dispatch", dispatch::measure(dir))?;
     }
     if options.with_memory {
-        print!("{}", memory::measure(&workloads, &ways, &dir.0, limit)?);
+        add("memory", memory::measure(workloads, ways, dir, limit))?;
     }
     if options.with_reports {
-        print!("{}", reports::measure(&lwp, options.rounds, &dir.0, limit)?);
+        add("reports", reports::measure(place.lwp, rounds, dir, limit))?;
     }
-    Ok(())
+    Ok(tables)
 }
 
 /// Builds a package in release mode and returns the directory where it is.

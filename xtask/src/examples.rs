@@ -1,4 +1,4 @@
-//! `cargo xtask examples`: the shell examples of README and guide, run as a reader would run them.
+//! `cargo xtask examples`: the shell examples of README, guide and docs, run as by a reader.
 //!
 //! A fenced block whose info string is `sh` is a script. Each document has a scratch directory, in
 //! which its blocks run one after the other, with `lwp` in PATH, and with `program`, a small C
@@ -76,11 +76,15 @@ pub fn check(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// README and the pages of the guide.
+/// README, the pages of the guide, and the documents beside the book.
 fn documents() -> Result<Vec<PathBuf>> {
     let files = workspace::files()?.into_iter();
-    let shown =
-        |file: &PathBuf| file == Path::new("README.md") || file.starts_with("docs/book/src/guide");
+    let beside = |file: &Path| {
+        file.parent() == Some(Path::new("docs")) && file.extension().is_some_and(|it| it == "md")
+    };
+    let shown = |file: &PathBuf| {
+        file == Path::new("README.md") || file.starts_with("docs/book/src/guide") || beside(file)
+    };
     Ok(files.filter(shown).collect())
 }
 

@@ -11,6 +11,7 @@ mod abi;
 mod bench;
 mod book;
 mod ci;
+mod coverage;
 mod deny;
 mod dist;
 mod examples;
@@ -55,7 +56,7 @@ enum Task {
     Tree(tree::Options),
     /// Check the links of all documents, and the pages of the book; build it where there is mdbook
     Book,
-    /// Run the shell examples of README and guide in a scratch directory
+    /// Run the shell examples of README, guide and docs in scratch directories
     Examples(examples::Options),
     /// List every section of the documents with its tests; fail where there is none
     SpecMatrix(spec_matrix::Options),
@@ -63,6 +64,8 @@ enum Task {
     Msrv,
     /// Run the unit tests of pure crates under miri
     Miri,
+    /// Count the lines of the engine that its own tests execute, where LLVM's tools are installed
+    Coverage,
     /// Run programs that are sensitive to timing many times; fail where a run differs or hangs
     Stress(stress::Options),
     /// Package every crate, and install the command from the packages alone
@@ -87,6 +90,7 @@ fn main() -> ExitCode {
         Task::SpecMatrix(options) => spec_matrix::print(&options),
         Task::Msrv => toolchains::oldest(),
         Task::Miri => toolchains::interpreted(),
+        Task::Coverage => coverage::check(),
         Task::Stress(options) => stress::run(&options),
         Task::Package(options) => package::run(&options),
         Task::Dist(options) => dist::run(&options),

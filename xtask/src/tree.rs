@@ -14,6 +14,7 @@ mod measure;
 
 use budget::BUDGET;
 use measure::Kind;
+pub use measure::before_tests;
 
 /// The output that is wanted besides the verdict.
 #[derive(Args, Clone, Debug, Default)]

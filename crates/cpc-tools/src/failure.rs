@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-/// Why a command ends without success.
+/// The reason why a command ends without success.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// It was called wrongly.

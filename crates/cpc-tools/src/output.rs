@@ -18,6 +18,10 @@ pub struct Output {
 
 impl Output {
     /// Standard output, or the file `path`, emptied.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be created.
     pub fn open(path: Option<&Path>) -> Result<Self, Failure> {
         let file = match path {
             None => {
@@ -50,6 +54,10 @@ impl Output {
     }
 
     /// Returns whether every row was written, as far as somebody wanted to read it.
+    ///
+    /// # Errors
+    ///
+    /// A row could not be written.
     pub fn finish(&self) -> Result<(), Failure> {
         match &self.broken {
             Some(error) if error.kind() != io::ErrorKind::BrokenPipe => {

@@ -18,6 +18,10 @@ pub struct Template {
 impl Template {
     /// Assigns counters: the one asked for, or the first behind those used so far that can count
     /// the event, so that columns follow the text.
+    ///
+    /// # Errors
+    ///
+    /// The text is no specification, or names an event that cannot be counted here.
     pub fn new(cpc: &Cpc, text: &str) -> Result<Self, Failure> {
         let attributes = cpc.attributes(Walk::CPC);
         let spec = Spec::parse(text, &attributes)?;
@@ -74,6 +78,10 @@ impl Template {
     }
 
     /// A set with these requests.
+    ///
+    /// # Errors
+    ///
+    /// The library refuses a request.
     pub fn set(&self, cpc: &Cpc) -> Result<Set, Failure> {
         let set = cpc.create_set();
         for request in &self.requests {
@@ -83,6 +91,10 @@ impl Template {
     }
 
     /// Binds and unbinds the set to the calling thread, to learn now whether it can be counted.
+    ///
+    /// # Errors
+    ///
+    /// The set cannot be bound.
     pub fn try_out(&self, cpc: &Cpc) -> Result<(), Failure> {
         let set = self.set(cpc)?;
         let tid = rustix::thread::gettid().as_raw_nonzero().get();
@@ -118,6 +130,10 @@ fn request(spec: &Spec, event: &str, pic: u32) -> Request {
 }
 
 /// All templates of a command line.
+///
+/// # Errors
+///
+/// One of the specifications is refused.
 pub fn templates(cpc: &Cpc, specs: &[String]) -> Result<Vec<Template>, Failure> {
     if specs.is_empty() {
         return Err(Failure::Usage("no events: give -c".into()));

@@ -16,6 +16,10 @@ pub struct Interrupted(Arc<AtomicBool>);
 
 impl Interrupted {
     /// Answers signals from here on.
+    ///
+    /// # Errors
+    ///
+    /// A handler cannot be installed.
     pub fn answer() -> Result<Self, Failure> {
         let interrupted = Self::default();
         for signal in answered() {

@@ -40,6 +40,10 @@ pub struct Spec {
 
 impl Spec {
     /// Parses `text`. `attributes` are the names that are attributes, not events.
+    ///
+    /// # Errors
+    ///
+    /// The text is no specification.
     pub fn parse(text: &str, attributes: &[&str]) -> Result<Self, Failure> {
         let mut spec = Self { text: text.to_owned(), ..Self::default() };
         for token in tokens(text) {

@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::records::SpecialItem;
 use crate::request::{Caps, Request};
 
-/// Whose events are counted.
+/// The code whose events are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
     /// The calling thread, wherever it runs.
@@ -101,7 +101,7 @@ pub(crate) struct Moment {
     pub(crate) tick: u64,
 }
 
-/// Why a context wants attention.
+/// The reason why a context wants attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
     /// The kernel signalled for this descriptor.

@@ -11,7 +11,7 @@ use crate::{lwp, perf};
 pub(crate) struct Found {
     /// Back ends in the order in which names are looked up.
     pub(crate) backends: Vec<Box<dyn Backend>>,
-    /// Why another one is not there, one sentence each.
+    /// The reason why another one is not there, one sentence each.
     pub(crate) missing: Vec<String>,
 }
 

@@ -57,7 +57,7 @@ impl Function {
     }
 }
 
-/// Why a call failed.
+/// The reason why a call failed.
 ///
 /// Making one without a subcode allocates nothing, so calls that handlers of signals may make
 /// report their failures safely.

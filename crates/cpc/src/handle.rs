@@ -62,7 +62,7 @@ pub struct Cpc {
 /// The state behind a [`Cpc`].
 pub(crate) struct Handle {
     backends: Vec<Box<dyn Backend>>,
-    /// Why a kind of counters is not among `backends`, one sentence each.
+    /// The reason why a kind of counters is not among `backends`, one sentence each.
     missing: Vec<String>,
     cciname: String,
     cpuref: String,
@@ -126,7 +126,7 @@ impl Cpc {
         &self.inner.cpuref
     }
 
-    /// Why a kind of counters is missing, one sentence each.
+    /// The reason why a kind of counters is missing, one sentence each.
     pub fn missing(&self) -> &[String] {
         &self.inner.missing
     }

@@ -6,13 +6,13 @@ use crate::{lwpcb, xsave};
 /// The four registers CPUID returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Leaf {
-    /// EAX.
+    /// The value of EAX.
     pub eax: u32,
-    /// EBX.
+    /// The value of EBX.
     pub ebx: u32,
-    /// ECX.
+    /// The value of ECX.
     pub ecx: u32,
-    /// EDX.
+    /// The value of EDX.
     pub edx: u32,
 }
 
@@ -184,7 +184,7 @@ pub struct Capabilities {
     pub xsave_offset: u32,
 }
 
-/// Why a set of capabilities contradicts itself.
+/// The reason why a set of capabilities contradicts itself.
 ///
 /// Spec: LWP §1.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -223,6 +223,10 @@ impl Capabilities {
     /// Checks the relations between the fields.
     ///
     /// Spec: LWP §1.2.
+    ///
+    /// # Errors
+    ///
+    /// The first contradiction.
     pub fn validate(&self) -> Result<(), LayoutError> {
         use fn8000_001c::{Ecx, Features};
         let (offset, events) = (self.ebx.event_offset(), u32::from(self.ebx.max_events()));

@@ -16,11 +16,11 @@ impl EventId {
     pub const INVALID: Self = Self(0);
     /// Programmed value sample, made by LWPVAL.
     pub const VALUE_SAMPLE: Self = Self(1);
-    /// Instructions retired.
+    /// An instruction has retired.
     pub const INSTRUCTIONS_RETIRED: Self = Self(2);
-    /// Branches retired.
+    /// A branch has retired, taken or not.
     pub const BRANCHES_RETIRED: Self = Self(3);
-    /// DCache misses.
+    /// An access has missed the first data cache.
     pub const DCACHE_MISSES: Self = Self(4);
     /// CPU clocks not halted.
     pub const CORE_CLOCKS: Self = Self(5);

@@ -243,7 +243,7 @@ impl Event {
     }
 }
 
-/// Why a record could not be decoded.
+/// The reason why a record could not be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
@@ -301,6 +301,10 @@ impl Record {
     /// Interprets the record, found at ring offset `at`, by its EventId.
     ///
     /// Spec: P07 §4; LWP §4.2.
+    ///
+    /// # Errors
+    ///
+    /// The event number is zero, or none of this revision.
     pub fn decode(&self, revision: Revision, at: RingOffset) -> Result<Event, RecordError> {
         let (flags, data1, data2) = (self.flags.get(), self.data1.get(), self.data2.get());
         match self.kind(revision) {

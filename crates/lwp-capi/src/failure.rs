@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int};
 use std::fmt::{self, Write};
 use std::ptr;
 
-/// Why a call failed.
+/// The reason why a call failed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Failure {
     /// The profile could not be had or run.
@@ -79,7 +79,7 @@ thread_local! {
     static LAST: Cell<Text> = const { Cell::new(Text::EMPTY) };
 }
 
-/// Why the last failed call of this thread failed.
+/// The reason why the last failed call of this thread failed.
 #[unsafe(no_mangle)]
 pub extern "C" fn lwp_last_error() -> *const c_char {
     // The text is the first member, and ends with NUL.

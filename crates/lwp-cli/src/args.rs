@@ -27,6 +27,7 @@ use crate::commands::script::ScriptArgs;
 use crate::commands::serve::ServeArgs;
 use crate::commands::top::TopArgs;
 use crate::failure::{self, Failure};
+use crate::headings;
 
 /// Counts what unmodified programs execute, exactly, without a hardware counter.
 #[derive(Debug, Parser)]
@@ -38,7 +39,7 @@ use crate::failure::{self, Failure};
                   cannot be executed; 127: it was not found."
 )]
 pub struct CommandLine {
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -51,11 +52,11 @@ pub enum Command {
     /// Run a program on the virtual CPU without counting
     #[command(mut_arg("lwp_events", |arg| arg.visible_alias("events")))]
     Run(RunArgs),
-    /// Run a program and record where its instructions and branches are executed
+    /// Run a program and record its execution by function, line and instruction
     Record(RecordArgs),
     /// Show the hottest functions of a program while it runs
     Top(TopArgs),
-    /// Show a recording as a table, by function, line or whatever it is asked by
+    /// Show a recording as a table by function, line, thread or other keys
     Report(ReportArgs),
     /// Show a function's source and instructions with counts
     Annotate(AnnotateArgs),
@@ -79,35 +80,34 @@ pub enum Command {
     Merge(MergeArgs),
     /// List the events that `lwp stat -e` counts
     List,
-    /// Do what perf would be asked to do: stat, record, report, script, list. Called by the name
-    /// perf, as by a link, lwp does the same
+    /// Take the place of perf: stat, record, report, script, list. A link named perf does the same
     #[command(disable_version_flag = true, disable_help_flag = true)]
     Perf {
         /// perf's command and options
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<OsString>,
     },
-    /// Keep the recordings of many machines and commits, ask them with SQL, compare them: what the
-    /// program lwp-fleet does, which is installed apart
+    /// Keep and compare the recordings of many machines and commits, and query them with SQL: the
+    /// program lwp-fleet, which is installed apart
     #[command(disable_version_flag = true, disable_help_flag = true)]
     Fleet {
         /// Command and options of lwp-fleet
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<OsString>,
     },
-    /// Do what `valgrind --tool=callgrind` would be asked to do, and write what it writes. Called
-    /// by the name valgrind, as by a link, lwp does the same
+    /// Take the place of `valgrind --tool=callgrind` and write its files. A link named valgrind
+    /// does the same
     #[command(disable_version_flag = true, disable_help_flag = true)]
     Valgrind {
         /// valgrind's options, program and arguments
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<OsString>,
     },
-    /// Show or empty the cache: translations, which make the second run of a program start faster,
-    /// and the programs and libraries that were recorded
+    /// Show or empty the cache of translations, by which second runs start faster, and of recorded
+    /// programs and libraries
     #[command(subcommand)]
     Cache(CacheCommand),
-    /// Check what this machine allows, and say what to do about the rest
+    /// Check that this machine allows all that lwp does, and name remedies
     Doctor,
     /// Print a shell completion script
     Completions {
@@ -116,7 +116,7 @@ pub enum Command {
     },
     /// Write the manual pages into a directory
     Man {
-        /// Where to write them; created if missing.
+        /// The directory for them; created if missing.
         dir: PathBuf,
     },
 }
@@ -124,22 +124,21 @@ pub enum Command {
 /// `lwp cache`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum CacheCommand {
-    /// List what is kept, last used first
+    /// List the kept files, the last used first
     List,
-    /// Read every file in full and remove those that are damaged; exit code 1 if there were any
+    /// Read every file in full and remove damaged ones; exit code 1 if there were any
     Verify,
-    /// Remove what has not been used for longest, down to the limit (LWP_CACHE_LIMIT, 2G)
+    /// Remove the least recently used files, down to the limit (LWP_CACHE_LIMIT, 2G)
     Prune,
     /// Remove everything
     Clear,
-    /// Translate programs and their libraries ahead of time; the programs are not run, but their
-    /// dynamic linker is, to see what is mapped where
+    /// Translate programs and their libraries ahead of time; only the dynamic linker of each
+    /// program runs, to find its libraries
     Warm {
         /// Dynamically linked programs.
         #[arg(required = true)]
         files: Vec<PathBuf>,
-        /// Translate only what was executed when this exact recording was made, what was executed
-        /// most first
+        /// Translate only the code that this exact recording executed, the most executed first
         #[arg(long, value_name = "RECORDING")]
         from: Option<PathBuf>,
     },
@@ -148,7 +147,8 @@ pub enum CacheCommand {
 /// `lwp stat`.
 #[derive(Args, Clone, Debug, Default)]
 pub struct StatArgs {
-    /// Events to count, separated by commas (see `lwp list`); perf's modifiers are understood
+    /// Count these events, separated by commas; `lwp list` shows them, and perf's modifiers are
+    /// understood [default: task-clock and all exact counts]
     #[arg(short, long = "event", value_name = "EVENTS", action = clap::ArgAction::Append)]
     pub events: Vec<String>,
 
@@ -180,17 +180,17 @@ pub struct StatArgs {
     #[arg(long, conflicts_with = "repeat")]
     pub per_process: bool,
 
-    /// Print what is counted in each interval of MS milliseconds, while the program runs
+    /// Print the counts of each interval of MS milliseconds, while the program runs
     #[arg(short = 'I', long, value_name = "MS", conflicts_with = "repeat",
         value_parser = clap::value_parser!(u64).range(1..))]
     pub interval_print: Option<u64>,
 
-    /// Count misses of modelled data caches (--cache) and mispredicted branches too, and estimate
+    /// Also count misses of modelled data caches (--cache) and mispredicted branches, and estimate
     /// cycles
     #[arg(long, conflicts_with = "interval_print")]
     pub model: bool,
 
-    /// Print large numbers with thousands separators, as is done anyway
+    /// Print large numbers with thousands separators [default]
     #[arg(long, overrides_with = "no_big_num")]
     pub big_num: bool,
 
@@ -198,16 +198,16 @@ pub struct StatArgs {
     #[arg(long, overrides_with = "big_num")]
     pub no_big_num: bool,
 
-    /// Print what follows from counts beside them, such as branches in per cent of instructions, as
-    /// is done anyway
+    /// Print derived figures beside the counts, such as branches in per cent of instructions
+    /// [default]
     #[arg(long, overrides_with = "no_metric")]
     pub metric: bool,
 
-    /// Print counts alone
+    /// Print the counts alone
     #[arg(long, overrides_with = "metric")]
     pub no_metric: bool,
 
-    /// What is counted.
+    /// The program, and the time in which it is counted.
     #[command(flatten)]
     pub counting: CountingArgs,
 }
@@ -224,55 +224,60 @@ pub struct RunArgs {
     pub command: Vec<OsString>,
 }
 
-/// What `stat` and `run` have in common.
+/// Options of every command that runs a program.
 #[derive(Args, Clone, Debug, Default)]
 pub struct MachineArgs {
-    /// Lightweight Profiling.
-    #[command(flatten)]
-    pub lwp: LwpArgs,
-
-    /// The processor that the program sees [default: host; x86-64-v3 with --deterministic]
-    #[arg(long, value_name = "CPU")]
-    pub cpu: Option<Cpu>,
-
-    /// Same counts on every machine: fixed layout, random numbers, time stamps and processor
-    #[arg(long, conflicts_with = "aslr")]
+    /// Count the same on every machine: fix layout, environment, random numbers, time stamps and
+    /// processor
+    #[arg(long, conflicts_with = "aslr", help_heading = headings::RUN)]
     pub deterministic: bool,
 
-    /// Seed of everything random under --deterministic
-    #[arg(long, value_name = "N", default_value_t = 0, requires = "deterministic")]
+    /// Seed everything random under --deterministic with N
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "deterministic",
+        help_heading = headings::RUN)]
     pub seed: u64,
 
-    /// Under --deterministic a program begins with a fixed environment: PATH, HOME, LC_ALL and TZ.
-    /// Add a variable with this value, or with the one that it has here
-    #[arg(long, value_name = "NAME[=VALUE]", requires = "deterministic")]
+    /// Add a variable to the fixed environment of --deterministic (PATH, HOME, LC_ALL, TZ), with
+    /// VALUE or with its own value here
+    #[arg(long, value_name = "NAME[=VALUE]", requires = "deterministic",
+        help_heading = headings::RUN)]
     pub env: Vec<OsString>,
 
-    /// What to do where the machine does not let the virtual CPU work
-    #[arg(long, value_name = "WHAT", default_value = "fail")]
+    /// Fail, or run the program natively and uncounted, on a machine that does not let the virtual
+    /// CPU work
+    #[arg(long, value_name = "ACTION", default_value = "fail", help_heading = headings::RUN)]
     pub fallback: Fallback,
 
-    /// Leave address space randomisation on; counts may then vary between runs
-    #[arg(long)]
+    /// Leave address space randomisation on; counts may then vary from run to run
+    #[arg(long, help_heading = headings::RUN)]
     pub aslr: bool,
 
-    /// Neither use nor keep translations from run to run (see `lwp cache`); nor keep recorded
-    /// programs and libraries
-    #[arg(long)]
+    /// Neither use nor keep translations (see `lwp cache`), and keep no recorded programs and
+    /// libraries
+    #[arg(long, help_heading = headings::RUN)]
     pub no_cache: bool,
 
     /// Keep translations in DIR instead of the user's cache
-    #[arg(long, value_name = "DIR", conflicts_with = "no_cache")]
+    #[arg(long, value_name = "DIR", conflicts_with = "no_cache", help_heading = headings::RUN)]
     pub cache_dir: Option<PathBuf>,
 
     /// End the run after MS milliseconds
-    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..),
+        help_heading = headings::RUN)]
     pub timeout: Option<u64>,
 
-    /// Say more: why translations are not kept from run to run, what has made a run slow, and what
-    /// a recording holds
+    /// Explain more: why translations are not kept, why the run was slow, the contents of a
+    /// recording
     #[arg(short, long)]
     pub verbose: bool,
+
+    /// Show the program this processor [default: host; x86-64-v3 with --deterministic]
+    #[arg(long, value_name = "CPU", help_heading = headings::HARDWARE)]
+    pub cpu: Option<Cpu>,
+
+    /// Lightweight Profiling.
+    #[command(flatten)]
+    pub lwp: LwpArgs,
 }
 
 /// The choices of `--fallback`.
@@ -356,12 +361,12 @@ impl Cpu {
         }
     }
 
-    /// Whether it is named for its LWP.
+    /// Returns whether it is named for its LWP.
     pub fn names_lwp(self) -> bool {
         self.model().is_none()
     }
 
-    /// Whether it has the LWP of a part that was sold: all of these have the shipped form.
+    /// Returns whether it has the LWP of a part that was sold: all of these have the shipped form.
     pub fn is_part(self) -> bool {
         matches!(self, Self::Bulldozer | Self::Steamroller | Self::Amd4700s)
     }
@@ -476,8 +481,8 @@ fn say_why_not_kept(cache: Option<&Cache>) {
     }
 }
 
-/// Where translations are kept, unless in `dir`, and how much of them: `LWP_CACHE_LIMIT` bytes,
-/// with K, M or G for larger units. `None` where there is no place.
+/// Returns the cache of translations: `dir` or the user's place, and its limit in bytes, which is
+/// `LWP_CACHE_LIMIT` with K, M or G for larger units. `None` without a place.
 pub fn cache(dir: Option<&Path>) -> Option<Cache> {
     let place = dir.map(Path::to_owned).or_else(lwp_vcpu::store::default_place)?;
     let limit = std::env::var("LWP_CACHE_LIMIT").ok().and_then(|text| bytes(&text));
@@ -526,9 +531,8 @@ pub fn parse() -> Result<CommandLine, Failure> {
     })
 }
 
-/// What a command line asks for that runs a program and is right: defining the other commands too
-/// takes longer than a short program runs. `None` for everything else, which the whole definition
-/// has words for.
+/// Returns the command of a right command line that runs a program: defining the other commands too
+/// takes longer than a short program runs. `None` leaves the words to the whole definition.
 fn run_alone(words: &[OsString]) -> Option<Command> {
     match words.first()?.to_str()? {
         "stat" => arguments(words).map(Command::Stat),

@@ -15,8 +15,8 @@ use crate::profiles::{self, NameArgs};
 /// Pairs of files to compare with each other.
 #[derive(Args, Clone, Debug, Default)]
 pub struct MapArgs {
-    /// Compare the program or library OLD of the recording from before with NEW; each is a path or
-    /// the end of one
+    /// Compare the program or library OLD of the older recording with NEW; each is a path or the
+    /// end of one
     #[arg(long = "map", value_name = "OLD=NEW")]
     pub maps: Vec<String>,
 }

@@ -17,6 +17,7 @@ use crate::args::{MachineArgs, usage_error};
 use crate::code_filter;
 use crate::ending::Ending;
 use crate::failure::{Failure, NOT_FOUND};
+use crate::headings;
 use crate::program;
 use crate::requests::Requests;
 use crate::threads;
@@ -24,42 +25,45 @@ use crate::threads;
 /// A program to be counted, as its command line says.
 #[derive(Args, Clone, Debug, Default)]
 pub struct CountingArgs {
-    /// Take over a running process, until it ends, PROGRAM ends, or lwp is interrupted
-    #[arg(short, long, value_name = "PID")]
+    /// Take over the running process PID, until it ends, PROGRAM ends, or lwp is interrupted
+    #[arg(short, long, value_name = "PID", help_heading = headings::SCOPE)]
     pub pid: Option<i32>,
 
-    /// Take over the process of the running thread TID and count that thread alone, until it ends;
-    /// what it starts is not followed. The process's other threads run on the virtual CPU too
-    #[arg(short, long, value_name = "TID", conflicts_with = "pid")]
+    /// Take over the process of the running thread TID and count that thread alone, until it ends.
+    /// Its children are not followed; the process's other threads run on the virtual CPU too
+    #[arg(short, long, value_name = "TID", conflicts_with = "pid", help_heading = headings::SCOPE)]
     pub tid: Option<i32>,
 
     /// Do not follow child processes; they run natively
-    #[arg(short = 'i', long)]
+    #[arg(short = 'i', long, help_heading = headings::SCOPE)]
     pub no_inherit: bool,
 
-    /// Where another program switches counting on and off
+    /// A channel by which another program switches counting on and off
     #[arg(
+        help_heading = headings::SCOPE,
         long,
-        value_name = "WHERE",
-        help = "Listen for enable, disable, ping and stop: fd:CTL[,ACK] or fifo:CTL[,ACK]"
+        value_name = "CHANNEL",
+        help = "Obey enable, disable, ping and stop from fd:CTL[,ACK] or fifo:CTL[,ACK]"
     )]
     pub control: Option<String>,
 
-    /// Start counting after MS milliseconds; -1 starts disabled
-    #[arg(short = 'D', long, value_name = "MS", allow_negative_numbers = true)]
+    /// Start counting after MS milliseconds, or with -1 when --control says so
+    #[arg(short = 'D', long, value_name = "MS", allow_negative_numbers = true,
+        help_heading = headings::SCOPE)]
     pub delay: Option<i64>,
 
-    /// Count only where the program says so, from marker to marker: `lwp::count_start`,
-    /// `<lwp_count.h>`, or Valgrind's requests to callgrind
-    #[arg(long)]
+    /// Count only between markers that the program executes: `lwp::count_start`, `<lwp_count.h>`,
+    /// or Valgrind's requests to callgrind
+    #[arg(long, help_heading = headings::SCOPE)]
     pub marked: bool,
 
-    /// Count only in FUNCTION and in what it calls; NAME or NAME@FILE, * and ? for any letters
-    #[arg(long, value_name = "FUNCTION")]
+    /// Count only in FUNCTION and in the functions that it calls: NAME or NAME@FILE, with * for any
+    /// letters and ? for one
+    #[arg(long, value_name = "FUNCTION", help_heading = headings::SCOPE)]
     pub within: Vec<String>,
 
-    /// End with exit code 0 however the program ends
-    #[arg(long)]
+    /// End with exit code 0, however the program ends
+    #[arg(long, help_heading = headings::RUN)]
     pub ignore_status: bool,
 
     /// The processor and its surroundings.

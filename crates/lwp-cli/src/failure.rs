@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use lwp_terminal::escape::printable;
 
 /// Exit code when lwp itself failed, as `env` and `timeout` have it.
@@ -12,7 +13,7 @@ pub const NOT_EXECUTABLE: u8 = 126;
 /// Exit code when the program was not found.
 pub const NOT_FOUND: u8 = 127;
 
-/// Why `lwp` could not do what it was asked to.
+/// The reason why `lwp` could not do what it was asked to.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Failure {
     code: u8,
@@ -31,13 +32,32 @@ impl Failure {
         Self::new(OWN_FAILURE, format!("{what}: {}", plain(error)))
     }
 
-    /// A refusal by the argument parser, its "error: " prefix and its blank lines left out.
+    /// A failure to write the file of `-o`.
+    pub fn output(place: &std::path::Path, error: &std::io::Error) -> Self {
+        Self::io(place.display(), error).with_help("name another file with -o FILE")
+    }
+
+    /// A refusal by the argument parser: its cause, then its tips and the usage as help. Where the
+    /// command itself is missing, the parser's text is the whole help.
     pub fn usage(error: &clap::Error) -> Self {
         let text = error.render().to_string();
-        let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
-        let text = lines.join("\n");
-        let cause = text.strip_prefix("error: ").unwrap_or(&text).to_owned();
-        Self { code: OWN_FAILURE, cause, help: String::new() }
+        if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+            let cause = format!("a command is missing\n\n{}", text.trim_end());
+            return Self { code: OWN_FAILURE, cause, help: String::new() };
+        }
+        let (mut cause, mut help) = (Vec::new(), Vec::new());
+        for line in text.lines().filter(|line| !line.trim().is_empty()) {
+            match line.trim_start() {
+                line if line.starts_with("For more information") => {}
+                line if line.starts_with("Usage: ") => help.push(usage_help(line)),
+                tip if tip.starts_with("tip: ") => help.push(tip["tip: ".len()..].to_owned()),
+                _ => cause.push(line),
+            }
+        }
+        let cause = cause.join("\n");
+        let cause = cause.strip_prefix("error: ").unwrap_or(&cause).to_owned();
+        let failure = Self { code: OWN_FAILURE, cause, help: String::new() };
+        if help.is_empty() { failure } else { failure.with_help(help.join("\nhelp: ")) }
     }
 
     /// Adds what the user can do about it.
@@ -68,6 +88,9 @@ impl From<lwp_vcpu::Error> for Failure {
         use lwp_vcpu::Error;
         let cause = error.to_string();
         match error {
+            Error::NotFound { program } if program.starts_with("process ") => {
+                Self::new(NOT_FOUND, cause).with_help("`ps -e` lists processes")
+            }
             Error::NotFound { .. } => Self::new(NOT_FOUND, cause),
             Error::NotExecutable { .. } => Self::new(NOT_EXECUTABLE, cause),
             Error::Machine { help, .. } if !help.is_empty() => {
@@ -78,6 +101,14 @@ impl From<lwp_vcpu::Error> for Failure {
             _ => Self::new(OWN_FAILURE, cause),
         }
     }
+}
+
+/// Returns the help that a usage stands for: the line itself, and the command that says more.
+fn usage_help(usage: &str) -> String {
+    let usage = usage.strip_prefix("Usage: ").unwrap_or(usage);
+    let name = usage.split([' ', '=']).take_while(|word| word.starts_with(char::is_alphanumeric));
+    let name: Vec<&str> = name.collect();
+    format!("usage: {usage}; `{} --help` lists the options", name.join(" "))
 }
 
 /// The system's text for `error`, without Rust's "(os error 2)".

@@ -4,30 +4,33 @@ use clap::{Args, ValueEnum};
 use lwp_vcpu::{Caches, EventFlags, Interrupt, LwpConfig, Plan, machine_named};
 
 use crate::args::Cpu;
+use crate::headings;
 
 /// The processor's form of LWP, and the way in which its interrupt arrives.
 #[derive(Args, Clone, Debug, Default)]
 pub struct LwpArgs {
-    /// Which of the two published forms of Lightweight Profiling the processor has; that of 2007
-    /// has all its events, whatever --cpu says
-    #[arg(long, value_enum, value_name = "FORM", default_value = "final")]
+    /// Emulate this published form of Lightweight Profiling; the form of 2007 has all its events,
+    /// whatever --cpu says
+    #[arg(long, value_enum, value_name = "FORM", default_value = "final",
+        help_heading = headings::HARDWARE)]
     pub revision: Revision,
 
-    /// The processor has no Lightweight Profiling
-    #[arg(long, conflicts_with = "revision")]
+    /// Emulate a processor without Lightweight Profiling
+    #[arg(long, conflicts_with = "revision", help_heading = headings::HARDWARE)]
     pub no_lwp: bool,
 
-    /// The events that the system lets programs count, separated by commas: values, instructions,
+    /// Let programs count these LWP events only, separated by commas: values, instructions,
     /// branches, dcache-misses, core-clocks, reference-clocks; none [default: all that the
     /// processor has]
     #[arg(id = "lwp_events", long = "lwp-events", value_name = "LIST", value_parser = events,
-        conflicts_with = "no_lwp")]
+        conflicts_with = "no_lwp", help_heading = headings::HARDWARE)]
     pub events: Option<EventFlags>,
 
-    /// What the threshold interrupt becomes: none; a signal's number, for the thread whose ring it
-    /// is or, with `:process`, for its process, sent only to a program that handles it; or
-    /// `eventfd:FD`, one more on the eventfd that the program has as descriptor FD
+    /// Deliver LWP's threshold interrupt as this signal, to the thread whose ring it is or, with
+    /// `:process`, to its process, if the program handles the signal. `eventfd:FD` adds one to the
+    /// program's eventfd FD instead; none delivers nothing
     #[arg(
+        help_heading = headings::HARDWARE,
         long,
         value_name = "SIGNAL[:process]|eventfd:FD|none",
         value_parser = interrupt,
@@ -35,19 +38,22 @@ pub struct LwpArgs {
     )]
     pub interrupt: Option<Interrupt>,
 
-    /// The modelled data caches: family15h, zen4, generic, or SIZE/WAYS/LINE for each of up to
-    /// three levels, separated by commas, `memory` at the end if wanted, @CYCLES behind each for
-    /// its latency
-    #[arg(long, value_name = "CACHES", default_value = "generic", value_parser = caches)]
+    /// Model these data caches: family15h, zen4, generic, or SIZE/WAYS/LINE for each of up to three
+    /// levels, separated by commas; @CYCLES behind a level is its latency, `memory` may follow the
+    /// last
+    #[arg(long, value_name = "CACHES", default_value = "generic", value_parser = caches,
+        help_heading = headings::HARDWARE)]
     pub cache: Option<Caches>,
 
-    /// The modelled machine whose branch predictor judges every branch: family15h, zen4, generic,
-    /// or none; where a program profiles itself, each branch then takes microseconds
-    #[arg(long, value_name = "MACHINE", default_value = "none", value_parser = predictor)]
+    /// Model the branch predictor of this machine: family15h, zen4, generic, or none; in a program
+    /// that profiles itself, each branch then takes microseconds
+    #[arg(long, value_name = "MACHINE", default_value = "none", value_parser = predictor,
+        help_heading = headings::HARDWARE)]
     pub predictor: Option<String>,
 
-    /// The modelled machine whose clocks the clock events follow: family15h, zen4 or generic
-    #[arg(long, value_name = "MACHINE", default_value = "generic", value_parser = clocks)]
+    /// Model the clocks of this machine, which clock events count: family15h, zen4 or generic
+    #[arg(long, value_name = "MACHINE", default_value = "generic", value_parser = clocks,
+        help_heading = headings::HARDWARE)]
     pub clocks: Option<String>,
 }
 

@@ -15,6 +15,7 @@ mod ending;
 mod failure;
 mod gate;
 mod generating;
+mod headings;
 mod interpreted;
 mod languages;
 mod lwp_args;

@@ -13,12 +13,11 @@ use crate::failure::Failure;
 /// Options of text output.
 #[derive(Args, Clone, Debug, Default)]
 pub struct OutputArgs {
-    /// Colours: on a terminal, unless NO_COLOR is set; always; or never
+    /// Use colours: auto, on a terminal unless NO_COLOR is set; always; or never
     #[arg(long, value_enum, value_name = "WHEN", default_value = "auto")]
     pub color: When,
 
-    /// Print also on a terminal what otherwise goes through LWP_PAGER, or else PAGER, if one of
-    /// them is set
+    /// Print directly, not through the pager that LWP_PAGER or else PAGER names
     #[arg(long)]
     pub no_pager: bool,
 }

@@ -9,9 +9,12 @@ use lwp_terminal::escape::printable;
 
 use crate::args::usage_error;
 use crate::failure::{Failure, OWN_FAILURE};
+use crate::headings;
 
 /// The file of recordings, unless another one is named.
 pub const DEFAULT_FILE: &str = "lwp.data";
+/// The recording that the one in [`DEFAULT_FILE`] has replaced.
+pub const PREVIOUS_FILE: &str = "lwp.data.old";
 
 /// The source of a profile.
 #[derive(Args, Clone, Debug, Default)]
@@ -27,17 +30,17 @@ pub struct InputArgs {
 /// Sources of names.
 #[derive(Args, Clone, Debug, Default)]
 pub struct NameArgs {
-    /// Look for debug files in DIR, laid out like /usr/lib/debug, before the system's
-    #[arg(long = "debug-dir", value_name = "DIR")]
+    /// Search DIR, laid out like /usr/lib/debug, for debug files before the system's
+    #[arg(long = "debug-dir", value_name = "DIR", help_heading = headings::NAMES)]
     pub debug_dirs: Vec<PathBuf>,
 
-    /// Do not ask the servers of DEBUGINFOD_URLS for files that are not here
-    #[arg(long)]
+    /// Do not ask the servers of DEBUGINFOD_URLS for missing files
+    #[arg(long, help_heading = headings::NAMES)]
     pub no_debuginfod: bool,
 
-    /// Show the evaluators of interpreted languages, as CPython's _PyEval_EvalFrameDefault, beside
-    /// the functions that they execute
-    #[arg(long)]
+    /// Show the evaluators of interpreted languages, such as CPython's _PyEval_EvalFrameDefault,
+    /// beside the functions that they execute
+    #[arg(long, help_heading = headings::NAMES)]
     pub no_fold: bool,
 }
 
@@ -63,8 +66,12 @@ pub fn read(path: &Path) -> Result<Recording, Failure> {
     let file = std::fs::File::open(place).map_err(|error| {
         let failure = Failure::io(path.display(), &error);
         match error.kind() {
-            std::io::ErrorKind::NotFound => failure
-                .with_help("make a recording first: lwp record -- PROGRAM, or name one with -i"),
+            std::io::ErrorKind::NotFound => failure.with_help(match path.to_str() {
+                Some(PREVIOUS_FILE) => {
+                    "a second `lwp record` keeps the recording before as lwp.data.old; or name both"
+                }
+                _ => "make a recording first: lwp record -- PROGRAM, or name one",
+            }),
             _ => failure,
         }
     })?;
@@ -175,7 +182,7 @@ pub fn create(path: &Path) -> Result<Box<dyn std::io::Write>, Failure> {
         return Ok(Box::new(Willing(std::io::stdout())));
     }
     let file = std::fs::File::create(path);
-    Ok(Box::new(file.map_err(|error| Failure::io(path.display(), &error))?))
+    Ok(Box::new(file.map_err(|error| Failure::output(path, &error))?))
 }
 
 /// Standard output, whose reader may have seen enough.
@@ -207,5 +214,5 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     if path.as_os_str() == "-" {
         return crate::commands::print_bytes(bytes);
     }
-    std::fs::write(path, bytes).map_err(|error| Failure::io(path.display(), &error))
+    std::fs::write(path, bytes).map_err(|error| Failure::output(path, &error))
 }

@@ -76,7 +76,11 @@ fn refusal(name: &OsStr, error: &io::Error) -> Failure {
 }
 
 fn not_found(name: &OsStr) -> Failure {
-    Failure::new(NOT_FOUND, format!("{}: not found", name.display()))
+    let failure = Failure::new(NOT_FOUND, format!("{}: not found", name.display()));
+    match name.as_bytes().contains(&b'/') {
+        true => failure,
+        false => failure.with_help("no directory of PATH has it; a program here is ./NAME"),
+    }
 }
 
 /// The dynamic linker that an ELF file names.
@@ -146,10 +150,12 @@ mod tests {
         let cause = format!("{}: Permission denied", dir.join("plain").display());
         let denied = Failure::new(NOT_EXECUTABLE, cause);
         assert_eq!(search("plain".as_ref(), &path), Err(denied));
-        let none = Failure::new(NOT_FOUND, "none: not found");
-        assert_eq!(search("none".as_ref(), &path), Err(none));
-        let none = Failure::new(NOT_FOUND, "dir: not found");
-        assert_eq!(search("dir".as_ref(), &path), Err(none));
+        for name in ["none", "dir"] {
+            let missed = search(name.as_ref(), &path);
+            let help = "no directory of PATH has it; a program here is ./NAME";
+            let expected = Failure::new(NOT_FOUND, format!("{name}: not found")).with_help(help);
+            assert_eq!(missed, Err(expected));
+        }
         std::fs::remove_dir_all(dir).unwrap();
     }
 

@@ -35,6 +35,37 @@ fn usage_errors_are_lwp_s_own() {
 }
 
 #[test]
+fn refusals_say_why_and_how_to_go_on() {
+    let cases: [(&[&str], &str, &str); 5] = [
+        (&["stats", "ls"], "unrecognized subcommand 'stats'", "similar subcommand exists: 'stat'"),
+        (&["stat"], "required arguments were not provided", "usage: lwp stat <PROGRAM>..."),
+        (&["stat", "--evnt", "x"], "unexpected argument '--evnt'", "argument exists: '--event'"),
+        (&["-e", "branches", "stat", "ls"], "unexpected argument '-e'", "`lwp --help` lists"),
+        (&["diff"], "lwp.data.old: No such file", "a second `lwp record` keeps"),
+    ];
+    let dir = directory("refusals");
+    for (words, cause, help) in cases {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lwp"));
+        let output = command.args(words).current_dir(&dir).output().expect("lwp starts");
+        let says = stderr(&output);
+        let (why, advice) = says.split_once("\nhelp: ").expect("help");
+        assert!(why.starts_with("lwp: ") && why.contains(cause), "{says}");
+        assert!(advice.contains(help), "{says}");
+        assert!(!says.contains("For more information"), "{says}");
+    }
+}
+
+/// A newcomer who types the command alone reads why it failed, and then the whole help.
+#[test]
+fn a_missing_command_is_named_before_the_help() {
+    for words in [&[][..], &["cache"]] {
+        let says = stderr(&lwp(words));
+        let help = stdout(&lwp(&[words, &["--help"]].concat()));
+        assert_eq!(says, format!("lwp: a command is missing\n\n{help}"), "{words:?}");
+    }
+}
+
+#[test]
 fn help_and_version_are_no_errors() {
     let help = lwp(&["--help"]);
     assert!(help.status.success());
@@ -109,10 +140,11 @@ fn unknown_events_are_errors_with_suggestions() {
 #[test]
 fn missing_programs_end_with_127() {
     for verb in ["stat", "run"] {
-        for program in ["no-such-program-anywhere", "./no/such/file"] {
+        let help = "help: no directory of PATH has it; a program here is ./NAME\n";
+        for (program, help) in [("no-such-program-anywhere", help), ("./no/such/file", "")] {
             let output = lwp(&[verb, "--", program]);
             assert_eq!(output.status.code(), Some(127), "{verb} {program}");
-            assert_eq!(stderr(&output), format!("lwp: {program}: not found\n"));
+            assert_eq!(stderr(&output), format!("lwp: {program}: not found\n{help}"));
         }
     }
 }
@@ -137,7 +169,9 @@ fn output_files_are_opened_before_anything_runs() {
     let witness = witness.to_str().expect("name is text");
     let output = lwp(&["stat", "-o", "/no/such/dir/file", "--", "/bin/touch", witness]);
     assert_eq!(output.status.code(), Some(125));
-    assert_eq!(stderr(&output), "lwp: /no/such/dir/file: No such file or directory\n");
+    let expected = "lwp: /no/such/dir/file: No such file or directory\n\
+                    help: name another file with -o FILE\n";
+    assert_eq!(stderr(&output), expected);
     assert!(!std::path::Path::new(witness).exists());
 }
 

@@ -84,8 +84,9 @@ impl Digest {
 }
 
 impl Facts {
-    /// The hash of everything that was counted. Recordings with the same content did the same, function by function and line by
-    /// line; when, where and as what they ran is left out, and so are build ids.
+    /// The hash of everything that was counted. Recordings with the same content did the same,
+    /// function by function and line by line; when, where and as what they ran is left out, and so
+    /// are build ids.
     pub fn content(&self) -> Id {
         let mut all = Digest(Vec::new());
         all.number(u64::from(self.mode == Mode::Exact));
@@ -122,8 +123,9 @@ impl Facts {
         Id(all.finish())
     }
 
-    /// The hash of everything but labels. The same recording read twice has the same id; so do two runs of one commit of a benchmark on
-    /// one machine that counted the same and started in the same second.
+    /// The hash of everything but labels. The same recording read twice has the same id; so do two
+    /// runs of one commit of a benchmark on one machine that counted the same and started in the
+    /// same second.
     pub fn id(&self) -> Id {
         let mut all = Digest(self.content().0.to_le_bytes().to_vec());
         let run = &self.run;

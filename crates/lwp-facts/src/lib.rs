@@ -1,8 +1,9 @@
 //! Facts: a recording as rows, for stores that keep many of them.
 //!
-//! A row has names and counts, no addresses and no numbers that only one recording understands. Two runs that did the
-//! same have the same rows, whatever their addresses, process ids and files were; [`Facts::content`] is a hash that tells.
-//! Facts travel as text, one JSON object a line, which `docs/facts-format.md` describes.
+//! A row has names and counts, no addresses and no numbers that only one recording understands. Two
+//! runs that did the same have the same rows, whatever their addresses, process ids and files were;
+//! [`Facts::content`] is a hash that tells. Facts travel as text, one JSON object a line, which
+//! `docs/facts-format.md` describes.
 #![forbid(unsafe_code)]
 
 mod hash;
@@ -26,7 +27,8 @@ pub const VERSION: u64 = 1;
 /// A program or library.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ModuleFact {
-    /// The name that it keeps from build to build: a library's SONAME, a program's file without cargo's hash.
+    /// The name that it keeps from build to build: a library's SONAME, a program's file without
+    /// cargo's hash.
     pub name: String,
     /// Its path on the machine that ran it.
     pub path: String,
@@ -97,15 +99,15 @@ pub struct Facts {
     pub events: Vec<Event>,
     /// The sums of everything.
     pub total: Vec<u64>,
-    /// Modules.
+    /// Programs and libraries.
     pub modules: Vec<ModuleFact>,
     /// Functions; no two have the same module name and function name.
     pub functions: Vec<FunctionFact>,
-    /// Lines.
+    /// Values of source lines, each of one function.
     pub lines: Vec<LineFact>,
-    /// Calls.
+    /// Numbers of calls between pairs of functions.
     pub calls: Vec<CallFact>,
-    /// Stacks.
+    /// Values of call stacks, in sampled runs.
     pub stacks: Vec<StackFact>,
 }
 

@@ -5,19 +5,19 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// The most that a reader takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes, unpacked.
+    /// Most bytes of a text, unpacked.
     pub bytes: u64,
-    /// Bytes of a line.
+    /// Most bytes of one line.
     pub line_bytes: u64,
-    /// Rows.
+    /// Most rows of all kinds together.
     pub rows: usize,
-    /// Bytes of a name.
+    /// Most bytes of one name.
     pub name_bytes: usize,
-    /// Frames of a stack.
+    /// Most frames of one stack.
     pub frames: usize,
-    /// Events.
+    /// Most events, and so values of a row.
     pub events: usize,
-    /// Labels.
+    /// Most labels of a run.
     pub labels: usize,
     /// The second since 1970 before which no run can have started: 2000-01-01.
     pub earliest: i64,

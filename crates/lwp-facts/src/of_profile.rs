@@ -12,7 +12,8 @@ use crate::{CallFact, Facts, FunctionFact, Limits, LineFact, ModuleFact, Run, St
 pub type StableName<'a> = &'a dyn Fn(&str) -> String;
 
 impl Facts {
-    /// The facts of `profile`; `stable` gives functions the names that they keep from build to build.
+    /// The facts of `profile`; `stable` gives functions the names that they keep from build to
+    /// build.
     pub fn of(profile: &Profile, stable: StableName<'_>) -> Self {
         let mut making = Making::new(profile, stable);
         making.functions();
@@ -177,7 +178,8 @@ fn module_name(module: &lwp_profile::Module) -> String {
     clean_name(if name.is_empty() { "[unknown]" } else { name })
 }
 
-/// `parse` of `parse-0123456789abcdef`: cargo names programs of tests and benchmarks by a hash of how they were built.
+/// `parse` of `parse-0123456789abcdef`: cargo names programs of tests and benchmarks by a hash of
+/// how they were built.
 pub fn without_cargo_hash(name: &str) -> &str {
     match name.rsplit_once('-') {
         Some((stem, hash))
@@ -191,7 +193,8 @@ pub fn without_cargo_hash(name: &str) -> &str {
     }
 }
 
-/// A name without control characters, no longer than readers take; names that differ stay different.
+/// A name without control characters, no longer than readers take; names that differ stay
+/// different.
 pub fn clean_name(name: &str) -> String {
     let most = Limits::default().name_bytes;
     let name: String = name.chars().map(|c| if is_hostile(c) { '\u{fffd}' } else { c }).collect();

@@ -11,17 +11,17 @@ use serde_json::Value;
 use self::row::Row;
 use crate::{Facts, Limits, VERSION};
 
-/// Why facts were refused, and where.
+/// The reason why facts were refused, and where.
 #[derive(Debug, thiserror::Error)]
 #[error("line {line}: {reason}")]
 pub struct ReadError {
     /// The line, from 1 on.
     pub line: u64,
-    /// Why.
+    /// The fault in that line.
     pub reason: Reason,
 }
 
-/// Why facts were refused.
+/// The reason why facts were refused.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Reason {

@@ -54,7 +54,7 @@ pub struct Run {
     pub benchmark: String,
     /// The commit of the project.
     pub commit: String,
-    /// The branch.
+    /// The branch of the commit, empty if it is not known.
     pub branch: String,
     /// The commit before, where it is known.
     pub parent: String,
@@ -70,7 +70,7 @@ pub struct Run {
     pub kernel: String,
     /// The processor that the program saw.
     pub cpu: String,
-    /// The command.
+    /// The command line of the program.
     pub command: String,
     /// The tool that recorded.
     pub source: Source,

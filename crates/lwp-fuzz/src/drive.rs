@@ -9,7 +9,7 @@ use crate::mutate::Mutations;
 pub struct Target {
     /// The name of its corpus' folder and of its program for cargo-fuzz.
     pub name: &'static str,
-    /// What is called.
+    /// The function under attack.
     pub body: fn(&[u8]),
 }
 

@@ -1,4 +1,4 @@
-//! What users and their scripts write.
+//! Texts of users and their scripts.
 
 use std::path::Path;
 

@@ -50,6 +50,9 @@ fn every_target_is_attacked_here_and_by_cargo_fuzz() {
     let mut all = all;
     all.sort_unstable();
     assert_eq!(names, all);
+    let nightly = corpus("../../.github/workflows/fuzz.yml");
+    let nightly = std::fs::read_to_string(nightly).expect("the workflow of every night");
+    assert!(nightly.contains(&format!("target: [{}]", all.join(", "))), "{nightly}");
 }
 
 /// Images depend on the translator: after a change of their format `LWP_BLESS=1` writes the corpus'

@@ -34,7 +34,7 @@ fn memory() -> PagedMemory {
     memory
 }
 
-/// What the guest's kernel does when it finds LWP: intercepted XSETBV and WRMSR.
+/// Enables LWP as the guest's kernel does when it finds LWP: by intercepted XSETBV and WRMSR.
 fn enable(guest: &mut Guest, unit: &mut LwpUnit) {
     let kernel = Cpu::kernel_64();
     guest.set_xcr0(unit, true);

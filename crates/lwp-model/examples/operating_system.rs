@@ -24,8 +24,7 @@ struct Core {
 }
 
 impl Core {
-    /// What a kernel does on each core when it starts: XSETBV, then `LWP_CFG` with the core's own
-    /// number.
+    /// Starts a core as a kernel does: XSETBV, then `LWP_CFG` with the core's own number.
     fn start(number: u8) -> Self {
         let mut unit = LwpUnit::new(Processor::full());
         assert_eq!(unit.cpuid().eax, 0, "nothing is available before the system says so");

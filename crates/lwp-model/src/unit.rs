@@ -200,7 +200,8 @@ impl LwpUnit {
     /// 2. *Gather.* For each counter that expired a record is made of the occurrence that did it.
     /// 3. *Store.* The records go to the ring in the order of the slots, that is of the EventIds.
     /// 4. *Reset.* The counter of each stored event is reloaded from its interval. Occurrences
-    ///    after the expiring one of the same instruction do not count towards the next record: DEV-17.
+    ///    after the expiring one of the same instruction do not count towards the next record:
+    ///    DEV-17.
     ///
     /// Nothing is counted outside CPL 3, in SMM, or for an instruction that changes privilege.
     ///

@@ -8,8 +8,8 @@ pub fn utc(seconds: i64) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
 }
 
-/// Year, month and day of the Gregorian calendar, from days since 1970. Years are counted from March, so that the
-/// day that some of them have more is their last.
+/// Year, month and day of the Gregorian calendar, from days since 1970. Years are counted from
+/// March, so that the day that some of them have more is their last.
 fn date(days: i64) -> (i64, i64, i64) {
     let days = days.clamp(-1_000_000_000, 1_000_000_000) + 719_468;
     let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));

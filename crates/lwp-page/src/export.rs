@@ -27,8 +27,8 @@ pub const OWN: [(&str, &str, &str); 6] = [
     ("annotate", ".code.txt", "the code of the chosen function with counts"),
 ];
 
-/// The file in a format; `None` if there is no such format, or no recording behind the subject that it could be
-/// made from. Files hold all of a recording, whatever is selected.
+/// The file in a format; `None` if there is no such format, or no recording behind the subject that
+/// it could be made from. Files hold all of a recording, whatever is selected.
 pub fn file(request: &Request, format: &str) -> Option<File> {
     if let Some((_, end, _)) = OWN.iter().find(|row| row.0 == format) {
         return Some(File { name: name(request, end), bytes: own(request, format)?.into_bytes() });

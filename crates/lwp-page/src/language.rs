@@ -94,7 +94,8 @@ impl Language {
         Self::ALL.into_iter().find(|language| language.word() == word)
     }
 
-    /// The language of `function`, by the form of its name: compilers mangle names each in its own way.
+    /// The language of `function`, by the form of its name: compilers mangle names each in its own
+    /// way.
     pub fn of(function: &Function, module: &Module) -> Self {
         let name = function.name.as_str();
         let interpreted = [Self::Python, Self::Ruby, Self::Php, Self::Perl, Self::Lua];

@@ -1,9 +1,10 @@
 //! Recordings as pages in a browser.
 //!
-//! The server makes whole pages of HTML and SVG, which work without scripts; one script adds keys, dragging and
-//! faster turning of pages. Nothing is loaded from elsewhere. A page shows a [`Subject`], which is one recording or
-//! the sum of many, wherever they come from: views know nothing of files. What is looked at, a thread or a span of
-//! time, is a [`Selection`]; what it leaves, a [`Picked`], is made once and shared by all views.
+//! The server makes whole pages of HTML and SVG, which work without scripts; one script adds keys,
+//! dragging and faster turning of pages. Nothing is loaded from elsewhere. A page shows a
+//! [`Subject`], which is one recording or the sum of many, wherever they come from: views know
+//! nothing of files. What is looked at, a thread or a span of time, is a [`Selection`]; what it
+//! leaves, a [`Picked`], is made once and shared by all views.
 #![forbid(unsafe_code)]
 
 mod cells;

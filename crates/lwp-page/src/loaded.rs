@@ -18,7 +18,8 @@ use crate::subject::{Material, Subject, facts, lanes};
 pub struct Maps {
     /// A source file whose name starts with the first of a pair is looked for below the second.
     pub sources: Vec<(String, PathBuf)>,
-    /// A module that the first of a pair is the path of, or the end of it, is compared with that of the second.
+    /// A module that the first of a pair is the path of, or the end of it, is compared with that of
+    /// the second.
     pub modules: Vec<(String, String)>,
 }
 
@@ -104,7 +105,8 @@ impl SourceFiles {
     }
 }
 
-/// The bytes of a regular file. Debug information may name anything: a device that never ends, a pipe.
+/// The bytes of a regular file. Debug information may name anything: a device that never ends, a
+/// pipe.
 fn regular(path: &Path) -> Option<Vec<u8>> {
     std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
     let mut bytes = Vec::new();

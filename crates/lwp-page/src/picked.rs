@@ -298,8 +298,8 @@ pub fn inclusive(tree: &Tree, functions: usize) -> Vec<f64> {
     sums.into_iter().map(|sum| sum as f64).collect()
 }
 
-/// Walks a tree: each node but the root is entered, then what it calls, then it is left. Contexts without counts
-/// are left out.
+/// Walks a tree: each node but the root is entered, then what it calls, then it is left. Contexts
+/// without counts are left out.
 pub fn walk(tree: &Tree, each: &mut dyn FnMut(usize, bool)) {
     let counted = |node: &usize| tree.nodes()[*node].total > 0;
     let mut waiting: Vec<(usize, bool)> =

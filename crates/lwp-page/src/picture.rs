@@ -34,7 +34,8 @@ pub fn shape(query: &Query) -> Shape {
     Shape { inverted: query.is_on("inv"), folded: query.is_on("fold"), by }
 }
 
-/// Numbers of names: those of the subject's functions, then of those that only the other has, then of groups.
+/// Numbers of names: those of the subject's functions, then of those that only the other has, then
+/// of groups.
 struct Numbers<'a> {
     request: &'a Request,
     /// By function and group of the subject.

@@ -87,7 +87,8 @@ const KEPT: [&str; 7] = ["r", "base", "e", "who", "from", "to", "f"];
 pub struct Query(BTreeMap<String, String>);
 
 impl Query {
-    /// Reads the part of an address behind the question mark. Of several values of a name the last counts.
+    /// Reads the part of an address behind the question mark. Of several values of a name the last
+    /// counts.
     pub fn parse(text: &str) -> Self {
         let pairs = form_urlencoded::parse(text.as_bytes());
         Self(pairs.into_owned().filter(|(_, value)| !value.is_empty()).collect())

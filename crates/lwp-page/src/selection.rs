@@ -39,7 +39,8 @@ impl Who {
         }
     }
 
-    /// The condition that stands for this one in another profile, where threads and processes have other numbers.
+    /// The condition that stands for this one in another profile, where threads and processes have
+    /// other numbers.
     pub fn elsewhere(&self, here: &Profile) -> Self {
         let named = |thread: Option<&Thread>| thread.map(|thread| Self::Named(thread.comm.clone()));
         let other = match self {

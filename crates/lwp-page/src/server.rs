@@ -27,8 +27,8 @@ pub struct Pages {
     pub shelf: Box<dyn Shelf>,
     /// The first part of every address.
     pub token: String,
-    /// Names that the server may be called by, with the port; all are refused but these. A page elsewhere that
-    /// makes its own name lead to this machine is refused so.
+    /// Names that the server may be called by, with the port; all are refused but these. A page
+    /// elsewhere that makes its own name lead to this machine is refused so.
     pub hosts: Vec<String>,
 }
 
@@ -68,7 +68,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Binds to `port` of this machine's own address, which no other machine reaches; 0 is any free one.
+    /// Binds to `port` of this machine's own address, which no other machine reaches; 0 is any free
+    /// one.
     ///
     /// # Errors
     ///
@@ -121,8 +122,8 @@ impl IntoResponse for Answer {
     }
 }
 
-/// Refuses whoever came by another name or does not know the token, and says with every answer what browsers may
-/// do with it.
+/// Refuses whoever came by another name or does not know the token, and says with every answer what
+/// browsers may do with it.
 async fn guard(State(pages): State<Arc<Pages>>, request: HttpRequest, next: Next) -> Response {
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
     let named = host.is_some_and(|host| pages.hosts.iter().any(|known| known == host));
@@ -219,8 +220,8 @@ pub fn fixed(file: &str) -> Option<Reply> {
     })
 }
 
-/// The page, or what belongs to pages, whose address ends in `file` and `query`; `None` if there is no such page. It is
-/// made in this thread, which may take a while.
+/// The page, or what belongs to pages, whose address ends in `file` and `query`; `None` if there is
+/// no such page. It is made in this thread, which may take a while.
 pub fn answer(shelf: &dyn Shelf, file: &str, query: &str) -> Option<Reply> {
     if let Some(reply) = fixed(file) {
         return Some(reply);

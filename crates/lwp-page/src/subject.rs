@@ -52,7 +52,8 @@ pub struct Material {
     pub notes: Vec<String>,
     /// Times of samples, if they are known.
     pub lanes: Vec<Lane>,
-    /// Modules that go by the name of another one in comparisons: the path, or the end of one, and that name.
+    /// Modules that go by the name of another one in comparisons: the path, or the end of one, and
+    /// that name.
     pub modules: Vec<(String, String)>,
     /// Access to source code, if it can be read.
     pub sources: Mutex<Option<Box<dyn Sources + Send>>>,

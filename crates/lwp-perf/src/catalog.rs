@@ -8,7 +8,7 @@ use crate::kernel::Kernel;
 use crate::names::{self, Row};
 use crate::pmu::{DEVICES, Pmu, TermError, parse_number};
 
-/// Why a name is not an event.
+/// The reason why a name is not an event.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EventError {
@@ -133,6 +133,10 @@ impl Catalog {
     /// 6. a number, as for libcpc: the raw code.
     ///
     /// `:u`, `:k`, `:h` and `:p` to `:ppp` behind the name are perf's.
+    ///
+    /// # Errors
+    ///
+    /// The name is none, or its modifiers are.
     pub fn resolve(&self, name: &str) -> Result<Event, EventError> {
         let (bare, modifiers) = split(name);
         let mut event = self.bare(name, bare)?;
@@ -174,6 +178,10 @@ impl Catalog {
 
     /// `event` with the attribute `name` set, such as `umask`, `cmask`, `inv` or `edge`, by the
     /// format of its PMU.
+    ///
+    /// # Errors
+    ///
+    /// The event's PMU has no such field, or the value does not fit.
     pub fn with_attribute(
         &self,
         event: &Event,

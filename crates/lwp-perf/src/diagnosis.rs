@@ -1,4 +1,4 @@
-//! Why an event cannot be had on this machine, and what to do about it.
+//! The reason why an event cannot be had on this machine, and what to do about it.
 //!
 //! The kernel answers with an error number that stands for a dozen reasons. What was asked for and
 //! what the machine says about itself (the paranoia level, seccomp, the list of PMUs, the
@@ -19,7 +19,7 @@ pub struct Unavailable {
     pub event: String,
     /// The number of the request, from 0; `None` where the group as a whole failed.
     pub index: Option<usize>,
-    /// Why.
+    /// The reason.
     pub cause: Cause,
     /// The kernel's error; `None` where it was not asked.
     pub errno: Option<Errno>,
@@ -32,7 +32,7 @@ impl Unavailable {
     }
 }
 
-/// Why an event is unavailable.
+/// The reason why an event is unavailable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Cause {
@@ -163,7 +163,7 @@ impl Cause {
 /// The request that the kernel refused.
 #[derive(Clone, Copy, Debug)]
 pub struct Refused<'a> {
-    /// The event.
+    /// The event that was to be opened.
     pub event: &'a Event,
     /// The attribute it was opened with.
     pub attr: &'a Attr,

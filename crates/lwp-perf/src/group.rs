@@ -10,14 +10,14 @@ use crate::event::Event;
 use crate::kernel::{Control, Handle, Kernel};
 use crate::page::Pages;
 
-/// Whose events are counted.
+/// The code whose events are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
-    /// The calling thread's, on any processor.
+    /// The calling thread, on any processor.
     CurrentThread,
-    /// Those of the thread with this id, on any processor.
+    /// The thread with this id, on any processor.
     Thread(i32),
-    /// Everything's on this processor.
+    /// Everything on this processor.
     Cpu(u32),
 }
 
@@ -36,7 +36,7 @@ pub enum Inherit {
 /// The ways in which a group counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Whose events.
+    /// The code under count.
     pub target: Target,
     /// Always on the counters, or in error: [`ReadError::Lost`]. Without it the kernel may count
     /// part of the time, which [`Reading::running_ns`] tells.
@@ -100,7 +100,7 @@ impl Reading {
     }
 }
 
-/// Why a group could not be read.
+/// The reason why a group could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
@@ -139,6 +139,10 @@ pub struct Group {
 
 impl Group {
     /// Opens `requests` as one group. All of them are counted, or none is.
+    ///
+    /// # Errors
+    ///
+    /// The kernel refuses a request; the diagnosis says why.
     pub fn open(
         kernel: Arc<dyn Kernel>,
         options: Options,
@@ -183,6 +187,10 @@ impl Group {
     /// a group of another thread or processor, of which user-space reads would be wrong.
     ///
     /// Pages are limited (kernel.perf_event_mlock_kb); the group works without them.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's: usually `EPERM`, the limit on locked pages.
     pub fn map(&mut self) -> Result<(), Errno> {
         if !self.own || !self.pages.is_empty() {
             return Ok(());
@@ -210,11 +218,19 @@ impl Group {
     /// Starts counting, or goes on. Only the leader is switched: members count while it does. (One
     /// that is switched off and on itself may stay off until the next switch of threads; Linux
     /// 6.18.)
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
     pub fn enable(&self) -> Result<(), Errno> {
         self.kernel.control(self.leader(), Control::Enable { group: false })
     }
 
     /// Stops counting; values stay.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
     pub fn disable(&self) -> Result<(), Errno> {
         self.kernel.control(self.leader(), Control::Disable { group: false })
     }
@@ -228,18 +244,30 @@ impl Group {
     }
 
     /// Sets every value to zero. Times go on.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
     pub fn reset(&self) -> Result<(), Errno> {
         self.kernel.control(self.leader(), Control::Reset { group: true })
     }
 
     /// Does `control` to event `index`. `Refresh` on the leader stops the whole group at the
     /// overflow, on another member that member alone.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
     pub fn control(&self, index: usize, control: Control) -> Result<(), Errno> {
         let event = self.events.get(index).ok_or(Errno::INVAL)?;
         self.kernel.control(event, control)
     }
 
     /// Reads all values by one system call.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, or [`ReadError::Lost`].
     pub fn read(&mut self) -> Result<Reading, ReadError> {
         let mut reading = Reading::default();
         self.read_into(&mut reading)?;
@@ -250,6 +278,10 @@ impl Group {
     /// signal handler may call it.
     ///
     /// Spec: perf_event_open(2), "Reading results", PERF_FORMAT_GROUP.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::read`].
     pub fn read_into(&mut self, reading: &mut Reading) -> Result<(), ReadError> {
         let events = self.events.len();
         let Some(leader) = self.events.first() else {

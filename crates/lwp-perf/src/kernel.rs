@@ -81,6 +81,10 @@ pub enum Control {
 /// The kernel's perf interface and the files that describe it.
 pub trait Kernel: Debug + Send + Sync {
     /// perf_event_open(2). `pid` 0 is the caller, -1 all; `cpu` -1 is any.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
     fn open(
         &self,
         attr: &Attr,
@@ -90,22 +94,46 @@ pub trait Kernel: Debug + Send + Sync {
     ) -> Result<Handle, Errno>;
 
     /// read(2) of an event. Zero bytes: the event is in error state.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
     fn read(&self, event: &Handle, bytes: &mut [u8]) -> Result<usize, Errno>;
 
     /// ioctl(2) and fcntl(2) of an event.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
     fn control(&self, event: &Handle, control: Control) -> Result<(), Errno>;
 
     /// mmap(2) of an event: the metadata page and `data_bytes` (0 or a power of two pages) of ring.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
     fn map(&self, event: &Handle, data_bytes: usize) -> Result<Box<dyn Pages>, Errno>;
 
     /// poll(2): waits until the ring has data; `Ok(false)` when the time is up, an error where the
     /// event can bring no more (its thread has ended).
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
     fn wait(&self, event: &Handle, timeout: Duration) -> Result<bool, Errno>;
 
     /// The text of a file of sysfs or procfs.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
     fn text(&self, path: &str) -> Result<String, Errno>;
 
     /// The names in a directory of sysfs or procfs, sorted.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
     fn names(&self, directory: &str) -> Result<Vec<String>, Errno>;
 
     /// The CPUID instruction.

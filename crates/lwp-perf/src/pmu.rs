@@ -37,7 +37,7 @@ pub struct Field {
     pub bits: Vec<RangeInclusive<u32>>,
 }
 
-/// Why terms could not be turned into an event.
+/// The reason why terms could not be turned into an event.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TermError {
@@ -145,6 +145,10 @@ pub fn cpu_list(list: &str) -> Vec<u32> {
 
 impl Pmu {
     /// Reads the PMU `name`.
+    ///
+    /// # Errors
+    ///
+    /// The PMU's files cannot be read: there is none of that name.
     pub fn read(kernel: &dyn Kernel, name: &str) -> Result<Self, Errno> {
         let path = format!("{DEVICES}/{name}");
         let kind =
@@ -177,6 +181,10 @@ impl Pmu {
 
     /// The event that `terms` describe: fields with values, named events, and fields alone, which
     /// are 1.
+    ///
+    /// # Errors
+    ///
+    /// A term is unknown, or its value does not fit.
     pub fn event(&self, name: &str, terms: &str) -> Result<Event, TermError> {
         let mut event = Event::new(name, self.kind, 0);
         event.pmu = Some(self.name.clone());
@@ -209,6 +217,10 @@ impl Pmu {
     }
 
     /// Sets one field of `event`. The whole words `config` to `config3` are fields too.
+    ///
+    /// # Errors
+    ///
+    /// The PMU has no such field, or the value does not fit.
     pub fn set_field(&self, event: &mut Event, name: &str, value: u64) -> Result<(), TermError> {
         let words = [&mut event.config, &mut event.config1, &mut event.config2, &mut event.config3];
         if let Some(field) = self.format.get(name) {

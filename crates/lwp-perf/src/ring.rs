@@ -69,6 +69,10 @@ impl Ring {
     /// Takes the oldest record out of the ring. `None`: it is empty.
     ///
     /// The record is copied, and its place given back to the kernel, before this returns.
+    ///
+    /// # Errors
+    ///
+    /// The ring's head or a record's size is none that the kernel writes.
     pub fn next_record(&mut self) -> Result<Option<RawRecord<'_>>, RingError> {
         let bytes = self.pages.data_bytes();
         let head = self.pages.load64(field::DATA_HEAD);

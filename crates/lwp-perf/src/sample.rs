@@ -184,6 +184,10 @@ impl<'a> Cursor<'a> {
 
 impl Record {
     /// Understands `raw`, whose samples have `format`.
+    ///
+    /// # Errors
+    ///
+    /// The record is shorter than its format says.
     pub fn parse(raw: RawRecord<'_>, format: SampleFormat) -> Result<Self, Truncated> {
         let truncated = Truncated { kind: raw.kind, bytes: raw.body.len() };
         Self::read(raw, format).ok_or(truncated)

@@ -16,13 +16,13 @@ use crate::sample::{Record, SampleFormat, Truncated};
 /// The way in which an event is sampled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SamplerOptions {
-    /// The event.
+    /// The event that is sampled.
     pub event: Event,
     /// In which modes, where the event's name does not say.
     pub modes: Modes,
     /// Events between two samples.
     pub period: u64,
-    /// Whose.
+    /// The code that is sampled.
     pub target: Target,
     /// The sampling of children. The kernel allows it only for rings of one processor.
     pub inherit: Inherit,
@@ -60,7 +60,7 @@ pub struct Losses {
     pub damaged: u64,
 }
 
-/// Why a record could not be read.
+/// The reason why a record could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SampleError {
@@ -84,6 +84,10 @@ pub struct Sampler {
 
 impl Sampler {
     /// Opens `options`, disabled.
+    ///
+    /// # Errors
+    ///
+    /// The kernel refuses the event or its ring; the diagnosis says why.
     pub fn open(kernel: Arc<dyn Kernel>, options: &SamplerOptions) -> Result<Self, Unavailable> {
         let format = options.format | SampleFormat::IDENTIFIER;
         let mut attr = options.event.attr(options.modes);
@@ -120,11 +124,19 @@ impl Sampler {
     }
 
     /// Starts sampling, or goes on.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
     pub fn enable(&self) -> Result<(), Errno> {
         self.kernel.control(&self.event, Control::Enable { group: false })
     }
 
     /// Stops sampling.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
     pub fn disable(&self) -> Result<(), Errno> {
         self.kernel.control(&self.event, Control::Disable { group: false })
     }
@@ -159,12 +171,20 @@ impl Sampler {
     }
 
     /// Does `control` to the event.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
     pub fn control(&self, control: Control) -> Result<(), Errno> {
         self.kernel.control(&self.event, control)
     }
 
     /// Takes the oldest record. `None`: there is none. Losses are also added up; see
     /// [`Sampler::losses`]. After an error the next call goes on behind the damage.
+    ///
+    /// # Errors
+    ///
+    /// A record cannot be understood.
     pub fn next_record(&mut self) -> Result<Option<Record>, SampleError> {
         let record = match self.ring.next_record() {
             Ok(None) => return Ok(None),
@@ -183,6 +203,10 @@ impl Sampler {
 
     /// Waits for a record. `Ok(false)`: none came in time. An error: none will come, because the
     /// sampled thread has ended.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, and an event that can bring no more.
     pub fn wait(&self, timeout: Duration) -> Result<bool, Errno> {
         self.kernel.wait(&self.event, timeout)
     }

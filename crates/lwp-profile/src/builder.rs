@@ -43,11 +43,11 @@ impl<T: Clone + Eq + Hash> Table<T> {
 /// Final numbers in a profile, by the ones that things were entered under.
 #[derive(Clone, Debug, Default)]
 pub struct Renumbered {
-    /// Of functions.
+    /// The final number of each function, by its number on entry.
     pub functions: Vec<FunctionId>,
-    /// Of stacks.
+    /// The final number of each stack, by its number on entry.
     pub stacks: Vec<StackId>,
-    /// Of threads.
+    /// The final number of each thread, by its number on entry.
     pub threads: Vec<ThreadId>,
 }
 

@@ -74,7 +74,7 @@ impl fmt::Debug for Kind {
     }
 }
 
-/// Why a file is not a recording that can be read.
+/// The reason why a file is not a recording that can be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
@@ -122,6 +122,10 @@ fn checksum(head: &[u8], payload: &[u8]) -> u32 {
 }
 
 /// Checks the file header and returns the minor version.
+///
+/// # Errors
+///
+/// The bytes are no recording, or one of a later major version.
 pub fn read_header(bytes: &[u8]) -> Result<u16, ReadError> {
     if bytes.is_empty() {
         return Err(ReadError::Empty);
@@ -163,7 +167,7 @@ fn foreign(bytes: &[u8]) -> String {
 pub struct Chunk {
     /// Offset of its start in the file, in bytes.
     pub at: u64,
-    /// Its kind.
+    /// The kind of records that it holds.
     pub kind: Kind,
     /// Range of its payload in the batch's bytes.
     pub payload: Range<usize>,
@@ -174,7 +178,7 @@ pub struct Chunk {
 pub struct Batch {
     /// The piece of the file.
     pub bytes: Vec<u8>,
-    /// The chunks in it.
+    /// Places of the whole chunks in `bytes`, in the order of the file.
     pub chunks: Vec<Chunk>,
     /// Offset of a damaged chunk in the file, and the damage: nothing behind it can be trusted.
     pub damage: Option<(u64, &'static str)>,
@@ -210,6 +214,10 @@ impl<R: Read> Batches<R> {
     }
 
     /// The next batch; an empty one behind the last.
+    ///
+    /// # Errors
+    ///
+    /// Those of the file.
     pub fn next_batch(&mut self) -> io::Result<Batch> {
         let mut batch = Batch { bytes: std::mem::take(&mut self.rest), ..Batch::default() };
         // What a length says is not reserved: it may be wrong. A chunk may need several rounds.
@@ -250,6 +258,10 @@ impl<R: Read> Batches<R> {
     }
 
     /// Reads to the end of the file; how many bytes there were behind what the batches have.
+    ///
+    /// # Errors
+    ///
+    /// Those of the file.
     pub fn skip_rest(&mut self) -> io::Result<u64> {
         io::copy(&mut self.file, &mut io::sink())
     }
@@ -274,6 +286,10 @@ fn whole_chunk(bytes: &[u8]) -> Option<Whole> {
 }
 
 /// Reads until `bytes` is full or the file ends; how many there were.
+///
+/// # Errors
+///
+/// Those of the file.
 pub fn fill(file: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
     let mut got = 0;
     while got < bytes.len() {

@@ -33,7 +33,7 @@ pub struct Lane {
     pub width: u64,
     /// All samples.
     pub samples: u64,
-    /// The parts.
+    /// Counts of each `width` samples, in the order of time.
     pub parts: Vec<Part>,
     /// The part that is being filled.
     now: FxHashMap<u32, u32>,

@@ -108,12 +108,20 @@ impl Reading {
 
 impl Recording {
     /// Reads a recording in memory; see [`Self::read`].
+    ///
+    /// # Errors
+    ///
+    /// The bytes are no recording.
     pub fn parse(bytes: &[u8]) -> Result<Self, ReadError> {
         Self::read(bytes)
     }
 
     /// Reads a recording. Damage ends the reading and becomes a warning; only a file that is no
     /// recording at all, or cannot be read, is an error.
+    ///
+    /// # Errors
+    ///
+    /// The file is no recording, or cannot be read.
     pub fn read(mut file: impl Read + Send) -> Result<Self, ReadError> {
         let mut head = [0; chunk::HEADER_BYTES];
         let got = chunk::fill(&mut file, &mut head).map_err(unreadable)?;

@@ -22,6 +22,10 @@ pub struct Writer<W> {
 
 impl<W: Write> Writer<W> {
     /// Starts a recording.
+    ///
+    /// # Errors
+    ///
+    /// Those of the output.
     pub fn new(mut out: W) -> io::Result<Self> {
         out.write_all(&chunk::header())?;
         Ok(Self { out, written: chunk::HEADER_BYTES as u64 })
@@ -55,6 +59,10 @@ impl<W: Write> Writer<W> {
     }
 
     /// Keys and values.
+    ///
+    /// # Errors
+    ///
+    /// Those of the output.
     pub fn info<'a>(
         &mut self,
         pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
@@ -68,6 +76,10 @@ impl<W: Write> Writer<W> {
     }
 
     /// A module, or more of one that has been written before.
+    ///
+    /// # Errors
+    ///
+    /// Those of the output.
     pub fn module(&mut self, module: &RecordedModule) -> io::Result<()> {
         let mut output = Output::default();
         output.number(module.id);
@@ -88,6 +100,10 @@ impl<W: Write> Writer<W> {
     }
 
     /// Blocks.
+    ///
+    /// # Errors
+    ///
+    /// Those of the output.
     pub fn blocks(&mut self, blocks: &[Block]) -> io::Result<()> {
         // Keep chunks small enough for one damaged one to cost little.
         for part in blocks.chunks(4096) {
@@ -111,6 +127,10 @@ impl<W: Write> Writer<W> {
     }
 
     /// A thread; replaces what was written of it before.
+    ///
+    /// # Errors
+    ///
+    /// Those of the output.
     pub fn thread(&mut self, thread: &ThreadExecutions) -> io::Result<()> {
         let mut output = Output::default();
         output.number(thread.serial);
@@ -161,6 +181,10 @@ impl<W: Write> Writer<W> {
     }
 
     /// A process image.
+    ///
+    /// # Errors
+    ///
+    /// Those of the output.
     pub fn image(&mut self, image: &Image) -> io::Result<()> {
         let mut output = Output::default();
         output.number(image.id);
@@ -173,6 +197,10 @@ impl<W: Write> Writer<W> {
     }
 
     /// Names of generated code.
+    ///
+    /// # Errors
+    ///
+    /// Those of the output.
     pub fn symbols(&mut self, symbols: &[RecordedSymbol]) -> io::Result<()> {
         for part in symbols.chunks(16384) {
             let mut output = Output::default();
@@ -188,11 +216,19 @@ impl<W: Write> Writer<W> {
     }
 
     /// Names of a module that has been written.
+    ///
+    /// # Errors
+    ///
+    /// Those of the output.
     pub fn names(&mut self, names: &RecordedNames) -> io::Result<()> {
         self.chunk(Kind::NAMES, &Output(names.packed()))
     }
 
     /// The events that samples refer to.
+    ///
+    /// # Errors
+    ///
+    /// Those of the output.
     pub fn events(&mut self, events: &[SampledEvent]) -> io::Result<()> {
         let mut output = Output::default();
         for event in events {
@@ -204,6 +240,10 @@ impl<W: Write> Writer<W> {
     }
 
     /// Frames of stacks; the first of them has the index `first`.
+    ///
+    /// # Errors
+    ///
+    /// Those of the output.
     pub fn frames(&mut self, first: u32, frames: &[RecordedFrame]) -> io::Result<()> {
         let mut index = first;
         for part in frames.chunks(16384) {
@@ -224,6 +264,10 @@ impl<W: Write> Writer<W> {
     }
 
     /// Samples; their frames have been written.
+    ///
+    /// # Errors
+    ///
+    /// Those of the output.
     pub fn samples(&mut self, samples: &[RecordedSample]) -> io::Result<()> {
         for part in samples.chunks(16384) {
             let mut output = Output::default();
@@ -239,6 +283,10 @@ impl<W: Write> Writer<W> {
 
     /// Writes the number of occurrences of each sampled event in a thread; replaces an earlier
     /// record of that thread.
+    ///
+    /// # Errors
+    ///
+    /// Those of the output.
     pub fn sampled(&mut self, serial: u32, counts: &[u64]) -> io::Result<()> {
         let mut output = Output::default();
         output.number(serial);
@@ -247,6 +295,10 @@ impl<W: Write> Writer<W> {
     }
 
     /// A file to keep.
+    ///
+    /// # Errors
+    ///
+    /// Those of the output.
     pub fn file(&mut self, file: &RecordedFile) -> io::Result<()> {
         let mut output = Output::default();
         output.text(&file.path);
@@ -255,6 +307,10 @@ impl<W: Write> Writer<W> {
     }
 
     /// The end of a complete recording.
+    ///
+    /// # Errors
+    ///
+    /// Those of the output.
     pub fn end(&mut self) -> io::Result<()> {
         self.chunk(Kind::END, &Output::default())?;
         self.out.flush()

@@ -105,6 +105,10 @@ impl Recording {
     }
 
     /// Writes it to `out`, from the header on.
+    ///
+    /// # Errors
+    ///
+    /// Those of the output.
     pub fn write(&self, out: impl Write) -> io::Result<()> {
         let mut writer = Writer::new(out)?;
         writer.info(self.info.iter().map(|(key, value)| (key.as_str(), value.as_str())))?;

@@ -14,7 +14,7 @@ use crate::stacks::Inferred;
 /// Stacks of instructions with counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Located {
-    /// The stacks.
+    /// One row for each stack of each thread.
     pub stacks: Vec<LocatedStack>,
     /// True if the stacks were recorded; otherwise callers are estimates.
     pub recorded: bool,
@@ -23,7 +23,7 @@ pub struct Located {
 /// One stack in one thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LocatedStack {
-    /// The thread.
+    /// The thread that executed it.
     pub thread: ThreadId,
     /// Locations, innermost first.
     pub locations: Arc<[LocationId]>,

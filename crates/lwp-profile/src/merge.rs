@@ -3,7 +3,7 @@
 use crate::builder::Builder;
 use crate::profile::{Event, Frame, Function, FunctionId, Location, LocationId, Mode, Profile};
 
-/// Why two profiles cannot be merged.
+/// The reason why two profiles cannot be merged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MergeError {
@@ -29,6 +29,10 @@ pub enum MergeError {
 impl Profile {
     /// The sum of two profiles. Threads with the same name and ids, functions with the same name
     /// and address, modules with the same path and build id are taken for the same.
+    ///
+    /// # Errors
+    ///
+    /// The profiles differ in mode or events, or both have generated code of one process.
     pub fn merge(&self, other: &Self) -> Result<Self, MergeError> {
         if self.mode != other.mode {
             return Err(MergeError::Modes);

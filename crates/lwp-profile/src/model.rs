@@ -18,13 +18,13 @@ pub const MISPREDICTION_CYCLES: u64 = 10;
 /// A model's values of some instructions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Modelled {
-    /// Loads of what the first level did not have.
+    /// Loads of data that the first level did not have.
     pub load_misses: u64,
-    /// Stores to it.
+    /// Stores to data that the first level did not have.
     pub store_misses: u64,
-    /// Loads of what no level had.
+    /// Loads of data that no level had.
     pub memory_loads: u64,
-    /// Stores to it.
+    /// Stores to data that no level had.
     pub memory_stores: u64,
     /// Conditional branches that did not go where they go more often.
     pub mispredictions: u64,

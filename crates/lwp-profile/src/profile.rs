@@ -146,10 +146,10 @@ pub enum Origin {
     Stub,
 }
 
-/// A function.
+/// A function of a program or library, or of generated code.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Function {
-    /// Its module.
+    /// The program or library that holds it.
     pub module: ModuleId,
     /// Its name as the linker knows it (mangled).
     pub name: String,
@@ -168,7 +168,7 @@ pub struct Function {
 /// A function at a place in its source.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Frame {
-    /// The function.
+    /// The function that the source line belongs to.
     pub function: FunctionId,
     /// Source file, empty where it is not known. Shared: a program has far fewer files than
     /// instructions.
@@ -250,7 +250,7 @@ pub struct Thread {
 /// Counts of one stack in one thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Sample {
-    /// The thread.
+    /// The thread that executed the stack.
     pub thread: ThreadId,
     /// The stack; of one location in an exact profile.
     pub stack: StackId,
@@ -298,15 +298,15 @@ pub struct Profile {
     pub mode: Mode,
     /// Events, in the order of all values.
     pub events: Vec<Event>,
-    /// Modules.
+    /// Programs and libraries, by [`ModuleId`].
     pub modules: Vec<Module>,
-    /// Functions.
+    /// Functions of all modules, by [`FunctionId`].
     pub functions: Vec<Function>,
-    /// Locations.
+    /// Instructions with their frames, by [`LocationId`].
     pub locations: Vec<Location>,
-    /// Stacks.
+    /// Call stacks, by [`StackId`].
     pub stacks: Vec<Stack>,
-    /// Threads.
+    /// Threads of all processes, by [`ThreadId`].
     pub threads: Vec<Thread>,
     /// Counts.
     pub samples: Vec<Sample>,

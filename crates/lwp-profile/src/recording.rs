@@ -56,7 +56,7 @@ impl RecordedModule {
     }
 }
 
-/// The end of a block.
+/// The branch, or another instruction, by which a block ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum BlockEnd {
@@ -106,7 +106,7 @@ pub struct Block {
     pub lengths: Vec<u8>,
     /// Number of instructions that a run executes; others are reported as steps.
     pub counted: u16,
-    /// Its end.
+    /// The kind of its last instruction.
     pub end: BlockEnd,
     /// Target of its direct branch.
     pub target: Option<u64>,
@@ -117,7 +117,7 @@ pub struct Block {
 /// Number of executions of a block by a thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockCount {
-    /// The block.
+    /// The number of the block.
     pub block: u32,
     /// Complete executions.
     pub runs: u64,
@@ -148,17 +148,17 @@ pub struct RecordedJump {
 pub struct RecordedMisses {
     /// Module and address of the instruction.
     pub at: (Option<u32>, u64),
-    /// Loads of what the first level did not have.
+    /// Loads of data that the first level did not have.
     pub loads: u64,
-    /// Stores to it.
+    /// Stores to data that the first level did not have.
     pub stores: u64,
-    /// Loads of what no level had.
+    /// Loads of data that no level had.
     pub memory_loads: u64,
-    /// Stores to it.
+    /// Stores to data that no level had.
     pub memory_stores: u64,
 }
 
-/// Executions of a thread.
+/// All that one thread executed, block by block.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ThreadExecutions {
     /// Its number in the run.
@@ -195,7 +195,7 @@ pub struct Image {
     pub parent: i32,
     /// Name.
     pub comm: String,
-    /// Why it was not counted, if so.
+    /// The reason why it was not counted, if so.
     pub uncounted: Option<String>,
 }
 
@@ -208,7 +208,7 @@ pub struct RecordedSymbol {
     pub address: u64,
     /// Bytes.
     pub size: u64,
-    /// Name.
+    /// Name as the program gave it.
     pub name: String,
 }
 

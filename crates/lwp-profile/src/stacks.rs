@@ -12,13 +12,13 @@ use crate::profile::{FunctionId, Profile, Values};
 /// Stacks with values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inferred {
-    /// The stacks.
+    /// One row for each context.
     pub stacks: Vec<InferredStack>,
     /// True if the stacks were recorded; otherwise contexts are estimates.
     pub recorded: bool,
 }
 
-/// One stack.
+/// A context: a function with those that led to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InferredStack {
     /// Functions, outermost first.

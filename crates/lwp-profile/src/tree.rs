@@ -8,7 +8,7 @@ use crate::stacks::Inferred;
 /// A function in a context.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
-    /// The function.
+    /// The function that is in this context.
     pub function: FunctionId,
     /// Counted here.
     pub own: u64,

@@ -1,7 +1,7 @@
 //! Numbers and strings of chunk payloads: LEB128 for unsigned numbers, zigzag for signed ones,
 //! length-prefixed bytes.
 
-/// Why a payload could not be read.
+/// The reason why a payload could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {

@@ -101,6 +101,10 @@ struct Action {
 /// Starts a child that waits until `ready` is written to, then executes the plan's program.
 ///
 /// An error of exec comes back as four bytes through `report`, the write end of a pipe.
+///
+/// # Errors
+///
+/// The kernel cannot make a process.
 pub fn start(plan: &Plan, ready: RawFd, report: RawFd) -> Result<Child<'_>> {
     let pointers = |strings: &[CString]| {
         let strings = strings.iter().map(|s| s.as_ptr());

@@ -71,7 +71,9 @@ pub struct MoreFiles {
 impl MoreFiles {
     /// Raises the limit of `tid`'s process by one, past its hard limit where that is allowed.
     ///
-    /// `EPERM` where it is not, and nothing has changed then.
+    /// # Errors
+    ///
+    /// `EPERM` where raising is not allowed; nothing has changed then.
     pub fn allow(tid: i32) -> Result<Self> {
         let error = |error: rustix::io::Errno| Errno(error.raw_os_error());
         let pid = Pid::from_raw(tid).ok_or(Errno::ESRCH)?;

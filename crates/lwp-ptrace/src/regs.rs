@@ -92,11 +92,19 @@ pub const CS_64: u64 = 0x33;
 
 impl Regs {
     /// Reads a stopped tracee's.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, `ESRCH` if the thread has ended or does not stand still.
     pub fn get(tid: i32) -> Result<Self> {
         sys::get_regs(tid).map(Self)
     }
 
     /// Writes them back.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, `ESRCH` if the thread has ended or does not stand still.
     pub fn set(&self, tid: i32) -> Result<()> {
         sys::set_regs(tid, &self.0)
     }

@@ -307,6 +307,10 @@ impl SharedMemory {
     }
 
     /// Copies bytes out of the file without touching the mapping, so that holes stay holes.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
     pub fn read_file(&self, offset: u64, bytes: &mut [u8]) -> Result<usize> {
         // SAFETY: the buffer is live and its length true.
         let n = unsafe {
@@ -405,6 +409,10 @@ unsafe impl Sync for FileMap {}
 impl FileMap {
     /// Maps `len` bytes of `file`, more than none, from `offset`, a multiple of the page size. The
     /// file must have them, and nobody may write to it any more.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
     pub fn new(file: &std::fs::File, offset: u64, len: usize) -> Result<Self> {
         // SAFETY: a new mapping at an address of the kernel's choice.
         let base = unsafe {

@@ -65,6 +65,10 @@ pub type Variable = (OsString, OsString);
 
 /// Starts `program`, stopped at its exec event, in `environment` or else in ours. A limit on its
 /// address space is raised by `address_space` bytes.
+///
+/// # Errors
+///
+/// The kernel cannot make a process, or refuses to execute or to trace the program.
 pub fn spawn(
     program: &OsStr,
     argv: &[impl AsRef<OsStr>],
@@ -112,6 +116,10 @@ pub fn spawn(
 }
 
 /// Starts `program` without tracing it; its process id.
+///
+/// # Errors
+///
+/// The kernel cannot make a process, or refuses to execute the program.
 pub fn untraced(
     program: &OsStr,
     argv: &[impl AsRef<OsStr>],
@@ -159,6 +167,10 @@ pub(crate) fn plan(
 /// Takes over a live process: every thread of it, stopped.
 ///
 /// Threads that a thread makes meanwhile are found too: the list is read until it does not change.
+///
+/// # Errors
+///
+/// The kernel refuses to trace a thread of the process.
 pub fn attach(pid: i32) -> Result<Vec<Tracee>, Errno> {
     let mut taken: Vec<Tracee> = Vec::new();
     loop {

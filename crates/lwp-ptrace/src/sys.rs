@@ -73,46 +73,82 @@ pub(crate) fn ptrace_words(request: u64, pid: i32) -> Result<Option<[u64; 4]>> {
 }
 
 /// PTRACE_SEIZE with options.
+///
+/// # Errors
+///
+/// The kernel's: `EPERM` if the process may not be traced, or is traced already.
 pub fn seize(tid: i32, options: i32) -> Result<()> {
     ptrace(libc::PTRACE_SEIZE, tid, 0, options as usize).map(drop)
 }
 
 /// PTRACE_SETOPTIONS.
+///
+/// # Errors
+///
+/// The kernel's, `ESRCH` if the thread has ended or does not stand still.
 pub fn set_options(tid: i32, options: i32) -> Result<()> {
     ptrace(libc::PTRACE_SETOPTIONS, tid, 0, options as usize).map(drop)
 }
 
 /// PTRACE_INTERRUPT.
+///
+/// # Errors
+///
+/// The kernel's, `ESRCH` if the thread has ended.
 pub fn interrupt(tid: i32) -> Result<()> {
     ptrace(libc::PTRACE_INTERRUPT, tid, 0, 0).map(drop)
 }
 
 /// PTRACE_CONT, delivering `signal`.
+///
+/// # Errors
+///
+/// The kernel's, `ESRCH` if the thread has ended or does not stand still.
 pub fn cont(tid: i32, signal: i32) -> Result<()> {
     ptrace(libc::PTRACE_CONT, tid, 0, signal as usize).map(drop)
 }
 
 /// PTRACE_SINGLESTEP, delivering `signal`.
+///
+/// # Errors
+///
+/// The kernel's, `ESRCH` if the thread has ended or does not stand still.
 pub fn single_step(tid: i32, signal: i32) -> Result<()> {
     ptrace(libc::PTRACE_SINGLESTEP, tid, 0, signal as usize).map(drop)
 }
 
 /// PTRACE_SYSCALL: run to the next system call entry or exit.
+///
+/// # Errors
+///
+/// The kernel's, `ESRCH` if the thread has ended or does not stand still.
 pub fn cont_syscall(tid: i32, signal: i32) -> Result<()> {
     ptrace(libc::PTRACE_SYSCALL, tid, 0, signal as usize).map(drop)
 }
 
 /// PTRACE_LISTEN: stay stopped, but notice SIGCONT.
+///
+/// # Errors
+///
+/// The kernel's, `ESRCH` if the thread has ended or does not stand still.
 pub fn listen(tid: i32) -> Result<()> {
     ptrace(libc::PTRACE_LISTEN, tid, 0, 0).map(drop)
 }
 
 /// PTRACE_DETACH, delivering `signal`.
+///
+/// # Errors
+///
+/// The kernel's, `ESRCH` if the thread has ended or does not stand still.
 pub fn detach(tid: i32, signal: i32) -> Result<()> {
     ptrace(libc::PTRACE_DETACH, tid, 0, signal as usize).map(drop)
 }
 
 /// PTRACE_GETREGS.
+///
+/// # Errors
+///
+/// The kernel's, `ESRCH` if the thread has ended or does not stand still.
 pub fn get_regs(tid: i32) -> Result<libc::user_regs_struct> {
     // SAFETY: the structure is plain numbers, for which zero is a value.
     let mut regs: libc::user_regs_struct = unsafe { zeroed() };
@@ -121,6 +157,10 @@ pub fn get_regs(tid: i32) -> Result<libc::user_regs_struct> {
 }
 
 /// PTRACE_SETREGS.
+///
+/// # Errors
+///
+/// The kernel's, `ESRCH` if the thread has ended or does not stand still.
 pub fn set_regs(tid: i32, regs: &libc::user_regs_struct) -> Result<()> {
     ptrace(libc::PTRACE_SETREGS, tid, 0, (&raw const *regs).addr()).map(drop)
 }
@@ -131,6 +171,10 @@ const NT_X86_XSTATE: usize = 0x202;
 const EXTENDED_BYTES: usize = 16 * 1024;
 
 /// PTRACE_GETREGSET of the floating-point and vector state, as an XSAVE image.
+///
+/// # Errors
+///
+/// The kernel's, `ESRCH` if the thread has ended or does not stand still.
 pub fn get_extended_state(tid: i32) -> Result<Vec<u8>> {
     let mut image = vec![0u8; EXTENDED_BYTES];
     let mut io = libc::iovec { iov_base: image.as_mut_ptr().cast(), iov_len: image.len() };
@@ -140,6 +184,10 @@ pub fn get_extended_state(tid: i32) -> Result<Vec<u8>> {
 }
 
 /// PTRACE_SETREGSET of what [`get_extended_state`] returned.
+///
+/// # Errors
+///
+/// The kernel's, `ESRCH` if the thread has ended or does not stand still.
 pub fn set_extended_state(tid: i32, image: &[u8]) -> Result<()> {
     let base = image.as_ptr().cast_mut().cast();
     let mut io = libc::iovec { iov_base: base, iov_len: image.len() };
@@ -147,16 +195,28 @@ pub fn set_extended_state(tid: i32, image: &[u8]) -> Result<()> {
 }
 
 /// Writes one word of the user area: a register by its offset in `struct user`.
+///
+/// # Errors
+///
+/// The kernel's, `ESRCH` if the thread has ended or does not stand still.
 pub fn poke_user(tid: i32, offset: usize, value: u64) -> Result<()> {
     ptrace(libc::PTRACE_POKEUSER, tid, offset, value as usize).map(drop)
 }
 
 /// PTRACE_POKEDATA: writes a word even where the tracee may not write.
+///
+/// # Errors
+///
+/// The kernel's: `EIO` if nothing is mapped there.
 pub fn poke_data(tid: i32, address: u64, value: u64) -> Result<()> {
     ptrace(libc::PTRACE_POKEDATA, tid, address as usize, value as usize).map(drop)
 }
 
 /// PTRACE_GETEVENTMSG.
+///
+/// # Errors
+///
+/// The kernel's, `ESRCH` if the thread has ended or does not stand still.
 pub fn event_message(tid: i32) -> Result<u64> {
     let mut message: libc::c_ulong = 0;
     ptrace(libc::PTRACE_GETEVENTMSG, tid, 0, (&raw mut message).addr())?;
@@ -208,6 +268,10 @@ impl SigInfo {
 }
 
 /// PTRACE_GETSIGINFO.
+///
+/// # Errors
+///
+/// The kernel's, `ESRCH` if the thread has ended or does not stand still.
 pub fn get_siginfo(tid: i32) -> Result<SigInfo> {
     // SAFETY: the structure is plain numbers, for which zero is a value.
     let mut info: libc::siginfo_t = unsafe { zeroed() };
@@ -216,11 +280,19 @@ pub fn get_siginfo(tid: i32) -> Result<SigInfo> {
 }
 
 /// PTRACE_SETSIGINFO.
+///
+/// # Errors
+///
+/// The kernel's, `ESRCH` if the thread has ended or does not stand still.
 pub fn set_siginfo(tid: i32, info: &SigInfo) -> Result<()> {
     ptrace(libc::PTRACE_SETSIGINFO, tid, 0, (&raw const info.0).addr()).map(drop)
 }
 
 /// PTRACE_GETSIGMASK.
+///
+/// # Errors
+///
+/// The kernel's, `ESRCH` if the thread has ended or does not stand still.
 pub fn get_sigmask(tid: i32) -> Result<u64> {
     let mut mask = 0u64;
     ptrace(libc::PTRACE_GETSIGMASK, tid, 8, (&raw mut mask).addr())?;
@@ -228,11 +300,19 @@ pub fn get_sigmask(tid: i32) -> Result<u64> {
 }
 
 /// PTRACE_SETSIGMASK.
+///
+/// # Errors
+///
+/// The kernel's, `ESRCH` if the thread has ended or does not stand still.
 pub fn set_sigmask(tid: i32, mask: u64) -> Result<()> {
     ptrace(libc::PTRACE_SETSIGMASK, tid, 8, (&raw const mask).addr()).map(drop)
 }
 
 /// get_robust_list(2): the head of a thread's list of robust locks.
+///
+/// # Errors
+///
+/// The kernel's.
 pub fn robust_list(tid: i32) -> Result<u64> {
     let (mut head, mut len) = (0u64, 0usize);
     // SAFETY: the kernel writes one word to each, and both live through the call.
@@ -242,6 +322,10 @@ pub fn robust_list(tid: i32) -> Result<u64> {
 }
 
 /// waitpid for any child or tracee, threads included, without waiting. `None`: nothing to report.
+///
+/// # Errors
+///
+/// The kernel's: `ECHILD` if there is none.
 pub fn wait_any() -> Result<Option<(i32, i32)>> {
     let mut status = 0;
     let flags = libc::__WALL | libc::WNOHANG;
@@ -251,6 +335,10 @@ pub fn wait_any() -> Result<Option<(i32, i32)>> {
 }
 
 /// waitpid for any child or tracee, threads included, waiting.
+///
+/// # Errors
+///
+/// The kernel's: `ECHILD` if there is none.
 pub fn wait_for_any() -> Result<(i32, i32)> {
     let mut status = 0;
     loop {
@@ -264,6 +352,10 @@ pub fn wait_for_any() -> Result<(i32, i32)> {
 }
 
 /// The status of one child or tracee, if there is one by now.
+///
+/// # Errors
+///
+/// The kernel's: `ECHILD` if it is none of ours.
 pub fn wait_now(tid: i32) -> Result<Option<i32>> {
     let mut status = 0;
     let flags = libc::__WALL | libc::WNOHANG;
@@ -273,6 +365,10 @@ pub fn wait_now(tid: i32) -> Result<Option<i32>> {
 }
 
 /// waitpid for one child or tracee, waiting.
+///
+/// # Errors
+///
+/// The kernel's: `ECHILD` if it is none of ours.
 pub fn wait_one(tid: i32) -> Result<i32> {
     let mut status = 0;
     loop {
@@ -287,6 +383,10 @@ pub fn wait_one(tid: i32) -> Result<i32> {
 
 /// The next stop of one tracee, waiting; its status as waitpid has it. ESRCH if it ends instead,
 /// which is left to be waited for; ETIMEDOUT if it does not stop for a long time, whatever it does.
+///
+/// # Errors
+///
+/// The kernel's, and `ETIMEDOUT`.
 pub fn wait_stop(tid: i32) -> Result<i32> {
     const STOPPED: i32 = 0x7f;
     const PATIENCE: Duration = Duration::from_secs(10);
@@ -337,6 +437,10 @@ fn has_ended(tid: i32) -> bool {
 }
 
 /// waitpid for one child or tracee, without waiting. `None`: nothing to report.
+///
+/// # Errors
+///
+/// The kernel's: `ECHILD` if it is none of ours.
 pub fn poll_one(tid: i32) -> Result<Option<i32>> {
     let mut status = 0;
     let flags = libc::__WALL | libc::WNOHANG;
@@ -379,6 +483,10 @@ impl ChildDisposition {
 ///
 /// Only the calling thread lives on in the copy. Locks that other threads held stay held there, the
 /// allocator's excepted: the C library sees to that.
+///
+/// # Errors
+///
+/// The kernel cannot make a process.
 pub fn fork_controller() -> Result<Option<i32>> {
     // SAFETY: the copy goes on with this thread's own state; see above for what others held.
     unsafe {
@@ -403,6 +511,10 @@ pub fn exit_controller(code: i32) -> ! {
 /// `lwp-save`. True in that process, which must end by [`exit_controller`].
 ///
 /// Only the calling thread lives on in it, as in a copy made by [`fork_controller`].
+///
+/// # Errors
+///
+/// The kernel cannot make a process.
 pub fn leave_behind(kept: &[RawFd]) -> Result<bool> {
     let mut kept = kept.to_vec();
     kept.sort_unstable();
@@ -460,6 +572,10 @@ extern "C" fn child_changed(_: libc::c_int) {
 
 /// Makes every SIGCHLD, whichever thread of this process it interrupts, signal the event descriptor
 /// `fd`, which must stay open for the rest of the process's life.
+///
+/// # Errors
+///
+/// The kernel's.
 pub fn signal_child_events(fd: &OwnedFd) -> Result<()> {
     CHILD_EVENT.store(fd.as_raw_fd(), Ordering::Relaxed);
     // SAFETY: the handler is async-signal-safe; the structure is initialised before it is passed.
@@ -534,6 +650,10 @@ fn child_event_set() -> libc::sigset_t {
 
 impl ChildEventsHeld {
     /// A descriptor that is readable while one is pending.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
     pub fn descriptor(&self) -> Result<OwnedFd> {
         let (set, flags) = (child_event_set(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
         // SAFETY: the set lives through the call.
@@ -610,6 +730,10 @@ fn timespec(duration: Duration) -> libc::timespec {
 }
 
 /// process_vm_readv, or what does the same where that is refused; returns how many bytes were read.
+///
+/// # Errors
+///
+/// The kernel's; `EFAULT` if nothing is mapped there.
 pub fn read_memory(tid: i32, address: u64, buffer: &mut [u8]) -> Result<usize> {
     let local = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
     let remote = libc::iovec { iov_base: address as *mut _, iov_len: buffer.len() };
@@ -653,6 +777,10 @@ fn errno(error: std::io::Error) -> Errno {
 
 /// process_vm_writev, or what does nearly the same where that is refused: it also writes where the
 /// tracee may not; returns how many bytes were written.
+///
+/// # Errors
+///
+/// The kernel's; `EFAULT` if nothing can be written there.
 pub fn write_memory(tid: i32, address: u64, buffer: &[u8]) -> Result<usize> {
     let local = libc::iovec { iov_base: buffer.as_ptr().cast_mut().cast(), iov_len: buffer.len() };
     let remote = libc::iovec { iov_base: address as *mut _, iov_len: buffer.len() };
@@ -709,6 +837,10 @@ fn socket_option<T: Copy>(
 }
 
 /// Sends one byte and `descriptor` through a socket (SCM_RIGHTS, unix(7)).
+///
+/// # Errors
+///
+/// The kernel's.
 pub fn send_descriptor(stream: BorrowedFd<'_>, descriptor: RawFd) -> Result<()> {
     let mut byte = 0u8;
     let mut part = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
@@ -727,18 +859,30 @@ pub fn send_descriptor(stream: BorrowedFd<'_>, descriptor: RawFd) -> Result<()> 
 }
 
 /// tgkill.
+///
+/// # Errors
+///
+/// The kernel's.
 pub fn tgkill(tgid: i32, tid: i32, signal: i32) -> Result<()> {
     // SAFETY: three numbers.
     check(unsafe { libc::syscall(libc::SYS_tgkill, tgid, tid, signal) }).map(drop)
 }
 
 /// kill.
+///
+/// # Errors
+///
+/// The kernel's.
 pub fn kill(pid: i32, signal: i32) -> Result<()> {
     // SAFETY: two numbers.
     check(i64::from(unsafe { libc::kill(pid, signal) })).map(drop)
 }
 
 /// getsid: the session of a process.
+///
+/// # Errors
+///
+/// The kernel's.
 pub fn session_of(pid: i32) -> Result<i32> {
     // SAFETY: a number.
     check(i64::from(unsafe { libc::getsid(pid) })).map(|session| session as i32)
@@ -805,6 +949,10 @@ pub fn futex_wait_any(
 }
 
 /// An eventfd, non-blocking and closed on exec.
+///
+/// # Errors
+///
+/// The kernel's.
 pub fn event_fd() -> Result<OwnedFd> {
     // SAFETY: two numbers.
     let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };

@@ -55,26 +55,46 @@ pub struct Tracee(pub Tid);
 
 impl Tracee {
     /// Its registers.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, `ESRCH` if the thread has ended or does not stand still.
     pub fn regs(self) -> Result<Regs> {
         Regs::get(self.0)
     }
 
     /// Sets its registers.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, `ESRCH` if the thread has ended or does not stand still.
     pub fn set_regs(self, regs: &Regs) -> Result<()> {
         regs.set(self.0)
     }
 
     /// Sets its gs base alone.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, `ESRCH` if the thread has ended or does not stand still.
     pub fn set_gs_base(self, base: u64) -> Result<()> {
         sys::poke_user(self.0, crate::regs::GS_BASE_OFFSET, base)
     }
 
     /// Lets it run, delivering `signal` (0: none).
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, `ESRCH` if the thread has ended or does not stand still.
     pub fn cont(self, signal: i32) -> Result<()> {
         sys::cont(self.0, signal)
     }
 
     /// Waits for its next stop.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's: `ECHILD` if it is none of ours.
     pub fn wait(self) -> Result<Stop> {
         let _wait = Wait::of(self.0);
         sys::wait_one(self.0).map(Stop::from_status)
@@ -90,6 +110,10 @@ impl Tracee {
     /// It must be stopped outside a system call; its registers are as before afterwards.
     ///
     /// Its stops meanwhile are collected in `held`: signals, interrupts, the stops of its group.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's; the call's own result is the value.
     pub fn syscall(self, site: u64, nr: u64, args: [u64; 6], held: &mut Vec<Stop>) -> Result<i64> {
         let saved = self.prepare_syscall(site, nr, args)?;
         self.step_collecting(held)?;
@@ -112,6 +136,10 @@ impl Tracee {
 
     /// The same by system call stops instead of a single step, which would reset the disposition of
     /// a SIGTRAP that is ignored or blocked.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's; the call's own result is the value.
     pub fn syscall_quietly(
         self,
         site: u64,
@@ -141,6 +169,10 @@ impl Tracee {
     /// registers are as before afterwards.
     ///
     /// Its stops meanwhile are collected in `held`.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, `ESRCH` if the thread has ended or does not stand still.
     pub fn run(self, code: u64, argument: u64, held: &mut Vec<Stop>) -> Result<()> {
         let saved = self.regs()?;
         let mut regs = saved;

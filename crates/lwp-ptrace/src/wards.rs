@@ -141,21 +141,37 @@ pub fn take(pid: i32, bell: &OwnedFd, flags: u64) -> Result<()> {
 }
 
 /// Lets a thread that is held go on.
+///
+/// # Errors
+///
+/// The kernel's.
 pub fn go(tid: i32) -> Result<()> {
     sys::ptrace_request(GO, tid, 0, 0).map(drop)
 }
 
 /// Has a thread stand still.
+///
+/// # Errors
+///
+/// The kernel's.
 pub fn stop(tid: i32) -> Result<()> {
     sys::ptrace_request(STOP, tid, 0, 0).map(drop)
 }
 
 /// Makes a ward, or a new process that is held, the ward of another process.
+///
+/// # Errors
+///
+/// The kernel's.
 pub fn give(pid: i32, guardian: i32) -> Result<()> {
     sys::ptrace_request(GIVE, pid, guardian as u64, 0).map(drop)
 }
 
 /// Lets a ward go.
+///
+/// # Errors
+///
+/// The kernel's.
 pub fn release(pid: i32) -> Result<()> {
     sys::ptrace_request(DROP, pid, 0, 0).map(drop)
 }

@@ -74,7 +74,7 @@ pub enum Line {
 pub struct Listing {
     /// The function's name.
     pub name: String,
-    /// Its module.
+    /// The name of the program or library that holds it.
     pub module: String,
     /// The event's name.
     pub event: String,
@@ -84,7 +84,7 @@ pub struct Listing {
     pub whole: u64,
     /// True if executions of every instruction are known.
     pub exact: bool,
-    /// Lines.
+    /// Rows of the listing: source, instructions, gaps.
     pub lines: Vec<Line>,
 }
 

@@ -91,9 +91,9 @@ pub struct Place {
 pub struct Check {
     /// The code that the limit applies to.
     pub subject: Subject,
-    /// The event.
+    /// The name of the event that is limited.
     pub event: String,
-    /// The limit.
+    /// The most that the event may count.
     pub limit: Limit,
     /// The baseline's count, where there is one.
     pub before: Option<u64>,

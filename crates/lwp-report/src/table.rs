@@ -135,7 +135,7 @@ impl Default for Options {
     }
 }
 
-/// One row.
+/// The counts of one combination of sort keys.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Row {
     /// The values of the sort keys.
@@ -152,7 +152,7 @@ pub struct Row {
     pub function: Option<FunctionId>,
 }
 
-/// A table.
+/// A report by sort keys, largest counts first.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Table {
     /// The command of the program.

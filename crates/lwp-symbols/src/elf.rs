@@ -38,7 +38,7 @@ struct Entry {
     indirect: bool,
 }
 
-/// Why a file is of no use.
+/// The reason why a file is of no use.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ElfError {
@@ -78,6 +78,10 @@ pub struct Elf {
 impl Elf {
     /// Reads the tables. Functions in a debug file complement those in the file itself: see
     /// [`Self::add_symbols`].
+    ///
+    /// # Errors
+    ///
+    /// The bytes are no ELF file of 64 bits, or a malformed one.
     pub fn parse(bytes: &[u8]) -> Result<Self, ElfError> {
         let malformed = |error: object::Error| ElfError::Malformed(error.to_string());
         let file = ElfFile64::<LittleEndian>::parse(bytes).map_err(malformed)?;

@@ -83,6 +83,10 @@ impl<'a> Files<'a> {
 
 /// Reads a file in one piece, without a copy. A program may name any file as its debug information:
 /// one that would keep the reader waiting, or never end, is refused.
+///
+/// # Errors
+///
+/// Those of the file; it is refused if it is no regular one.
 pub fn read(path: &Path) -> io::Result<Bytes> {
     let metadata = std::fs::metadata(path)?;
     if !metadata.is_file() {

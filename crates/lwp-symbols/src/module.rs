@@ -189,7 +189,7 @@ fn from_builds(module: &RecordedModule, path: &Path, files: &Files<'_>) -> Optio
     builds::checked(found, &module.build_id).map(|(_, bytes)| bytes)
 }
 
-/// Why there are no names of a module that was read, or could not be.
+/// The reason why there are no names of a module that was read, or could not be.
 fn why_not(error: Option<std::io::Error>) -> String {
     match error {
         Some(error) => format!("cannot be read: {error}"),

@@ -17,7 +17,7 @@ use crate::search::symbols_of;
 /// A function that has no code of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inlined {
-    /// Its name.
+    /// The name of the inlined function.
     pub name: String,
     /// The functions that its copies are in.
     pub into: Vec<String>,

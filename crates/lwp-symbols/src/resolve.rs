@@ -60,7 +60,7 @@ pub enum Detail {
 /// A profile, and what could not be found out.
 #[derive(Clone, Debug, Default)]
 pub struct Resolved {
-    /// The profile.
+    /// The recording with names.
     pub profile: Profile,
     /// Remarks on missing names.
     pub warnings: Vec<String>,

@@ -15,6 +15,10 @@ pub fn say_line(line: Arguments<'_>) {
 
 /// Writes text of several lines to standard error, without control characters. A reader that has
 /// gone is no error.
+///
+/// # Errors
+///
+/// Standard error cannot be written.
 pub fn say_text(text: &str) -> io::Result<()> {
     let mut stderr = io::stderr().lock();
     match stderr.write_all(lines(text).as_bytes()).and_then(|()| stderr.flush()) {

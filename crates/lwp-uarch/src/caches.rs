@@ -27,11 +27,11 @@ use crate::presets::{self, Preset};
 pub struct Caches {
     /// One to three levels with lines of one length.
     pub levels: Vec<Level>,
-    /// What is behind them.
+    /// The memory behind them.
     pub memory: Memory,
 }
 
-/// Why a text describes no caches.
+/// The reason why a text describes no caches.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CachesError {

@@ -86,7 +86,7 @@ impl Model {
         }
     }
 
-    /// The caches.
+    /// Returns the modelled data caches, as they are now.
     pub const fn caches(&self) -> &Hierarchy {
         &self.caches
     }

@@ -79,7 +79,7 @@ pub struct Frame {
     pub registers: Registers,
 }
 
-/// Why a walk ended.
+/// The reason why a walk ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// At the stack's bottom, which the tables mark.

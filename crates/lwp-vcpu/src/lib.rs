@@ -85,12 +85,20 @@ use machine::Machine;
 ///
 /// `control` delivers enable, disable and stop requests while the program runs; see [`Control`].
 /// The calling thread becomes the tracer. SIGCHLD's disposition in this process is changed.
+///
+/// # Errors
+///
+/// The program cannot be started, or the machine does not let it be traced.
 pub fn run(config: &Config, control: Option<Control>) -> Result<Outcome, Error> {
     run_profiled(config, control, None)
 }
 
 /// Like [`run`], and tells `sink` where the counts arose. Needs [`Plan::Exact`] or
 /// [`Config::sampling`].
+///
+/// # Errors
+///
+/// As for [`run`].
 pub fn run_profiled(
     config: &Config,
     mut control: Option<Control>,

@@ -24,7 +24,7 @@ use rustix::io::Errno;
 
 mod birth;
 
-/// Why a piece of code has not got its name.
+/// The reason why a piece of code has not got its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -1,9 +1,9 @@
-//! Why LWP cannot be used as asked.
+//! The reason why LWP cannot be used as asked.
 
 use lwp_arch::EventKind;
 use rustix::io::Errno;
 
-/// Why LWP cannot be used as asked.
+/// The reason why LWP cannot be used as asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

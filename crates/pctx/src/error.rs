@@ -1,4 +1,4 @@
-//! Why a process could not be taken under control.
+//! The reason why a process could not be taken under control.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -11,7 +11,7 @@ use lwp_ptrace::spawn::SpawnError;
 
 use crate::Pid;
 
-/// Why a process could not be taken under control.
+/// The reason why a process could not be taken under control.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -117,6 +117,10 @@ pub(crate) fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
 }
 
 /// Finds `program` as a shell does: as it stands if it has a slash, else in `PATH`.
+///
+/// # Errors
+///
+/// There is no such program, or it may not be executed.
 pub fn search(program: &OsStr) -> Result<PathBuf, Error> {
     if program.as_bytes().contains(&b'/') {
         return Ok(program.into());

@@ -98,6 +98,10 @@ impl Pctx {
     /// Starts `program`, searched for in `PATH` unless its name has a slash, with the whole
     /// argument vector `argv`. It stands before its first instruction, and is killed if this
     /// process dies.
+    ///
+    /// # Errors
+    ///
+    /// The program cannot be found, executed or traced.
     pub fn create(program: &OsStr, argv: &[OsString]) -> Result<Self, Error> {
         let file = error::search(program)?;
         let fd = sys::event_fd().map_err(Error::System)?;
@@ -112,6 +116,10 @@ impl Pctx {
 
     /// Takes over the live process `pid`, which stands still afterwards. It lives on if this
     /// process dies.
+    ///
+    /// # Errors
+    ///
+    /// There is no such process, or it may not be traced.
     pub fn capture(pid: Pid) -> Result<Self, Error> {
         if pid == std::process::id().cast_signed() {
             return Err(Error::Ourselves);

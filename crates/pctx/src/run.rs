@@ -37,7 +37,7 @@ impl Status {
     }
 }
 
-/// Why a run ended.
+/// The reason why a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// The process has ended.
@@ -163,6 +163,10 @@ impl Pctx {
     /// ends the run; see [`End`].
     ///
     /// SIGCHLD's disposition is changed for the duration of the run.
+    ///
+    /// # Errors
+    ///
+    /// The process could not be controlled to its end.
     pub fn run(
         &self,
         period: Option<Duration>,

@@ -43,12 +43,12 @@ pub struct SchedulerArgs {
     #[command(flatten)]
     pub store: StoreArgs,
 
-    /// The address to listen at; other machines reach it only if it is not of this machine's
+    /// Listen at this address; other machines reach it only if it is not of this machine's
     /// loopback
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:50050")]
     pub listen: SocketAddr,
 
-    /// The parts that a question is divided into
+    /// Divide a question into N parts
     #[arg(long, value_name = "N", default_value = "16")]
     pub parts: NonZeroU16,
 }
@@ -63,7 +63,7 @@ pub struct ExecutorArgs {
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:50050")]
     pub scheduler: String,
 
-    /// The address to listen at
+    /// Listen at this address
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:50051")]
     pub listen: SocketAddr,
 
@@ -71,11 +71,11 @@ pub struct ExecutorArgs {
     #[arg(long, value_name = "HOST")]
     pub external_host: Option<String>,
 
-    /// Parts of questions that are worked on at a time [default: the number of processors]
+    /// Work on N parts of questions at a time [default: the number of processors]
     #[arg(long, value_name = "N")]
     pub threads: Option<NonZeroU16>,
 
-    /// Memory for sorting and joining, in MiB; more goes to temporary files
+    /// Sort and join in at most MIB mebibytes of memory; more goes to temporary files
     #[arg(long, value_name = "MIB", default_value_t = 1024)]
     pub memory: usize,
 

@@ -70,9 +70,9 @@ impl SchedulerGrpc for Watched {
 
     async fn poll_work(&self, mut request: Request<PollWorkParams>) -> Answer<PollWorkResult> {
         let report = request.get_mut();
-        // Parts of a union have fewer operators to measure than the whole. Ballista drops the report
-        // of a part whose number of measurements is another one than that of the part before it, and
-        // then waits for the part for ever; it needs none.
+        // Parts of a union have fewer operators to measure than the whole. Ballista drops the
+        // report of a part whose number of measurements is another one than that of the part before
+        // it, and then waits for the part for ever; it needs none.
         report.task_status.iter_mut().for_each(|task| task.metrics.clear());
         let executor = report.metadata.as_ref().map(|about| about.id.clone()).unwrap_or_default();
         self.jobs.hear(&executor, &report.task_status);

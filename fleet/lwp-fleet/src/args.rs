@@ -39,9 +39,9 @@ pub struct CommandLine {
 pub enum Command {
     /// Make a store: in a directory, or in a bucket
     Init(StoreArgs),
-    /// Add recordings; what is there already stays as it is
+    /// Add recordings; those that the store has already stay unchanged
     Add(AddArgs),
-    /// Return the file of a recording, where it was kept: lwp fleet add --raw
+    /// Return the file of a recording that was added with --raw
     Get(GetArgs),
     /// Send recordings to a server of a fleet, or their profiles to one of OpenTelemetry's
     Push(PushArgs),
@@ -61,13 +61,13 @@ pub enum Command {
     Compact(MaintainArgs),
     /// Set the rules of retention: a file in TOML; - is standard input
     Retention(RetentionArgs),
-    /// Remove what the rules of retention say
+    /// Remove recordings by the rules of retention
     Expire(MaintainArgs),
     /// Delete files that nobody needs any more
     Vacuum(VacuumArgs),
-    /// Check that everything is there
+    /// Check that every file is there and whole
     Check(CheckArgs),
-    /// Remove what is damaged, so that it can be added again
+    /// Remove damaged recordings, so that they can be added again
     Repair(MaintainArgs),
 }
 
@@ -77,7 +77,7 @@ pub enum Question {
     /// List recordings, the latest first
     #[command(disable_version_flag = true)]
     List(ListArgs),
-    /// Show what was executed most, over all recordings or some
+    /// Show the most executed functions, over all recordings or some
     #[command(disable_version_flag = true)]
     Report(ReportArgs),
     /// Show a count by commit
@@ -136,11 +136,11 @@ impl StoreArgs {
 /// The limits of a question.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct BudgetArgs {
-    /// Memory for sorting and joining, in MiB; more goes to temporary files
+    /// Sort and join in at most MIB mebibytes of memory; more goes to temporary files
     #[arg(long, value_name = "MIB", default_value_t = 1024)]
     pub memory: usize,
 
-    /// Seconds until an answer
+    /// Give a question up after SECONDS
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     pub timeout: u64,
 }
@@ -152,7 +152,7 @@ impl BudgetArgs {
     }
 }
 
-/// The machines that answer, where this one does not.
+/// The machines that answer in place of this one.
 #[derive(Args, Clone, Debug)]
 pub struct ClusterArgs {
     /// Let a cluster answer, whose scheduler is at HOST:PORT; its token is in the variable
@@ -160,13 +160,12 @@ pub struct ClusterArgs {
     #[arg(long, value_name = "df://HOST:PORT")]
     pub cluster: Option<String>,
 
-    /// Seconds after which a cluster that has finished no task is asked once more, and then given
-    /// up
+    /// Ask a cluster once more after SECONDS without a finished task, and give it up after as many
     #[arg(long, value_name = "SECONDS", default_value_t = 45, requires = "cluster")]
     pub stall: u64,
 }
 
-/// The store, and who reads it.
+/// The store, and the machines that read it.
 #[derive(Args, Clone, Debug)]
 pub struct SourceArgs {
     #[command(flatten)]
@@ -195,14 +194,14 @@ impl SourceArgs {
     }
 }
 
-/// Of which recordings, in which store.
+/// The store, and the recordings of it that a question is about.
 #[derive(Args, Clone, Debug)]
 pub struct AskedArgs {
     #[command(flatten)]
     pub source: SourceArgs,
 
-    /// Only recordings that meet all of these: project=P benchmark=parse* commit=abc1234 branch=main host=H since=7d
-    /// label.KEY=VALUE mode=sampled
+    /// Only recordings that meet all of these: project=P benchmark=parse* commit=abc1234
+    /// branch=main host=H since=7d label.KEY=VALUE mode=sampled
     #[arg(value_name = "FILTER")]
     pub filter: Vec<String>,
 }
@@ -249,8 +248,9 @@ pub struct AddArgs {
     #[command(flatten)]
     pub filing: FilingArgs,
 
-    /// Recordings: lwp.data, facts as `lwp export -f facts` writes them, profiles of perf, pprof, OpenTelemetry and callgrind, folded
-    /// stacks, measurements of criterion, Bencher and CodSpeed; - is standard input
+    /// Recordings: lwp.data, facts as `lwp export -f facts` writes them, profiles of perf, pprof,
+    /// OpenTelemetry and callgrind, folded stacks, measurements of criterion, Bencher and CodSpeed;
+    /// - is standard input
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
 
@@ -258,7 +258,7 @@ pub struct AddArgs {
     #[arg(long)]
     pub strict: bool,
 
-    /// Keep the files themselves too, which lwp record made: lwp fleet get returns them
+    /// Store the files of lwp record themselves too: lwp fleet get returns them
     #[arg(long)]
     pub raw: bool,
 }
@@ -300,11 +300,11 @@ pub struct FilingArgs {
     #[arg(long, value_name = "TIME", value_parser = moment)]
     pub date: Option<i64>,
 
-    /// A label; more than one may be given
+    /// Add a label; the option may be repeated
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = pair)]
     pub labels: Vec<(String, String)>,
 
-    /// The other tool's format, where its file does not tell
+    /// The format of another tool's file, if the file does not tell
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub from: Option<FromArg>,
 }
@@ -385,11 +385,11 @@ pub struct ListArgs {
     #[command(flatten)]
     pub asked: AskedArgs,
 
-    /// At most N
+    /// List at most N recordings
     #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
     pub limit: usize,
 
-    /// Format
+    /// Print the answer in this format
     #[arg(long, value_enum, default_value_t)]
     pub format: FormatArg,
 }
@@ -418,19 +418,19 @@ pub struct ReportArgs {
     #[command(flatten)]
     pub asked: AskedArgs,
 
-    /// The event that is counted
+    /// Count this event
     #[arg(short, long, value_name = "EVENT", default_value = "instructions")]
     pub event: String,
 
-    /// The things that it is counted by
+    /// Group counts by this subject
     #[arg(short, long, value_enum, default_value_t)]
     pub sort: ByArg,
 
-    /// At most N rows
+    /// Print at most N rows
     #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
     pub limit: usize,
 
-    /// Format
+    /// Print the answer in this format
     #[arg(long, value_enum, default_value_t)]
     pub format: FormatArg,
 }
@@ -441,15 +441,15 @@ pub struct HistoryArgs {
     #[command(flatten)]
     pub asked: AskedArgs,
 
-    /// The event that is counted
+    /// Count this event
     #[arg(short, long, value_name = "EVENT", default_value = "instructions")]
     pub event: String,
 
-    /// Only in this function; * stands for any letters
+    /// Count only in this function; * stands for any letters
     #[arg(short, long, value_name = "FUNCTION")]
     pub function: Option<String>,
 
-    /// Format
+    /// Print the answer in this format
     #[arg(long, value_enum, default_value_t)]
     pub format: FormatArg,
 }
@@ -469,9 +469,9 @@ pub enum CompareFormat {
 /// `lwp fleet compare`.
 #[derive(Args, Clone, Debug)]
 pub struct CompareArgs {
-    /// The side before: a commit or id by its first letters, a name that git has for it (HEAD^, v1.2),
-    /// branch:NAME, label:KEY=VALUE, or base: the nearest ancestor of the other side that has
-    /// recordings
+    /// The side before: a commit or id by its first letters, a name that git has for it (HEAD^,
+    /// v1.2), branch:NAME, label:KEY=VALUE, or base: the nearest ancestor of the other side that
+    /// has recordings
     pub before: String,
 
     /// The side after [default: HEAD]
@@ -480,7 +480,7 @@ pub struct CompareArgs {
     #[command(flatten)]
     pub asked: AskedArgs,
 
-    /// The event that is counted
+    /// Count this event
     #[arg(short, long, value_name = "EVENT", default_value = "instructions")]
     pub event: String,
 
@@ -488,7 +488,7 @@ pub struct CompareArgs {
     #[arg(short, long, value_name = "LIMIT")]
     pub limit: Option<String>,
 
-    /// The branch that base is looked for on
+    /// Look for base on this branch
     #[arg(long, value_name = "BRANCH", default_value = "origin/HEAD")]
     pub onto: String,
 
@@ -496,7 +496,7 @@ pub struct CompareArgs {
     #[arg(short = 'n', long, value_name = "N", default_value_t = 5)]
     pub functions: usize,
 
-    /// Format
+    /// Print the answer in this format
     #[arg(long, value_enum, default_value_t)]
     pub format: CompareFormat,
 }
@@ -507,7 +507,7 @@ pub struct StepsArgs {
     #[command(flatten)]
     pub asked: AskedArgs,
 
-    /// The event that is counted
+    /// Count this event
     #[arg(short, long, value_name = "EVENT", default_value = "instructions")]
     pub event: String,
 
@@ -526,11 +526,11 @@ pub struct FlamegraphArgs {
     #[command(flatten)]
     pub asked: AskedArgs,
 
-    /// The event that is counted
+    /// Count this event
     #[arg(short, long, value_name = "EVENT", default_value = "instructions")]
     pub event: String,
 
-    /// Colour by what has changed since these recordings: terms of a filter in one word
+    /// Colour functions by their change since these recordings: terms of a filter in one word
     #[arg(long, value_name = "FILTER")]
     pub baseline: Option<String>,
 
@@ -545,11 +545,11 @@ pub struct SqlArgs {
     #[command(flatten)]
     pub source: SourceArgs,
 
-    /// The question. Tables: recordings, functions, lines, calls, stacks, modules, totals, notes; views: recording_values,
-    /// function_values
+    /// The question. Tables: recordings, functions, lines, calls, stacks, modules, totals, notes;
+    /// views: recording_values, function_values
     pub question: String,
 
-    /// Format
+    /// Print the answer in this format
     #[arg(long, value_enum, default_value_t)]
     pub format: FormatArg,
 }

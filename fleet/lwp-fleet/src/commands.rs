@@ -64,7 +64,8 @@ pub async fn ask(question: &Question, remote: AskedOf) -> Result<ExitCode, Failu
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes text to standard output, without control characters. A reader that has seen enough is no fault.
+/// Writes text to standard output, without control characters. A reader that has seen enough is no
+/// fault.
 fn print(text: &str) -> Result<(), Failure> {
     write(Path::new("-"), text)
 }

@@ -14,7 +14,7 @@ const TEMPORARY: u8 = 75;
 /// The help where the storage does not answer.
 const AGAIN: &str = "see that the storage can be reached, then try again";
 
-/// Why lwp-fleet could not do what it was asked to.
+/// The reason why lwp-fleet could not do what it was asked to.
 #[derive(Debug)]
 pub struct Failure {
     code: u8,

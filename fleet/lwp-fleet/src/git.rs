@@ -12,7 +12,8 @@ pub fn order() -> Vec<String> {
     all
 }
 
-/// The ancestors of HEAD that a change is compared with, nearest first: those of the place where it left `branch`.
+/// The ancestors of HEAD that a change is compared with, nearest first: those of the place where it
+/// left `branch`.
 pub fn ancestors(branch: &str) -> Vec<String> {
     let fork = lines(&["merge-base", "HEAD", branch]);
     let head = lines(&["rev-parse", "HEAD"]);

@@ -18,7 +18,7 @@ fn has(program: &str) -> bool {
 fn walk() -> (String, String) {
     let text = include_str!("../../../docs/fleet.md");
     let (_, behind) = text.split_once("<!-- walk:").expect("a mark");
-    let (_, behind) = behind.split_once("```sh\n").expect("commands");
+    let (_, behind) = behind.split_once("```sh no-run\n").expect("commands");
     let (commands, behind) = behind.split_once("```").expect("an end");
     let (_, behind) = behind.split_once("```text\n").expect("output");
     let (output, _) = behind.split_once("```").expect("an end");

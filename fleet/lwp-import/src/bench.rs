@@ -66,7 +66,8 @@ fn checked(all: Vec<Facts>) -> Result<Vec<Facts>> {
     }
 }
 
-/// `estimates.json` of one benchmark, whose name is elsewhere, or the messages of `cargo criterion --message-format=json`.
+/// `estimates.json` of one benchmark, whose name is elsewhere, or the messages of `cargo criterion
+/// --message-format=json`.
 pub fn criterion(text: &str, run: &Run) -> Result<Vec<Facts>> {
     if let Ok(value) = serde_json::from_str::<Value>(text)
         && value.get("reason").is_none()

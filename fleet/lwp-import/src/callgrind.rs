@@ -1,7 +1,7 @@
 //! Callgrind's output, version 1.
 //!
-//! Its counts are of instructions that Valgrind has seen: true, and of events with Valgrind's names. Contexts are inferred from
-//! calls, as for recordings of lwp.
+//! Its counts are of instructions that Valgrind has seen: true, and of events with Valgrind's
+//! names. Contexts are inferred from calls, as for recordings of lwp.
 
 use std::collections::HashMap;
 
@@ -155,7 +155,8 @@ impl<'a> Reading<'a, '_> {
         Ok(())
     }
 
-    /// A line of costs: those of the function, or those below a call, which are counted where they were made.
+    /// A line of costs: those of the function, or those below a call, which are counted where they
+    /// were made.
     fn costs(&mut self, line: &'a str) -> Result<(), Fault> {
         let mut tokens = line.split_whitespace();
         for place in &mut self.last {

@@ -99,7 +99,8 @@ fn of_json(bytes: &[u8]) -> Option<Format> {
     (!all.is_empty() && all.values().all(is_metric)).then_some(Format::Bencher)
 }
 
-/// The two messages have fields of the same numbers; pprof's strings begin with an empty one, and OTLP's are elsewhere.
+/// The two messages have fields of the same numbers; pprof's strings begin with an empty one, and
+/// OTLP's are elsewhere.
 fn of_message(bytes: &[u8]) -> Option<Format> {
     use lwp_export::{otlp, pprof};
     let pprof = pprof::proto::Profile::decode(bytes);

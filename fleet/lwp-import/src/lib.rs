@@ -1,7 +1,8 @@
 //! Profiles of other tools as facts, so that their history comes along.
 //!
-//! Samples become a sampled recording with stacks. Callgrind's counts and measurements of benchmark harnesses have events of their own
-//! names and are never added up with exact counts of lwp, which have columns of theirs.
+//! Samples become a sampled recording with stacks. Callgrind's counts and measurements of benchmark
+//! harnesses have events of their own names and are never added up with exact counts of lwp, which
+//! have columns of theirs.
 #![forbid(unsafe_code)]
 
 mod bench;
@@ -20,7 +21,7 @@ use std::io::Read;
 use flate2::bufread::MultiGzDecoder;
 use lwp_facts::{Facts, Limits, Run};
 
-/// Why a file was refused.
+/// The reason why a file was refused.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -41,7 +42,7 @@ pub enum Error {
     Line {
         /// The line, from 1 on.
         line: usize,
-        /// Why.
+        /// The reason.
         why: String,
     },
     /// A message is not what it must be.

@@ -1,4 +1,5 @@
-//! The text that `perf script` prints: a head for each sample, and its stack below, innermost function first.
+//! The text that `perf script` prints: a head for each sample, and its stack below, innermost
+//! function first.
 
 use std::collections::BTreeMap;
 
@@ -123,7 +124,8 @@ impl Reading<'_> {
         let module = self.making.module(path, "");
         let unnamed = frame.name.is_empty() || frame.name == "[unknown]";
         let name = if unnamed { page("", frame.address) } else { frame.name.to_owned() };
-        // What was inlined has its caller's address and stands before it: "(inlined)" in place of a module.
+        // What was inlined has its caller's address and stands before it: "(inlined)" in place of a
+        // module.
         self.frames.push(self.making.function(module, &name, ("", 0))?);
         Ok(())
     }

@@ -35,8 +35,8 @@ pub struct Checked {
     pub damaged_raws: Vec<Id>,
 }
 
-/// Checks that every file is there and has its size; with `deep`, that every byte is what was written, that every recording is whole and there
-/// once, and that functions add up to totals.
+/// Checks that every file is there and has its size; with `deep`, that every byte is what was
+/// written, that every recording is whole and there once, and that functions add up to totals.
 ///
 /// # Errors
 ///
@@ -205,8 +205,9 @@ async fn sums(session: &Session) -> Result<Vec<(i64, String)>> {
     Ok(keys.into_iter().zip(ids).map(fault).collect())
 }
 
-/// Removes damaged files, and then every recording that is not whole any more, so that it can be added again. Of a day that lost a
-/// file, recordings without rows of its kind go too, also those whose rows had expired: nobody can tell them apart.
+/// Removes damaged files, and then every recording that is not whole any more, so that it can be
+/// added again. Of a day that lost a file, recordings without rows of its kind go too, also those
+/// whose rows had expired: nobody can tell them apart.
 ///
 /// # Errors
 ///

@@ -1,4 +1,5 @@
-//! Compaction: many small files of a day into few large ones, sorted so that equal counts stand together.
+//! Compaction: many small files of a day into few large ones, sorted so that equal counts stand
+//! together.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

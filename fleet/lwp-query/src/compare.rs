@@ -20,7 +20,8 @@ pub struct Selector {
 }
 
 impl Selector {
-    /// A commit or a recording's id by its first letters, `branch:NAME` for the latest of a branch, or `label:KEY=VALUE`.
+    /// A commit or a recording's id by its first letters, `branch:NAME` for the latest of a branch,
+    /// or `label:KEY=VALUE`.
     ///
     /// # Errors
     ///

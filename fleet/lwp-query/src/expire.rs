@@ -32,7 +32,8 @@ pub struct Expired {
 ///
 /// # Errors
 ///
-/// If a rule is wrong, a file is damaged or the storage fails. What earlier rules removed stays removed.
+/// If a rule is wrong, a file is damaged or the storage fails. What earlier rules removed stays
+/// removed.
 pub async fn expire(store: &Store, budget: Budget) -> Result<Expired> {
     let mut all = Expired::default();
     for rule in store.retention().await?.retention {

@@ -28,8 +28,8 @@ const COLUMNS: [&str; 5] = ["project", "benchmark", "branch", "host", "commit"];
 const OF_RECORDINGS: [&str; 5] = ["command", "cpu", "source", "kernel", "tool_version"];
 
 impl Filter {
-    /// The filter that some terms make; all of them must hold. In a value, `*` stands for any letters. A value with
-    /// commas means any of its parts.
+    /// The filter that some terms make; all of them must hold. In a value, `*` stands for any
+    /// letters. A value with commas means any of its parts.
     ///
     /// # Errors
     ///

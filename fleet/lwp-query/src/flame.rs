@@ -1,7 +1,7 @@
 //! Flame graphs of a filter: what many recordings did together.
 //!
-//! Exact recordings have calls and no stacks: contexts are inferred from the sums of their calls, as for a single recording.
-//! Sampled ones have stacks. The two are never in one picture.
+//! Exact recordings have calls and no stacks: contexts are inferred from the sums of their calls,
+//! as for a single recording. Sampled ones have stacks. The two are never in one picture.
 
 use std::collections::HashMap;
 
@@ -84,8 +84,9 @@ async fn profile(session: &Session, filter: &Filter, event: &str) -> Result<Prof
     made(session, filter, mode, &[event.to_owned()]).await
 }
 
-/// The sums of all recordings that a filter chooses, as one profile of all their events. Exact recordings and sampled ones are
-/// never added up: sampled ones are taken where the filter asks for them, or chooses no others.
+/// The sums of all recordings that a filter chooses, as one profile of all their events. Exact
+/// recordings and sampled ones are never added up: sampled ones are taken where the filter asks for
+/// them, or chooses no others.
 ///
 /// # Errors
 ///

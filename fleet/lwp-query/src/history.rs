@@ -14,7 +14,7 @@ use crate::totals::totals;
 pub struct Point {
     /// The commit; the recording's id where it has none.
     pub commit: String,
-    /// When it was first recorded, as 2026-11-23T12:00:00Z.
+    /// The time of its first recording, as 2026-11-23T12:00:00Z.
     pub started: String,
     /// The least value of its recordings.
     pub value: i64,

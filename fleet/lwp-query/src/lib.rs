@@ -1,7 +1,8 @@
 //! Questions to a store of recordings.
 //!
-//! A [`Session`] sees one version of a store from beginning to end. It has a table for each kind of row and views on them;
-//! SQL asks them ([`Session::ask`]), and so do the canned questions: [`report`], [`history`], [`compare`], [`steps`], [`flame`].
+//! A [`Session`] sees one version of a store from beginning to end. It has a table for each kind of
+//! row and views on them; SQL asks them ([`Session::ask`]), and so do the canned questions:
+//! [`report`], [`history`], [`compare`], [`steps`], [`flame`].
 #![forbid(unsafe_code)]
 
 mod changes;

@@ -12,7 +12,8 @@ pub struct Measure {
 }
 
 impl Measure {
-    /// The counts of `event`; estimates, where the filter asks for sampled recordings or no exact count has that name.
+    /// The counts of `event`; estimates, where the filter asks for sampled recordings or no exact
+    /// count has that name.
     pub fn new(event: &str, filter: &Filter) -> Self {
         let column = count_column(event).filter(|_| !filter.is_sampled());
         Self { event: event.to_owned(), column }

@@ -80,8 +80,8 @@ pub async fn report(
     Ok(rows)
 }
 
-/// The question for the rows of a table. Recordings are told apart for the rows of the answer alone:
-/// to do so for all of them takes twenty times as long.
+/// The question for the rows of a table. Recordings are told apart for the rows of the answer
+/// alone: to do so for all of them takes twenty times as long.
 fn of_table(table: &str, measure: &Measure, filter: &Filter, by: By, limit: usize) -> String {
     let (value, condition, chosen) = (measure.value(), measure.condition(), filter.sql());
     let columns = by.columns();

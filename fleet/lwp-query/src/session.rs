@@ -117,11 +117,13 @@ impl Session {
         &self.snapshot
     }
 
-    /// The answer to a question in SQL. Only questions are answered: nothing can be created, changed or set.
+    /// The answer to a question in SQL. Only questions are answered: nothing can be created,
+    /// changed or set.
     ///
     /// # Errors
     ///
-    /// If it is no question, cannot be answered within the session's budget, or meets damaged files.
+    /// If it is no question, cannot be answered within the session's budget, or meets damaged
+    /// files.
     pub async fn ask(&self, sql: &str) -> Result<Rows> {
         let seconds = self.budget.seconds;
         let asked = self.answer(sql);

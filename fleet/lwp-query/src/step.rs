@@ -22,8 +22,9 @@ const SPREADS: f64 = 3.0;
 
 /// The steps in `values`, which are in order of time.
 ///
-/// A series is exact if that is `known`, as of deterministic runs, or half of all neighbours are equal: there a step is any change by a
-/// thousandth and a thousand events that the next point does not take back. Otherwise a step is where the medians of eight points before and behind differ by
+/// A series is exact if that is `known`, as of deterministic runs, or half of all neighbours are
+/// equal: there a step is any change by a thousandth and a thousand events that the next point does
+/// not take back. Otherwise a step is where the medians of eight points before and behind differ by
 /// more than three times the greater spread, and half a per cent.
 pub fn steps_in(values: &[f64], known: bool) -> Vec<Step> {
     let pairs = values.windows(2);

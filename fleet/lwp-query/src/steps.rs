@@ -21,7 +21,7 @@ pub struct Found {
     pub before: String,
     /// The commit that has it.
     pub commit: String,
-    /// When that was recorded.
+    /// The time of that recording.
     pub started: String,
     /// The values.
     pub step: Step,
@@ -31,7 +31,8 @@ pub struct Found {
     pub functions: Vec<Change>,
 }
 
-/// The steps of all benchmarks that a filter chooses, the latest first; of each, the functions that changed most.
+/// The steps of all benchmarks that a filter chooses, the latest first; of each, the functions that
+/// changed most.
 ///
 /// # Errors
 ///

@@ -20,7 +20,8 @@ pub fn table_name(kind: Kind) -> &'static str {
     }
 }
 
-/// The views, beside the tables: name, columns that tell whose values they are, table of exact counts, table of other values.
+/// The views, beside the tables: name, columns that tell whose values they are, table of exact
+/// counts, table of other values.
 const VIEWS: [(&str, &str, &str, &str); 2] = [
     (
         "recording_values",
@@ -36,7 +37,8 @@ const VIEWS: [(&str, &str, &str, &str); 2] = [
     ),
 ];
 
-/// The name and the text of each view, in standard SQL. Counts are rows here, so that exact and sampled ones are asked alike.
+/// The name and the text of each view, in standard SQL. Counts are rows here, so that exact and
+/// sampled ones are asked alike.
 pub fn views() -> Vec<(&'static str, String)> {
     let view = |(name, columns, exact, other): (&'static str, _, _, _)| {
         let of_column = |column: &str| {
@@ -79,8 +81,8 @@ pub enum Engine {
     Trino,
 }
 
-/// Statements that make the tables and views of a store in another engine. `files` are those of the version that DuckDB sees; the others
-/// read the Delta log themselves.
+/// Statements that make the tables and views of a store in another engine. `files` are those of the
+/// version that DuckDB sees; the others read the Delta log themselves.
 pub fn statements(engine: Engine, url: &str, files: &dyn Fn(Kind) -> Vec<String>) -> String {
     let mut out = String::new();
     for (kind, word) in Kind::ALL {

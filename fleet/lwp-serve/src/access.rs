@@ -16,7 +16,8 @@ pub async fn allow(site: &Site, headers: &HeaderMap, scope: Scope) -> Result<Tok
         Some(secret) => secret,
         None => {
             let secret = cookie(headers).ok_or_else(denied)?;
-            // Another site's page can make a browser send its cookie, but not hide where it is from.
+            // Another site's page can make a browser send its cookie, but not hide where it is
+            // from.
             if !is_from_here(headers) {
                 return Err(Refusal::new(StatusCode::FORBIDDEN, "not from this page"));
             }

@@ -25,8 +25,8 @@ use crate::tokens::{Scope, Token};
 /// Recordings of one request, at most.
 const MOST: usize = 500;
 
-/// Takes recordings in. Answers 201 when the store has them on its disk, 200 if they were there before, and 202 when they are on the
-/// disk of the spool.
+/// Takes recordings in. Answers 201 when the store has them on its disk, 200 if they were there
+/// before, and 202 when they are on the disk of the spool.
 pub async fn recordings(
     State(site): State<Arc<Site>>,
     RawQuery(query): RawQuery,

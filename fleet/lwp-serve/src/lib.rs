@@ -1,8 +1,8 @@
 //! A server for a store of recordings: it takes facts in, answers questions, and shows pages.
 //!
-//! A recording is answered with 201 when it is on the disk and in the log, not before. Whoever asks shows a token, which the store
-//! knows by its hash alone. What one request may take, and all of them together, is limited: who comes when everything is taken is told to
-//! come again.
+//! A recording is answered with 201 when it is on the disk and in the log, not before. Whoever asks
+//! shows a token, which the store knows by its hash alone. What one request may take, and all of
+//! them together, is limited: who comes when everything is taken is told to come again.
 #![forbid(unsafe_code)]
 
 mod access;

@@ -72,7 +72,8 @@ async fn whole(State(site): State<Arc<Site>>, request: Request, next: Next) -> R
     refusal.into_response()
 }
 
-/// Says with every answer what browsers may do with it, and sends browsers without a token where they can show one.
+/// Says with every answer what browsers may do with it, and sends browsers without a token where
+/// they can show one.
 async fn guard(State(site): State<Arc<Site>>, request: Request, next: Next) -> Response {
     let shows_pages = request.method() == axum::http::Method::GET
         && request
@@ -121,7 +122,8 @@ async fn entered(site: &Arc<Site>, secret: &str) -> Response {
     };
     let cookie = format!("{COOKIE}={secret}; Path=/; HttpOnly; SameSite=Strict; Max-Age=2592000");
     match HeaderValue::from_str(&cookie) {
-        // A page in between: a browser keeps such a cookie to itself as long as it follows another site's link.
+        // A page in between: a browser keeps such a cookie to itself as long as it follows another
+        // site's link.
         Ok(cookie) if known => {
             let mut response = pages::entered().into_response();
             response.headers_mut().insert(header::SET_COOKIE, cookie);

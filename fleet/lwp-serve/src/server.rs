@@ -117,7 +117,8 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// If the address is taken, the spool cannot be used, or the store has no tokens and other machines reach the address.
+    /// If the address is taken, the spool cannot be used, or the store has no tokens and other
+    /// machines reach the address.
     pub async fn bind(store: Store, settings: &Settings) -> Result<Self, Error> {
         let tokens = Tokens::of(&store).await?;
         let wanted = settings.listen.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 8700)));
@@ -127,7 +128,8 @@ impl Server {
         let at = |error| Error::Io(wanted.to_string(), error);
         let listener = TcpListener::bind(wanted).await.map_err(at)?;
         let address = listener.local_addr().map_err(at)?;
-        // A store without tokens gets one that ends with the server: other users of this machine reach it too.
+        // A store without tokens gets one that ends with the server: other users of this machine
+        // reach it too.
         let own = match tokens.token.is_empty() {
             true => Some(secret().map_err(at)?),
             false => None,
@@ -168,7 +170,8 @@ impl Server {
         self.secret.as_deref()
     }
 
-    /// Answers until `end` is there; then requests that have begun are finished, and what waits is written.
+    /// Answers until `end` is there; then requests that have begun are finished, and what waits is
+    /// written.
     pub async fn run(self, end: impl Future<Output = ()>) {
         let open = Arc::new(Semaphore::new(self.limits.connections));
         let graceful = GracefulShutdown::new();

@@ -1,4 +1,5 @@
-//! The sum of all recordings that a filter chooses, shown as one recording is: functions, call tree, callers and callees, flame graph.
+//! The sum of all recordings that a filter chooses, shown as one recording is: functions, call
+//! tree, callers and callees, flame graph.
 
 use std::sync::Arc;
 

@@ -134,7 +134,8 @@ impl Tokens {
         store.set_settings(FILE, &text.map_err(wrong)?).await
     }
 
-    /// The token with this secret, unless its time is over. All hashes are compared, in a time that tells nothing.
+    /// The token with this secret, unless its time is over. All hashes are compared, in a time that
+    /// tells nothing.
     pub fn find(&self, secret: &str) -> Option<&Token> {
         let hash = hex(&Sha256::digest(secret.as_bytes()));
         let today = jiff::Timestamp::now().to_string();

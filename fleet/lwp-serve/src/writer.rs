@@ -31,8 +31,8 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Starts the task, which ends when the writer is dropped and everything that waits is written. `most` recordings
-    /// may wait.
+    /// Starts the task, which ends when the writer is dropped and everything that waits is written.
+    /// `most` recordings may wait.
     pub fn start(store: Store, metrics: Arc<Metrics>, most: usize) -> (Self, JoinHandle<()>) {
         let (jobs, waiting) = mpsc::channel(most.max(1));
         let rows = Arc::new(AtomicUsize::new(0));

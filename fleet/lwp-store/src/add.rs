@@ -32,7 +32,8 @@ pub struct Added {
 }
 
 impl Store {
-    /// Adds recordings, all in one commit; those that are there already stay as they are. When this returns, they are on the disk.
+    /// Adds recordings, all in one commit; those that are there already stay as they are. When this
+    /// returns, they are on the disk.
     ///
     /// # Errors
     ///

@@ -48,7 +48,8 @@ impl Blocks {
         range.start.min(end) / BLOCK * BLOCK..end.next_multiple_of(BLOCK).min(self.size)
     }
 
-    /// The first block of `bytes` that is not as it was written. `bytes` start at `start`, the first byte of a block.
+    /// The first block of `bytes` that is not as it was written. `bytes` start at `start`, the
+    /// first byte of a block.
     pub fn wrong(&self, start: u64, bytes: &[u8]) -> Option<Range<u64>> {
         let first = start / BLOCK;
         for (index, block) in (first..).zip(bytes.chunks(BLOCK as usize)) {

@@ -18,8 +18,9 @@ use crate::blocks::Blocks;
 use crate::error::{Error, is_unanswered};
 use crate::guard::wanted;
 
-/// The files of one version of a store, read only. A range is widened to whole blocks, and these are compared with the
-/// checksums of the log; a block that is wrong is read once more, because what was read may be wrong and not what is kept.
+/// The files of one version of a store, read only. A range is widened to whole blocks, and these
+/// are compared with the checksums of the log; a block that is wrong is read once more, because
+/// what was read may be wrong and not what is kept.
 pub struct CheckedFiles {
     inner: Arc<dyn ObjectStore>,
     files: HashMap<Path, Arc<Blocks>>,

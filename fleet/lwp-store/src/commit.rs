@@ -33,11 +33,13 @@ pub struct Change {
 /// Decides on a commit.
 #[async_trait]
 pub trait Plan: Send {
-    /// The commit for the version of `snapshot`; `None` if there is nothing to do. Asked again when another commit came before.
+    /// The commit for the version of `snapshot`; `None` if there is nothing to do. Asked again when
+    /// another commit came before.
     async fn change(&mut self, store: &Store, snapshot: &Snapshot) -> Result<Option<Change>>;
 }
 
-/// Makes the commit that `plan` wants for the latest version, again and again until no other came in between.
+/// Makes the commit that `plan` wants for the latest version, again and again until no other came
+/// in between.
 ///
 /// Returns the version, that of the snapshot if there was nothing to do.
 pub async fn commit(store: &Store, plan: &mut dyn Plan) -> Result<u64> {

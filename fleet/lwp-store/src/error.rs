@@ -14,7 +14,7 @@ pub enum Error {
     Location {
         /// The address.
         url: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
     /// There is no store at the address.

@@ -19,8 +19,8 @@ use crate::Kind;
 use crate::error::Result;
 use crate::schema::arrow_schema;
 
-/// The columns that rows are sorted by, as far as their kind has them: counts repeat from commit to commit, and so rows of
-/// one function stand together, by time.
+/// The columns that rows are sorted by, as far as their kind has them: counts repeat from commit to
+/// commit, and so rows of one function stand together, by time.
 pub const SORT: [&str; 9] = [
     "project",
     "benchmark",

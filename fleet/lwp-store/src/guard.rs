@@ -1,8 +1,8 @@
 //! The log, checked: a flipped bit in it would be another file, another size, or a recording less.
 //!
-//! A commit says in its first line what the checksum of all others is. Of a checkpoint, which the library writes, an empty object
-//! beside it has the checksum in its name; it is put before the checkpoint is, and a checkpoint without one is
-//! taken for damaged. Everything else passes.
+//! A commit says in its first line what the checksum of all others is. Of a checkpoint, which the
+//! library writes, an empty object beside it has the checksum in its name; it is put before the
+//! checkpoint is, and a checkpoint without one is taken for damaged. Everything else passes.
 
 use std::collections::HashMap;
 use std::fmt;

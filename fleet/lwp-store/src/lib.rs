@@ -1,12 +1,13 @@
 //! A store of recordings: Parquet files under one Delta log, on a directory or in a bucket.
 //!
-//! The log decides. A recording is there when the commit that adds its files is, with all kinds of rows at once; before that
-//! its files are bytes that nobody looks at. A commit is made for one version of the log and for no other: whoever
-//! comes second reads what the first one did and decides again. That is why the same recording is never there
-//! twice, whoever adds it, and why a compaction never brings back what was removed.
+//! The log decides. A recording is there when the commit that adds its files is, with all kinds of
+//! rows at once; before that its files are bytes that nobody looks at. A commit is made for one
+//! version of the log and for no other: whoever comes second reads what the first one did and
+//! decides again. That is why the same recording is never there twice, whoever adds it, and why a
+//! compaction never brings back what was removed.
 //!
-//! Every byte that is read is checked: data files by checksums that the log keeps of their blocks ([`CheckedFiles`]),
-//! commits by a checksum of their own.
+//! Every byte that is read is checked: data files by checksums that the log keeps of their blocks
+//! ([`CheckedFiles`]), commits by a checksum of their own.
 #![forbid(unsafe_code)]
 
 mod add;

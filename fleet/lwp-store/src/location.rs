@@ -21,8 +21,8 @@ pub struct Location {
 }
 
 impl Location {
-    /// The place that `text` names: a directory, `file:///…`, or `s3://bucket/path`. Credentials, region and endpoint of a
-    /// bucket come from the variables that Amazon's own tools read.
+    /// The place that `text` names: a directory, `file:///…`, or `s3://bucket/path`. Credentials,
+    /// region and endpoint of a bucket come from the variables that Amazon's own tools read.
     ///
     /// # Errors
     ///

@@ -27,7 +27,8 @@ pub struct Rule {
     pub kinds: Vec<String>,
     /// Days after which they go.
     pub days: u32,
-    /// Only of recordings that this filter chooses, as `lwp fleet report` takes it: `branch=topic/*`.
+    /// Only of recordings that this filter chooses, as `lwp fleet report` takes it:
+    /// `branch=topic/*`.
     #[serde(default)]
     pub filter: Vec<String>,
     /// True if the totals of recordings that go stay, added up by commit and by whatever a filter

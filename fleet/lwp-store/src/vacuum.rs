@@ -22,10 +22,10 @@ pub struct Vacuumed {
 }
 
 impl Store {
-    /// Deletes data files that the latest version does not have and that were put and removed more than `hours` ago: nobody
-    /// can be reading or adding them any more. So go raw recordings whose recordings are not there,
-    /// and files of the log that only versions need which were replaced before.
-    /// With `dry`, they are only counted.
+    /// Deletes data files that the latest version does not have and that were put and removed more
+    /// than `hours` ago: nobody can be reading or adding them any more. So go raw recordings whose
+    /// recordings are not there, and files of the log that only versions need which were replaced
+    /// before. With `dry`, they are only counted.
     ///
     /// # Errors
     ///

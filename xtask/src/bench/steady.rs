@@ -1,8 +1,8 @@
 //! Generated code in its steady state: programs of JIT compilers, by their own clocks.
 //!
 //! Each program does the same work in rounds and prints a sum, and the microseconds that the second
-//! half of the rounds took: what is measured is code that the compiler is done with, and not how the
-//! runtime starts.
+//! half of the rounds took: what is measured is code that the compiler is done with, and not how
+//! the runtime starts.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -9,7 +9,7 @@ pub struct Section {
     pub key: Key,
     /// Its heading.
     pub title: String,
-    /// Why there is nothing to test, if so.
+    /// The reason why there is nothing to test, if so.
     pub without_tests: Option<&'static str>,
 }
 

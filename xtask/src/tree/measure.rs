@@ -9,7 +9,8 @@ const LONGEST_FUNCTION: usize = 60;
 const MOST_PARAMETERS: usize = 5;
 const WIDEST: usize = 100;
 /// Words that stand for a noun where a doc comment opens with them.
-const QUESTIONS: &[&str] = &["What", "Where", "Who", "Whom", "Which", "Whether", "How", "When"];
+const QUESTIONS: &[&str] =
+    &["What", "Where", "Who", "Whom", "Which", "Whether", "How", "When", "Why", "Whose"];
 
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -69,6 +70,11 @@ pub fn faults(text: &str) -> Vec<(Kind, usize)> {
         }
     }
     out
+}
+
+/// The number of lines of a file before its test module.
+pub fn before_tests(text: &str) -> usize {
+    tests_begin(&text.lines().collect::<Vec<_>>())
 }
 
 /// The number of lines before the test module.

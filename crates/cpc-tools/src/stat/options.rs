@@ -20,22 +20,22 @@ Usage:
 
 /// The meaning of the options.
 pub const OPTIONS: &str = "
-\t-A what   add up by core (cor), by socket (soc), or in this many bins
-\t-c spec   events to count; several are counted in turn
-\t-D        report failures with the name of what failed
-\t-h        print what can be counted
-\t-I file   print what -O has recorded
-\t-k keys   order rows by these columns, with commas in between; - before one: largest first
-\t-m        means instead of sums
-\t-n        no title
-\t-o limit  at most this many rows a sample
-\t-O file   record samples, too
-\t-p period seconds from one round of all specifications to the next
-\t-s        keep processors busy whose events are counted in the kernel only
+\t-A group  add up by core (cor), by socket (soc), or in this many bins
+\t-c spec   count these events; several specs take turns
+\t-D        name the failed call in messages
+\t-h        list the events of this machine
+\t-I file   print a recording of -O
+\t-k keys   order rows by these columns, separated by commas; - before a column: largest first
+\t-m        print means instead of sums
+\t-n        print no title
+\t-o limit  print at most limit rows a sample
+\t-O file   record the samples in file too
+\t-p period begin a round of all specs every period seconds
+\t-s        keep processors busy if their events are counted in the kernel only
 \t-t        count clock cycles (tsc) too
 \t-T u|d    print the time before the rows: seconds since 1970, or date
-\tinterval  seconds between two samples [5]
-\tcount     number of samples, or with -p of rounds [unlimited]
+\tinterval  seconds between two samples [default: 5]
+\tcount     number of samples, or with -p of rounds [default: unlimited]
 ";
 
 /// Form of the time before the rows.
@@ -62,7 +62,7 @@ pub struct Options {
     /// Verbose failures.
     #[arg(short = 'D')]
     pub debug: bool,
-    /// Print what can be counted.
+    /// List the events of this machine.
     #[arg(short = 'h')]
     pub help: bool,
     /// The recording to print.

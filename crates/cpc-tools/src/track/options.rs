@@ -21,18 +21,18 @@ Usage:
 
 /// The meaning of the options.
 pub const OPTIONS: &str = "
-\t-c spec   events to count; several are counted in turn
-\t-D        report failures with the name of what failed
-\t-e        go on behind exec
-\t-f        follow children of fork
-\t-h        print what can be counted
-\t-n        no title
+\t-c spec   count these events; several specs take turns
+\t-D        name the failed call in messages
+\t-e        go on counting after an exec
+\t-f        count the children of fork too
+\t-h        list the events of this machine
+\t-n        print no title
 \t-N count  end after this many samples of a process
-\t-o file   write there instead of to standard output
-\t-p pid    count a live process
+\t-o file   write to file instead of standard output
+\t-p pid    count a running process
 \t-t        count clock cycles (tsc) too
-\t-T secs   time between two samples; 0: no samples in between
-\t-v        print when a thread starts and ends, too
+\t-T secs   print a sample every secs seconds [default: 1]; 0 prints totals only
+\t-v        print the start and end of threads too
 \t--lwp     count on the virtual CPU, which needs no hardware counters
 ";
 
@@ -52,7 +52,7 @@ pub struct Options {
     /// Follow fork.
     #[arg(short = 'f')]
     pub follow_fork: bool,
-    /// Print what can be counted.
+    /// List the events of this machine.
     #[arg(short = 'h')]
     pub help: bool,
     /// No title.

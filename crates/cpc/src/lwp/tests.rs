@@ -429,7 +429,7 @@ fn room_that_fills_is_signalled_and_freezes_the_set() {
     }
 }
 
-/// Where interrupts arrive, a ring that holds records and what is counted is emptied in between.
+/// A ring that holds both records and counts is emptied in between, if interrupts arrive.
 #[test]
 fn a_ring_is_emptied_before_counts_are_lost() {
     let (unit, cpc) = open(presets::FULL);

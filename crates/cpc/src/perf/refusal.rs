@@ -6,7 +6,7 @@ use lwp_perf::{Cause, Errno, Unavailable};
 
 use crate::error::{Error, Subcode};
 
-/// Why a context could not be made.
+/// The reason why a context could not be made.
 #[derive(Debug)]
 pub(super) enum Refusal {
     /// The kernel does not count the event.

@@ -35,7 +35,7 @@ fn open(script: &Script) -> Cpc {
     Cpc::with_backends(Version::Current, backends, missing.into_iter().collect())
 }
 
-/// What the kernel's own event answered when the handle was opened.
+/// The events that were opened after the `probes` of the handle itself.
 fn opened_since(script: &Script, probes: usize) -> Vec<Opened> {
     script.opened().split_off(probes)
 }
@@ -153,7 +153,7 @@ fn hybrid() -> Script {
         .file(&format!("{DEVICES}/cpu_atom/events/slow"), "event=0x22\n")
 }
 
-/// What a thread does on either kind of core is one count; each kind is asked in its own terms.
+/// A thread's work on both kinds of core is one count; each kind is asked in its own terms.
 #[test]
 fn kinds_of_core_are_counted_together() {
     let script = hybrid();

@@ -6,7 +6,7 @@ use super::{CodeSize, ENCODINGS, Encoding, Instruction, OPCODE, Operands, Width}
 /// Longest instruction in bytes.
 const MAX_LENGTH: usize = 15;
 
-/// Why bytes are not an LWP instruction.
+/// The reason why bytes are not an LWP instruction.
 ///
 /// Spec: LWP §5.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

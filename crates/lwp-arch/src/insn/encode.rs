@@ -4,7 +4,7 @@ use super::decode::FORMS_16;
 use super::operand::{AddressSize, Base, Gpr, Memory, Rm};
 use super::{CodeSize, Instruction, OPCODE, Operands, Width};
 
-/// Why an instruction has no encoding in a code segment of the given size.
+/// The reason why an instruction has no encoding in a code segment of the given size.
 ///
 /// Spec: LWP §5.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

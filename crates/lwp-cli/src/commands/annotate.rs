@@ -23,16 +23,16 @@ pub struct AnnotateArgs {
     #[command(flatten)]
     pub input: InputArgs,
 
-    /// The event to show [default: the recording's first]
+    /// Show this event [default: the recording's first]
     #[arg(short, long, value_name = "EVENT")]
     pub event: Option<String>,
 
-    /// Syntax of instructions: att or intel
+    /// Write instructions in the syntax att or intel
     #[arg(short = 'M', long = "disassembler-style", value_name = "STYLE", default_value = "att")]
     pub style: String,
 
-    /// Read source files below PATH where the debug information says PREFIX. Rust's own,
-    /// /rustc/HASH, are read from an installed toolchain of that build anyway (rustup component add
+    /// Read source files below PATH instead of PREFIX, the place in the debug information. Rust's
+    /// own, /rustc/HASH, are found in an installed toolchain of that build (rustup component add
     /// rust-src)
     #[arg(long = "source", value_name = "PREFIX=PATH")]
     pub sources: Vec<String>,
@@ -41,7 +41,7 @@ pub struct AnnotateArgs {
     #[arg(long)]
     pub line: bool,
 
-    /// Print lines as `objdump -d -l -S` has them, each instruction's count before it
+    /// Print the lines of `objdump -d -l -S`, with a count before each instruction
     #[arg(long, conflicts_with = "line")]
     pub objdump_like: bool,
 

@@ -38,7 +38,7 @@ pub fn execute(args: &ArchiveArgs) -> Result<Ending, Failure> {
     let options = Options { from_files: true, ..args.input.names.options() };
     let resolved = lwp_symbols::profile(&recording, &options);
     profiles::say(&args.input.input, &recording, &resolved.warnings);
-    let failed = |error| Failure::io(args.output.display(), &error);
+    let failed = |error| Failure::output(&args.output, &error);
     let mut file = profiles::create(&args.output)?;
     std::io::Write::write_all(&mut file, &bytes).map_err(failed)?;
     let mut writer = Writer::resume(file);

@@ -13,28 +13,25 @@ use crate::comparing::{self, MapArgs};
 use crate::ending::Ending;
 use crate::failure::Failure;
 use crate::output::OutputArgs;
-use crate::profiles::{self, NameArgs};
-
-/// The file to which `lwp record` moves the recording before.
-const OLD_FILE: &str = "lwp.data.old";
+use crate::profiles::{self, NameArgs, PREVIOUS_FILE};
 
 /// `lwp diff`.
 #[derive(Args, Clone, Debug, Default)]
 pub struct DiffArgs {
-    /// Recordings, the one from before first; of several each is compared with the first [default:
-    /// lwp.data.old lwp.data]
+    /// Recordings, the oldest first; each later one is compared with it [default: lwp.data.old
+    /// lwp.data]
     #[arg(value_name = "RECORDING")]
     pub recordings: Vec<PathBuf>,
 
-    /// The event to compare [default: the recording's first]
+    /// Compare this event [default: the recording's first]
     #[arg(short, long, value_name = "EVENT")]
     pub event: Option<String>,
 
-    /// What is compared: sym, srcline or dso
+    /// Compare by function (sym), line (srcline) or program and library (dso)
     #[arg(short, long, value_name = "KEY", default_value = "sym")]
     pub sort: String,
 
-    /// Order by the relative change
+    /// Order rows by the relative change
     #[arg(long)]
     pub relative: bool,
 
@@ -144,7 +141,7 @@ fn files(before: &Path, after: &Path) -> String {
 /// Returns the first recording, and those to compare with it.
 fn recordings(named: &[PathBuf]) -> (PathBuf, Vec<PathBuf>) {
     match named.split_first() {
-        None => (OLD_FILE.into(), vec![profiles::DEFAULT_FILE.into()]),
+        None => (PREVIOUS_FILE.into(), vec![profiles::DEFAULT_FILE.into()]),
         Some((first, [])) => (first.clone(), vec![profiles::DEFAULT_FILE.into()]),
         Some((first, others)) => (first.clone(), others.to_vec()),
     }

@@ -17,7 +17,7 @@ pub struct ExportArgs {
     #[command(flatten)]
     pub input: InputArgs,
 
-    /// The format [default: what the name of the output suggests]
+    /// Write this format [default: by the output's name]
     #[arg(short, long, value_name = "FORMAT")]
     pub format: Option<String>,
 
@@ -25,7 +25,7 @@ pub struct ExportArgs {
     #[arg(short, long, value_name = "FILE", default_value = "-")]
     pub output: PathBuf,
 
-    /// The event, for formats that have only one [default: the recording's first]
+    /// Export this event, in formats that hold only one [default: the recording's first]
     #[arg(short, long, value_name = "EVENT")]
     pub event: Option<String>,
 }
@@ -48,7 +48,7 @@ fn known() -> String {
 
 /// Returns the help on formats.
 pub fn formats() -> String {
-    format!("Formats, how names of their files end or begin, and what reads them:{}", known())
+    format!("Formats, the ends or beginnings of their file names, and their readers:{}", known())
 }
 
 fn format(args: &ExportArgs) -> Result<Format, Failure> {
@@ -57,9 +57,11 @@ fn format(args: &ExportArgs) -> Result<Format, Failure> {
         Some(name) => Format::named(name).ok_or_else(|| {
             usage_error(format!("no format is called '{name}'"), format!("formats are:{}", known()))
         }),
-        None => name
-            .as_deref()
-            .and_then(Format::of_file)
-            .ok_or_else(|| usage_error("which format?", format!("name one with -f:{}", known()))),
+        None => name.as_deref().and_then(Format::of_file).ok_or_else(|| {
+            usage_error(
+                "no format is given, and the output's name suggests none",
+                format!("name one with -f:{}", known()),
+            )
+        }),
     }
 }

@@ -20,16 +20,16 @@ pub struct FlamegraphArgs {
     #[command(flatten)]
     pub input: InputArgs,
 
-    /// Write to FILE, an .svg picture or an .html page, as its name ends; - is standard output, a
-    /// picture
+    /// Write to FILE: an .svg picture or an .html page, by the end of its name; - is standard
+    /// output, a picture
     #[arg(short, long, value_name = "FILE", default_value = "flamegraph.svg")]
     pub output: PathBuf,
 
-    /// The event that widths stand for [default: the recording's first]
+    /// Draw this event as widths [default: the recording's first]
     #[arg(short, long, value_name = "EVENT")]
     pub event: Option<String>,
 
-    /// Colour by what has changed since this recording
+    /// Colour functions by their change since this recording
     #[arg(long, value_name = "FILE")]
     pub baseline: Option<PathBuf>,
 
@@ -37,23 +37,23 @@ pub struct FlamegraphArgs {
     #[command(flatten)]
     pub maps: MapArgs,
 
-    /// Outermost functions at the top
+    /// Draw outermost functions at the top
     #[arg(long)]
     pub icicle: bool,
 
-    /// Innermost functions outermost: callees with their callers inside
+    /// Draw stacks inside out: each function with its callers
     #[arg(long)]
     pub inverted: bool,
 
-    /// Count a function that is called while it is running where it was called first
+    /// Count a recursive call at the function's outermost activation
     #[arg(long)]
     pub fold_recursion: bool,
 
-    /// Title [default: the command]
+    /// Write this title above the picture [default: the command]
     #[arg(long, value_name = "TEXT")]
     pub title: Option<String>,
 
-    /// Leave out what is narrower than this many pixels of 1200
+    /// Leave out frames narrower than this many pixels of 1200
     #[arg(long, value_name = "PIXELS", default_value_t = 0.3)]
     pub min_width: f64,
 }

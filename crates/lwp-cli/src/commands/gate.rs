@@ -27,29 +27,29 @@ pub struct GateArgs {
     #[command(flatten)]
     pub input: InputArgs,
 
-    /// Recordings of several benchmarks, or directories of them: files that end in .data, each
-    /// called by its name
+    /// Recordings of several benchmarks, or directories of them; a file NAME.data is the benchmark
+    /// NAME
     #[arg(value_name = "RECORDING", conflicts_with_all = ["input", "command"])]
     pub recordings: Vec<PathBuf>,
 
-    /// Compare with this recording, of several with those in this directory. Where there is none
-    /// yet, it is made, and a note says so
+    /// Compare with this recording, or several recordings with the files of this directory. A
+    /// missing baseline is made from the recordings, with a message
     #[arg(short, long, value_name = "FILE")]
     pub baseline: Option<PathBuf>,
 
-    /// Make the recordings the new baseline, and check nothing
+    /// Make the recordings the new baseline, without a check
     #[arg(long)]
     pub bless: bool,
 
-    /// Fail where there is no baseline, instead of making it
+    /// Fail if there is no baseline, instead of making one
     #[arg(long, conflicts_with = "bless")]
     pub require_baseline: bool,
 
-    /// A limit, as instructions=+0.5%, branches=+1000 or instructions=2_000_000
+    /// Fail above this limit: instructions=+0.5%, branches=+1000 or instructions=2_000_000
     #[arg(short, long = "limit", value_name = "EVENT=LIMIT")]
     pub limits: Vec<String>,
 
-    /// The most that an event may count, whatever the baseline: insn=2_000_000
+    /// Fail above this count, whatever the baseline: instructions=2_000_000
     #[arg(long = "hard", value_name = "EVENT=COUNT")]
     pub hard: Vec<String>,
 
@@ -57,16 +57,16 @@ pub struct GateArgs {
     #[arg(short, long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// Compare with the baseline although the runs differ in this: arguments, mode (sampled or
-    /// not), determinism, events; several are separated by commas
-    #[arg(long, value_name = "WHAT", value_delimiter = ',')]
+    /// Compare although the runs differ in these properties, separated by commas: arguments, mode
+    /// (sampled or not), determinism, events
+    #[arg(long, value_name = "PROPERTIES", value_delimiter = ',')]
     pub allow_different: Vec<String>,
 
     /// Files that are compared with each other.
     #[command(flatten)]
     pub maps: MapArgs,
 
-    /// How the verdict is written: text, markdown, junit, json, github, sarif
+    /// Write the verdict as text, markdown, junit, json, github or sarif
     #[arg(short, long, value_name = "FORMAT", default_value = "text")]
     pub format: String,
 
@@ -74,7 +74,7 @@ pub struct GateArgs {
     #[arg(short, long, value_name = "FILE", default_value = "-")]
     pub output: PathBuf,
 
-    /// Write the verdict in another format too
+    /// Also write the verdict in FORMAT to FILE
     #[arg(long = "write", value_name = "FORMAT=FILE")]
     pub writes: Vec<String>,
 
@@ -82,12 +82,12 @@ pub struct GateArgs {
     #[arg(long, value_name = "DIR")]
     pub flamegraphs: Option<PathBuf>,
 
-    /// The address at which they will be found, for Markdown; {name} stands for the name of one's
-    /// file
+    /// Link the flame graphs in Markdown below this address; {name} stands for the name of a
+    /// picture's file
     #[arg(long, value_name = "URL", requires = "flamegraphs")]
     pub flamegraphs_url: Option<String>,
 
-    /// Record PROGRAM with --model, so that its modelled-cycles can have a limit
+    /// Record PROGRAM with --model, for limits of modelled-cycles
     #[arg(long, requires = "command")]
     pub model: bool,
 
@@ -95,7 +95,7 @@ pub struct GateArgs {
     #[arg(long, requires = "command")]
     pub no_deterministic: bool,
 
-    /// Record this program first, with --deterministic: the counts are the same on another machine
+    /// Record this program first, with --deterministic: another machine counts the same
     #[arg(value_name = "PROGRAM", last = true)]
     pub command: Vec<OsString>,
 }

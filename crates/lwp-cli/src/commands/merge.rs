@@ -40,7 +40,7 @@ pub fn execute(args: &MergeArgs) -> Result<Ending, Failure> {
     for warning in &sum.warnings {
         lwp_terminal::say!("lwp: {}", printable(warning));
     }
-    let failed = |error| Failure::io(args.output.display(), &error);
+    let failed = |error| Failure::output(&args.output, &error);
     let mut file = BufWriter::new(profiles::create(&args.output)?);
     sum.write(&mut file).and_then(|()| file.flush()).map_err(failed)?;
     let (output, many) = (printable(&args.output.display().to_string()), args.inputs.len());

@@ -18,6 +18,7 @@ use crate::code_filter;
 use crate::counting::CountingArgs;
 use crate::ending::Ending;
 use crate::failure::{Failure, OWN_FAILURE};
+use crate::headings;
 use crate::languages::{self, Languages};
 use crate::profiles::{self, DEFAULT_FILE, NameArgs};
 use crate::progress::Progress;
@@ -35,66 +36,67 @@ pub struct RecordArgs {
     #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
     pub output: PathBuf,
 
-    /// Sample: record every N-th instruction of each thread with its call stack, instead of
-    /// counting everything; K, M and G are understood
+    /// Sample every N-th instruction of each thread with its call stack, instead of counting
+    /// everything; K, M and G are understood
     #[arg(short, long, value_name = "N")]
     pub count: Option<String>,
 
-    /// Sample N times in each thousand million instructions of a thread, which stand for a second
+    /// Take N samples in each virtual second, 10⁹ instructions of a thread
     #[arg(short = 'F', long, value_name = "N", conflicts_with = "count",
         value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub freq: Option<u64>,
 
-    /// Record who called, as is done anyway: by call stacks with samples, by counts of calls
-    /// without
-    #[arg(short = 'g', conflicts_with = "no_call_graph")]
+    /// Record callers: by call stacks with samples, else by counts of calls [default]
+    #[arg(short = 'g', conflicts_with = "no_call_graph", help_heading = headings::SAMPLES)]
     pub graph: bool,
 
-    /// How call stacks are made: shadow is lwp's own way, by unwind tables from outside; perf's fp,
-    /// lbr and dwarf stand for the same; none records no stacks, and of exact recordings not where
-    /// indirect calls lead
-    #[arg(long, value_name = "MODE", value_parser = CallGraph::parse, conflicts_with = "no_call_graph")]
+    /// Make call stacks in this way: shadow, lwp's own, reads unwind tables from outside; perf's
+    /// fp, lbr and dwarf mean the same; none records no stacks, and in exact recordings no targets
+    /// of indirect calls [default: shadow]
+    #[arg(long, value_name = "MODE", value_parser = CallGraph::parse, conflicts_with = "no_call_graph",
+        help_heading = headings::SAMPLES)]
     pub call_graph: Option<CallGraph>,
 
-    /// The same as --call-graph none
-    #[arg(long)]
+    /// Same as --call-graph none
+    #[arg(long, help_heading = headings::SAMPLES)]
     pub no_call_graph: bool,
 
-    /// Sample only what CODE executes, and count only that towards the interval: a function, as
-    /// NAME or NAME@FILE, wherever its file is mapped, or addresses, as in 0x401000..0x4010ff, both
-    /// ends included; !CODE is everything else. LWP's IP filter
-    #[arg(long, value_name = "[!]CODE")]
+    /// Sample only instructions of CODE, and count only them towards the interval (LWP's IP
+    /// filter): a function, as NAME or NAME@FILE, wherever its file is mapped; addresses, as
+    /// 0x401000..0x4010ff, both ends included; !CODE for everything else
+    #[arg(long, value_name = "[!]CODE", help_heading = headings::SAMPLES)]
     pub filter: Option<String>,
 
-    /// The same by LWP's names for the ends of a range of addresses, BaseIP and LimitIP
-    #[arg(long, value_name = "[!]BASE,LIMIT", conflicts_with = "filter")]
+    /// Same as --filter, with LWP's two ends of a range of addresses, BaseIP and LimitIP
+    #[arg(long, value_name = "[!]BASE,LIMIT", conflicts_with = "filter",
+        help_heading = headings::SAMPLES)]
     pub interval_ip: Option<String>,
 
-    /// Replace the low N bits of every interval, less one, by random ones, LWP's Random: samples
-    /// then fall out of step with loops. Runs repeat: only under --deterministic a --seed gives
+    /// Replace the low N bits of every interval minus one by random bits (LWP's Random), so that
+    /// samples fall out of step with loops. Runs repeat; only --deterministic with --seed gives
     /// other intervals
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(..=15))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(..=15),
+        help_heading = headings::SAMPLES)]
     pub random: Option<u8>,
 
-    /// Let at most SIZE bytes of samples wait for the file, K and M understood: what a killed lwp
-    /// loses. Nothing is lost because it is small; exact recordings have no use for it [default:
-    /// 32K]
-    #[arg(long, value_name = "SIZE", value_parser = buffer_size)]
+    /// Write samples once SIZE bytes of them have gathered, K and M understood; a killed lwp loses
+    /// those that wait. Exact recordings do not use it [default: 32K]
+    #[arg(long, value_name = "SIZE", value_parser = buffer_size, help_heading = headings::SAMPLES)]
     pub buffer_size: Option<usize>,
 
-    /// Stop recording after SECONDS; an attached process is left to itself, a program that was
-    /// started goes on unrecorded
+    /// Stop recording after SECONDS: an attached process is released, a program that was started
+    /// goes on unrecorded
     #[arg(long, value_name = "SECONDS")]
     pub duration: Option<f64>,
 
-    /// Sample these events, separated by commas, each with an interval of its own where it says so
+    /// Sample these events, separated by commas, each at an interval of its own if it names one
     #[arg(short, long = "event", value_name = "EVENT[:c=N]", action = clap::ArgAction::Append)]
     pub events: Vec<String>,
 
-    /// Tell functions of interpreted languages and of generated code apart: auto for all languages
+    /// Name the functions of interpreted languages and of generated code: auto for all languages
     /// that are known, none for no help from their runtimes, or some of python, node, java, dotnet,
-    /// ruby, php, perl and lua. A runtime that names its code only if it is asked is asked, by a
-    /// variable or an option that lwp adds to its own; never under --deterministic
+    /// ruby, php, perl and lua. A runtime that names its code only on request gets the request by a
+    /// variable or an option that lwp adds; never under --deterministic
     #[arg(long, value_name = "LANG", default_value = "auto", value_parser = Languages::parse)]
     pub lang: Languages,
 
@@ -102,20 +104,20 @@ pub struct RecordArgs {
     #[arg(short, long, conflicts_with = "verbose")]
     pub quiet: bool,
 
-    /// Do not show how far the recording is
+    /// Do not show progress
     #[arg(long)]
     pub no_progress: bool,
 
-    /// Note KEY=VALUE in the recording; `lwp script --header` shows it
+    /// Store KEY=VALUE in the recording; `lwp script --header` shows it
     #[arg(long = "tag", value_name = "KEY=VALUE", value_parser = tag)]
     pub tags: Vec<(String, String)>,
 
-    /// Count misses of modelled data caches (--cache) and mispredicted branches too, and estimate
+    /// Also count misses of modelled data caches (--cache) and mispredicted branches, and estimate
     /// cycles: events of their own in every report
     #[arg(long)]
     pub model: bool,
 
-    /// Keep no names in the recording: reports then need the programs and libraries as they were
+    /// Store no names in the recording: reports then need the programs and libraries, unchanged
     #[arg(long)]
     pub no_names: bool,
 

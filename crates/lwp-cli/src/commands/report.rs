@@ -18,33 +18,33 @@ pub struct ReportArgs {
     #[command(flatten)]
     pub input: InputArgs,
 
-    /// The event to show [default: the recording's first]
+    /// Show this event [default: the recording's first]
     #[arg(short, long, value_name = "EVENT")]
     pub event: Option<String>,
 
-    /// What rows are told apart by: comm, pid, tid, thread, dso (module), sym (func), srcfile
-    /// (file), srcline (line), addr (inst)
+    /// Group rows by these keys: comm, pid, tid, thread, dso (module), sym (func), srcfile (file),
+    /// srcline (line), addr (inst)
     #[arg(short, long, value_name = "KEYS", default_value = "dso,sym")]
     pub sort: String,
 
-    /// Order by what was done for a function, not by what it did itself
+    /// Order functions by inclusive counts, those of their callees added
     #[arg(long, overrides_with = "no_children")]
     pub children: bool,
 
-    /// Order by what a function did itself (the default)
+    /// Order functions by their own counts [default]
     #[arg(long, overrides_with = "children")]
     pub no_children: bool,
 
-    /// Leave out what has less than PERCENT of the whole
+    /// Leave out rows of less than PERCENT of the whole
     #[arg(long, value_name = "PERCENT")]
     pub percent_limit: Option<f64>,
 
-    /// Show who called whom, callees below their callers, as far as a branch has half a percent
-    /// (see --percent-limit)
+    /// Show a tree of callers and their callees, down to branches of half a percent (see
+    /// --percent-limit)
     #[arg(short = 'g', long, conflicts_with_all = ["json", "csv", "sort"])]
     pub tree: bool,
 
-    /// Show at most N functions below each other
+    /// Show at most N levels of the tree
     #[arg(long, value_name = "N", requires = "tree")]
     pub max_stack: Option<usize>,
 
@@ -52,19 +52,19 @@ pub struct ReportArgs {
     #[arg(short = 'n', long, value_name = "N")]
     pub limit: Option<usize>,
 
-    /// Count inlined functions on their own
+    /// Count inlined functions separately
     #[arg(long, overrides_with = "no_inline")]
     pub inline: bool,
 
-    /// Count inlined functions with the function they are inlined into (the default)
+    /// Count inlined functions with the function that contains them [default]
     #[arg(long, overrides_with = "inline")]
     pub no_inline: bool,
 
-    /// Show names as the linker knows them
+    /// Show names as the linker has them, mangled
     #[arg(long)]
     pub no_demangle: bool,
 
-    /// Print as text, json or csv; text is also what --stdio prints
+    /// Print text, json or csv
     #[arg(long, value_enum, value_name = "FORMAT", conflicts_with_all = ["json", "csv", "stdio"])]
     pub format: Option<Format>,
 
@@ -76,7 +76,7 @@ pub struct ReportArgs {
     #[arg(long)]
     pub csv: bool,
 
-    /// Print text, also on a terminal
+    /// Print text, on a terminal too
     #[arg(long)]
     pub stdio: bool,
 

@@ -18,11 +18,11 @@ pub struct ScriptArgs {
     #[command(flatten)]
     pub input: InputArgs,
 
-    /// Only this event [default: all]
+    /// Print this event only [default: all]
     #[arg(short, long, value_name = "EVENT")]
     pub event: Option<String>,
 
-    /// Begin with what is known of the recording: command, host, container, when it was made
+    /// Print the recording's facts first: command, host, container, time
     #[arg(long)]
     pub header: bool,
 }

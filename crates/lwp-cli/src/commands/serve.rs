@@ -16,8 +16,7 @@ use crate::profiles::{self, DEFAULT_FILE, NameArgs};
 /// `lwp serve`.
 #[derive(Args, Clone, Debug, Default)]
 pub struct ServeArgs {
-    /// Recordings, the one from before first: each can be compared with each other [default:
-    /// lwp.data]
+    /// Recordings, the oldest first; any two can be compared [default: lwp.data]
     #[arg(value_name = "RECORDING")]
     pub recordings: Vec<PathBuf>,
 
@@ -29,7 +28,7 @@ pub struct ServeArgs {
     #[arg(long)]
     pub open: bool,
 
-    /// Read source files below PATH where the debug information says PREFIX
+    /// Read source files below PATH instead of PREFIX, the place in the debug information
     #[arg(long = "source", value_name = "PREFIX=PATH")]
     pub sources: Vec<String>,
 

@@ -193,7 +193,7 @@ fn output(args: &StatArgs) -> Result<Box<dyn Write + Send>, Failure> {
     } else {
         File::create(path)
     };
-    let file = opened.map_err(|error| Failure::io(path.display(), &error))?;
+    let file = opened.map_err(|error| Failure::output(path, &error))?;
     Ok(Box::new(file))
 }
 

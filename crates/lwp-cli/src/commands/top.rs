@@ -23,15 +23,16 @@ use crate::top::{self, Feed, Frames, Plain};
 /// `lwp top`.
 #[derive(Args, Clone, Debug, Default)]
 pub struct TopArgs {
-    /// Seconds between two frames
+    /// Draw a frame every SECONDS
     #[arg(short = 'd', long = "interval", value_name = "SECONDS", default_value = "1")]
     pub interval: String,
 
-    /// Print frames one after the other, as where there is no terminal
+    /// Print frames one after the other [default without a terminal]
     #[arg(short, long)]
     pub batch: bool,
 
-    /// End after N frames: a program started is told to end, an attached one is left to itself
+    /// End after N frames: a program that was started is told to end, an attached process is
+    /// released
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub frames: Option<u64>,
 
@@ -100,9 +101,7 @@ fn viewer(
     let out: Box<dyn Write + Send> = match &args.output {
         None => Box::new(std::io::stderr()),
         Some(path) if path.as_os_str() == "-" => Box::new(std::io::stdout()),
-        Some(path) => {
-            Box::new(File::create(path).map_err(|error| Failure::io(path.display(), &error))?)
-        }
+        Some(path) => Box::new(File::create(path).map_err(|error| Failure::output(path, &error))?),
     };
     let requests = Arc::clone(requests);
     let most = if args.once { Some(1) } else { args.frames };

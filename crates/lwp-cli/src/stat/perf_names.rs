@@ -33,7 +33,8 @@ const KNOWN: &[(&str, &[&str])] = &[
 const CACHES: &[&str] =
     &["L1-dcache", "L1-icache", "LLC", "dTLB", "iTLB", "branch", "bpu", "node", "L2"];
 
-/// Why an event that perf knows is not counted, or `None` if perf would not know it either.
+/// The reason why an event that perf knows is not counted, or `None` if perf would not know it
+/// either.
 pub fn why_not(name: &str) -> Option<&'static str> {
     let row = KNOWN.iter().find(|(_, names)| names.contains(&name));
     if let Some((reason, _)) = row {

@@ -65,7 +65,7 @@ pub struct Row {
     pub metric: Option<Metric>,
 }
 
-/// Why there is no value.
+/// The reason why there is no value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Missing {
     /// It cannot be measured here: why.
@@ -83,7 +83,7 @@ impl Missing {
         }
     }
 
-    /// Why there is none.
+    /// The reason why there is none.
     pub fn reason(&self) -> &str {
         match self {
             Self::Unsupported(reason) => reason,
@@ -167,9 +167,9 @@ impl Times {
 /// Ends the unit of what follows from a modelled event.
 pub const MODELLED: &str = "(modelled)";
 
-/// Why a modelled event has no value.
+/// The reason why a modelled event has no value.
 const NO_MODEL: &str = "misses are modelled for whole runs only";
-/// Why a time has no value.
+/// The reason why a time has no value.
 const WHOLE_RUN: &str = "times are measured for the whole run only";
 
 impl Report {

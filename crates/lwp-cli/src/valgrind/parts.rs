@@ -24,7 +24,7 @@ pub struct Parted {
     ended: Arc<Mutex<Vec<Ended>>>,
 }
 
-/// Why a part ended.
+/// The reason why a part ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     /// A client request, with its text.
@@ -38,7 +38,7 @@ pub enum End {
 pub struct Part {
     /// From 1 on.
     pub number: usize,
-    /// Why it ended.
+    /// The reason why it ended.
     pub end: End,
     /// Executions of each thread in the part; threads are numbered from 1 on.
     pub threads: Vec<(usize, ThreadExecutions)>,

@@ -148,7 +148,8 @@ fn from_calls(picked: &Picked, id: FunctionId) -> Sides {
     };
     let all = graph.calls_of(id).max(1) as f64;
     let callers = graph.callers[id.index()].iter().map(|&(function, calls)| {
-        // The work of a function that calls itself, or is called around a circle, is not its caller's once more.
+        // The work of a function that calls itself, or is called around a circle, is not its
+        // caller's once more.
         let cost = picked.inclusive[id.index()] * calls as f64 / all;
         Neighbour { function, calls, cost }
     });

@@ -107,7 +107,8 @@ impl Code {
         format!("s{}-{line}", self.file_number(file))
     }
 
-    /// The rows with the greatest counts, the hottest first; of neighbours with one count only the first.
+    /// The rows with the greatest counts, the hottest first; of neighbours with one count only the
+    /// first.
     fn hottest(&self) -> Vec<(usize, u64)> {
         let mut rows: Vec<(usize, u64)> = Vec::new();
         let mut before = 0;

@@ -43,8 +43,8 @@ fn title(request: &Request) -> &'static str {
     }
 }
 
-/// Boxes are elements of their own size in percent, so that the picture fits every window and long names are cut
-/// where their box ends.
+/// Boxes are elements of their own size in percent, so that the picture fits every window and long
+/// names are cut where their box ends.
 fn drawing(request: &Request, picture: &Picture, up: bool) -> Markup {
     let height = picture.graph.depth * ROW;
     let wanted = request.query.get("q").to_lowercase();
@@ -94,8 +94,8 @@ fn class(request: &Request, picture: &Picture, index: usize, hit: bool) -> Strin
     class
 }
 
-/// Red from r1 to r5 for what has grown, blue from b1 to b5 for what has shrunk, by the part of the box that has
-/// changed. Less than a five-hundredth of the whole is grey: it must not shout.
+/// Red from r1 to r5 for what has grown, blue from b1 to b5 for what has shrunk, by the part of the
+/// box that has changed. Less than a five-hundredth of the whole is grey: it must not shout.
 fn changed(one: &Box, before: u64, picture: &Picture) -> String {
     let whole = picture.graph.total.max(picture.graph.before.unwrap_or(0)).max(1) as f64;
     let (before, after) = (before as f64, one.total as f64);
@@ -108,7 +108,8 @@ fn changed(one: &Box, before: u64, picture: &Picture) -> String {
     format!("{}{step}", if after > before { 'r' } else { 'b' })
 }
 
-/// Colours tell where code is from: the program, libraries, generated code; shades tell neighbours apart.
+/// Colours tell where code is from: the program, libraries, generated code; shades tell neighbours
+/// apart.
 fn module_class(module: &str, name: &str, language: Language) -> String {
     let shade = name.bytes().fold(7u32, |sum, byte| sum.wrapping_mul(31) ^ u32::from(byte)) % 4;
     let colour = match (language, module) {

@@ -168,8 +168,8 @@ fn chosen(request: &Request, whole: u64) -> Markup {
 /// Columns of a lane: the part that each colour has in each.
 type Columns = Vec<Vec<f64>>;
 
-/// The columns of the lane with this number. One chosen function is looked for on whole stacks, others are told by
-/// innermost functions.
+/// The columns of the lane with this number. One chosen function is looked for on whole stacks,
+/// others are told by innermost functions.
 fn columns(
     subject: &Subject,
     number: usize,

@@ -63,7 +63,8 @@ impl Branches {
     /// Draws the boxes inside a box.
     fn below(&self, request: &Request, picture: &Picture, index: usize, depth: usize) -> Markup {
         let inside = self.inside.get(index).map_or(&[][..], Vec::as_slice);
-        // Pages that are nested more deeply are slow to show; the address of a branch opens it on a page of its own.
+        // Pages that are nested more deeply are slow to show; the address of a branch opens it on a
+        // page of its own.
         if depth >= 120 {
             return html! { div.branch.more { a href=(request.here(&[("at", &picture.keys[index].to_string())])) { "go on from here" } } };
         }

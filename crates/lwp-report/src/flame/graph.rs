@@ -6,7 +6,7 @@ use lwp_symbols::function_name;
 /// The style of a drawn graph.
 #[derive(Clone, Debug)]
 pub struct Style {
-    /// Title.
+    /// Text above the graph.
     pub title: String,
     /// Outermost functions at the top instead of the bottom.
     pub icicle: bool,
@@ -100,7 +100,7 @@ pub type Contexts<'a> = (&'a Profile, &'a Tree);
 /// A profile to compare with.
 #[derive(Clone, Debug)]
 pub struct Before<'a> {
-    /// The profile.
+    /// The profile of the run before.
     pub profile: &'a Profile,
     /// Its contexts.
     pub tree: &'a Tree,

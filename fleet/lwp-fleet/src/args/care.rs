@@ -32,7 +32,7 @@ pub struct VacuumArgs {
     #[command(flatten)]
     pub store: StoreArgs,
 
-    /// Keep what somebody may have been reading or adding until HOURS ago
+    /// Keep files that were in use within the last HOURS
     #[arg(long, value_name = "HOURS", default_value_t = 168)]
     pub hours: u32,
 
@@ -40,7 +40,7 @@ pub struct VacuumArgs {
     #[arg(long)]
     pub force: bool,
 
-    /// Only say what would be deleted
+    /// List the files, and delete none
     #[arg(long)]
     pub dry_run: bool,
 }

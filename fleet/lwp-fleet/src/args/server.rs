@@ -13,7 +13,7 @@ pub struct ServeArgs {
     #[command(flatten)]
     pub store: StoreArgs,
 
-    /// The address to listen at; other machines reach it only if the store has tokens
+    /// Listen at this address; other machines reach it only if the store has tokens
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8700")]
     pub listen: SocketAddr,
 
@@ -21,15 +21,15 @@ pub struct ServeArgs {
     #[arg(long, value_name = "DIR")]
     pub spool: Option<PathBuf>,
 
-    /// Memory of all questions together, in MiB
+    /// Use at most MIB mebibytes of memory for all questions together
     #[arg(long, value_name = "MIB", default_value_t = 1024)]
     pub memory: usize,
 
-    /// Seconds until an answer
+    /// Give a question up after SECONDS
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     pub timeout: u64,
 
-    /// MiB that a recording may have as it is sent
+    /// Refuse recordings of more than MIB mebibytes, as they are sent
     #[arg(long, value_name = "MIB", default_value_t = 64)]
     pub largest: usize,
 }
@@ -41,7 +41,7 @@ pub enum TokenCommand {
     Add(TokenAddArgs),
     /// List tokens, without their secrets
     List(StoreArgs),
-    /// Remove a token; what knows it is refused within seconds
+    /// Remove a token; its holders are refused within seconds
     Remove(TokenRemoveArgs),
 }
 
@@ -62,18 +62,19 @@ pub struct TokenAddArgs {
     #[command(flatten)]
     pub store: StoreArgs,
 
-    /// Its name
+    /// The token's name
     pub name: String,
 
-    /// The requests that it opens; more than one may be given
+    /// Open these requests; the option may be repeated
     #[arg(long = "scope", value_enum, required = true)]
     pub scopes: Vec<ScopeArg>,
 
-    /// Only recordings of this project; * stands for any letters. For tokens that write and do not read
+    /// Only recordings of this project; * stands for any letters. For tokens that write and do not
+    /// read
     #[arg(long)]
     pub project: Option<String>,
 
-    /// Refuse it after DAYS
+    /// Refuse the token after DAYS
     #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u16).range(1..))]
     pub days: Option<u16>,
 }
@@ -84,7 +85,7 @@ pub struct TokenRemoveArgs {
     #[command(flatten)]
     pub store: StoreArgs,
 
-    /// Its name
+    /// The token's name
     pub name: String,
 }
 
@@ -94,7 +95,7 @@ pub enum SentArg {
     /// Facts, to a server of a fleet
     #[default]
     Facts,
-    /// OpenTelemetry's profiles, to whatever takes them: Pyroscope, a collector
+    /// OpenTelemetry's profiles, to Pyroscope or a collector
     Otlp,
 }
 
@@ -109,7 +110,7 @@ pub struct PushArgs {
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
 
-    /// The form in which they are sent
+    /// Send recordings in this form
     #[arg(long = "as", value_enum, default_value_t, value_name = "FORM")]
     pub form: SentArg,
 
@@ -124,7 +125,7 @@ pub struct PushArgs {
     #[arg(long)]
     pub strict: bool,
 
-    /// Seconds for which a server that is busy or does not answer is asked again
+    /// Ask a busy or silent server again for SECONDS
     #[arg(long, value_name = "SECONDS", default_value_t = 120)]
     pub patience: u64,
 }

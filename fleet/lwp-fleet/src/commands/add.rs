@@ -118,8 +118,8 @@ fn facts_of(
     Ok(all)
 }
 
-/// The facts of another tool's profile. What it does not say of its run is taken from the file: its name is the benchmark, and the time at
-/// which it was written the run's.
+/// The facts of another tool's profile. What it does not say of its run is taken from the file: its
+/// name is the benchmark, and the time at which it was written the run's.
 fn foreign(path: &Path, contents: &Contents, filing: &FilingArgs) -> Result<Vec<Facts>, Failure> {
     let named = |error: &dyn std::fmt::Display| {
         Failure::new(format!("{}: {error}", path.display())).with_help(

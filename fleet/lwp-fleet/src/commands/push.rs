@@ -18,7 +18,8 @@ use crate::failure::Failure;
 /// The time that one attempt may take.
 const ATTEMPT: Duration = Duration::from_secs(120);
 
-/// Sends recordings, one after the other. What was sent before a failure is there; sent again, it is there once.
+/// Sends recordings, one after the other. What was sent before a failure is there; sent again, it
+/// is there once.
 pub async fn execute(args: &PushArgs) -> Result<(), Failure> {
     let server = args.to.trim_end_matches('/');
     if !server.starts_with("http://") && !server.starts_with("https://") {

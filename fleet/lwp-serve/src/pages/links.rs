@@ -21,7 +21,8 @@ pub fn query(page: &str, words: &[(&str, &str)]) -> String {
     if words.is_empty() { format!("/{page}") } else { format!("/{page}?{words}") }
 }
 
-/// A term of a filter. What a term cannot hold, a space or one of its own signs, stands for any letters.
+/// A term of a filter. What a term cannot hold, a space or one of its own signs, stands for any
+/// letters.
 pub fn term(key: &str, value: &str) -> String {
     let any = |c: char| if c.is_whitespace() || matches!(c, ',' | '*') { '*' } else { c };
     format!("{key}={}", value.chars().map(any).collect::<String>())
