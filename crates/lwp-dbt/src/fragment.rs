@@ -65,6 +65,27 @@ pub struct Within {
     pub next: Option<FragmentId>,
 }
 
+/// A word in memory, of which it is counted how often it had each value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Value {
+    /// The register that the word is near to.
+    pub base: ValueBase,
+    /// The distance of the word.
+    pub offset: i32,
+    /// A word that is set to the address of the instruction, where it is zero: this far from what
+    /// the word at the first distance from rdi points to.
+    pub sets: Option<[i32; 2]>,
+}
+
+/// A register that a function has an argument in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValueBase {
+    /// The first argument's.
+    Rdi,
+    /// The second one's.
+    Rsi,
+}
+
 /// A place where indirect branches enter, published in the indirect table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
@@ -126,6 +147,9 @@ pub struct Unit {
     /// Instructions that the host executes alone, because it wants to see them come: see
     /// [`Self::mark`].
     pub marked: BTreeSet<AppPc>,
+    /// Values that are counted where these instructions are about to be executed, where indirect
+    /// calls are counted by where they lead. Before anything of the unit is translated.
+    pub values: BTreeMap<AppPc, Value>,
     /// Fragments by their first application pc.
     pub fragments: FxHashMap<AppPc, FragmentId>,
     /// Indirect entries by application pc.
@@ -159,6 +183,7 @@ impl Unit {
             checks,
             filter: None,
             marked: BTreeSet::new(),
+            values: BTreeMap::new(),
             fragments: FxHashMap::default(),
             entries: FxHashMap::default(),
             pending: FxHashMap::default(),
@@ -184,9 +209,17 @@ impl Unit {
         self.marked.contains(&pc)
     }
 
-    /// The first instruction behind `pc` that is the host's.
+    /// The first instruction behind `pc` that is the host's, or at which a value is counted.
     pub(crate) fn marked_behind(&self, pc: AppPc) -> Option<AppPc> {
-        self.marked.range(pc.offset(1)..).next().copied()
+        let behind = pc.offset(1)..;
+        let marked = self.marked.range(behind.clone()).next().copied();
+        let valued = self.values.range(behind).next().map(|(pc, _)| *pc);
+        marked.into_iter().chain(valued).min()
+    }
+
+    /// Returns whether all of its code may be laid out in any order.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.marked.is_empty() && self.values.is_empty()
     }
 
     /// The fragment at `pc`.

@@ -107,7 +107,7 @@ pub fn rebuild(
     source: &mut dyn CodeSource,
     (at, knowledge): (Placement, Knowledge),
 ) -> Option<Rebuilt> {
-    if unit.checks != Checks::None || !unit.marked.is_empty() {
+    if unit.checks != Checks::None || !unit.is_plain() {
         return None;
     }
     let mut decode = |pc: AppPc| translator.block(unit, source, pc, 0);

@@ -88,7 +88,7 @@ impl Translator {
 
     /// Returns whether a superblock may begin at `pc`.
     pub(super) fn makes_superblocks(&self, unit: &Unit, pc: AppPc) -> bool {
-        let fixed = unit.checks == Checks::None && unit.marked.is_empty();
+        let fixed = unit.checks == Checks::None && unit.is_plain();
         fixed && !self.profiles() && !unit.has_fragment(pc)
     }
 
