@@ -147,7 +147,7 @@ impl Machine {
         let (code, space) = (app.0.rdi, self.tasks.space_index(tid));
         let threads = self.tasks.threads.keys().copied();
         let tids: Vec<Tid> = threads.filter(|it| self.tasks.space_index(*it) == space).collect();
-        let mut function = None;
+        let mut call = None;
         for other in tids {
             for &(id, first) in &sites {
                 let Some(counted) = self.counted_for(other, first, code) else { continue };
@@ -155,12 +155,10 @@ impl Machine {
                 if !thread.account.profile.has_called(id, code, counted) {
                     continue;
                 }
-                if function.is_none() {
-                    function = self.function_of(tid, &evaluator, code);
-                }
-                let Some(function) = function else { return };
+                let read = || self.function_of(tid, &evaluator, code).map(|it| (entry, it));
+                let call = *call.get_or_insert_with(read);
                 if let Some(thread) = self.tasks.threads.get_mut(&other) {
-                    thread.account.profile.end_target((id, code), counted, (entry, function));
+                    thread.account.profile.end_target((id, code), counted, call);
                 }
             }
         }

@@ -30,6 +30,8 @@ pub struct Counted {
     /// The word that must have the evaluator's address: it is this far from what the word at the
     /// first distance from the first argument points to.
     pub evaluator_at: Option<[i32; 2]>,
+    /// The method that may be executed without a call.
+    pub inlines: Option<&'static str>,
 }
 
 /// The places of `tp_dealloc` in `PyTypeObject`, and of the interpreter in `PyThreadState`.
@@ -60,19 +62,33 @@ impl Counted {
             code: i32::try_from(layout.frame.code).ok()?,
             end: file.offset(end)?,
             evaluator_at,
+            inlines: inlined(file),
             interpreter,
         })
     }
 
     /// The function that the code object at `at` is of, in a process where addresses are `bias`
-    /// higher; `None` where there is no code object.
+    /// higher; `None` where there is no code object, or one whose calls cannot be counted.
     pub fn function(&self, bias: u64, at: u64, memory: &mut dyn Memory) -> Option<Function> {
         let layout = Layout::of(self.interpreter.version)?;
         let code_type = self.interpreter.code_type.wrapping_add(bias);
         let (fields, name, file) = code::read(&layout, code_type, at, memory)?;
+        if name.rsplit('.').next() == self.inlines {
+            return None;
+        }
         let (name, file) = (name.into(), file.into());
         Some(Function { language: Language::Python, name, file, line: fields.first })
     }
+}
+
+/// The method that the evaluator executes itself, once its call is a specialised instruction: 3.11.0
+/// to 3.11.3 do so with one, whichever evaluator is set.
+fn inlined<'d, R: ReadRef<'d>>(file: &File<'d, R>) -> Option<&'static str> {
+    const FROM: u32 = 0x030b_0000;
+    const MENDED: u32 = 0x030b_0400;
+    let version = file.bytes(file.at("Py_Version")?, 4)?;
+    let version = u32::from_le_bytes(version.try_into().ok()?);
+    (FROM..MENDED).contains(&version).then_some("__getitem__")
 }
 
 /// The place of the word that a function returns which begins with `code`: of

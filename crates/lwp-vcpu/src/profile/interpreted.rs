@@ -30,11 +30,11 @@ impl Executions {
         }
     }
 
-    /// What is counted for a value is a function's, and what the counters have for it, `counted`,
-    /// counts as nothing from here on.
-    fn end_target(&mut self, target: Target, counted: i64, call: Interpreted) {
+    /// What is counted for a value is a function's, or nobody's, and what the counters have for it,
+    /// `counted`, counts as nothing from here on.
+    fn end_target(&mut self, target: Target, counted: i64, call: Option<Interpreted>) {
         let count = self.calls.remove(&target).unwrap_or(0).wrapping_add(counted);
-        if count != 0 {
+        if let Some(call) = call.filter(|_| count != 0) {
             add(self.interpreted.entry(call).or_default(), count);
         }
         if counted != 0 {
@@ -52,7 +52,7 @@ impl ThreadProfile {
     }
 
     /// A value, for which the counters have `counted`, has been a function, and will be another.
-    pub fn end_target(&mut self, target: Target, counted: i64, call: Interpreted) {
+    pub fn end_target(&mut self, target: Target, counted: i64, call: Option<Interpreted>) {
         self.places.end_target(target, counted, call);
         self.mark.end_target(target, 0, call);
         self.kept.end_target(target, 0, call);
