@@ -241,6 +241,7 @@ impl<'a> Emitter<'a> {
         let at = (len - self.piece_start) as u32;
         self.out.points.retain(|point| point.at < at);
         self.before = 0;
+        self.value = None;
         self.deferred = None;
         self.charged_first = false;
         self.app = 0;

@@ -217,9 +217,10 @@ impl Unit {
         marked.into_iter().chain(valued).min()
     }
 
-    /// Returns whether all of its code may be laid out in any order.
-    pub(crate) fn is_plain(&self) -> bool {
-        self.marked.is_empty() && self.values.is_empty()
+    /// Returns whether the instruction at `pc` is neither the host's nor one at which a value is
+    /// counted.
+    pub(crate) fn is_plain_at(&self, pc: AppPc) -> bool {
+        !self.is_marked(pc) && !self.values.contains_key(&pc)
     }
 
     /// The fragment at `pc`.
