@@ -25,6 +25,7 @@
 //! | 19 | a memory operand, where LWP counts cache misses | its line compared with the set's most recent
 //! | 20 | `popf` | the same, unless it sets the trap flag: then a request |
 //! | 21 | `call` through memory or register, where calls are counted | the same as by rule 9, counted by its target |
+//! | 24 | an instruction with which something ends that is counted | a request, then the same |
 //! | 23 | an instruction before which a value is counted | the value looked for as the target of rule 21, then the same |
 //! | 22 | XSAVE, XRSTOR … whose mask may request the state of LWP | the same, unless it does: then a request
 //! | 14 | everything else | a request to execute the instruction natively, alone |
@@ -408,7 +409,7 @@ impl<'a> Emitter<'a> {
             fragment: self.fragment,
             app: self.app,
             index: self.index,
-            charged: kind != RequestKind::Stale && !self.uncharged,
+            charged: !matches!(kind, RequestKind::Stale | RequestKind::Ends) && !self.uncharged,
             resumes: None,
         });
         self.imm32(0);

@@ -150,6 +150,9 @@ pub struct Unit {
     /// Values that are counted where these instructions are about to be executed, where indirect
     /// calls are counted by where they lead. Before anything of the unit is translated.
     pub values: BTreeMap<AppPc, Value>,
+    /// Instructions before which the host is asked each time, where indirect calls are counted by
+    /// where they lead: what rdi points to ends. Before anything of the unit is translated.
+    pub ends: BTreeSet<AppPc>,
     /// Fragments by their first application pc.
     pub fragments: FxHashMap<AppPc, FragmentId>,
     /// Indirect entries by application pc.
@@ -184,6 +187,7 @@ impl Unit {
             filter: None,
             marked: BTreeSet::new(),
             values: BTreeMap::new(),
+            ends: BTreeSet::new(),
             fragments: FxHashMap::default(),
             entries: FxHashMap::default(),
             pending: FxHashMap::default(),
@@ -209,18 +213,20 @@ impl Unit {
         self.marked.contains(&pc)
     }
 
-    /// The first instruction behind `pc` that is the host's, or at which a value is counted.
+    /// The first instruction behind `pc` that is the host's, or at which a value is counted or the
+    /// host is asked.
     pub(crate) fn marked_behind(&self, pc: AppPc) -> Option<AppPc> {
         let behind = pc.offset(1)..;
         let marked = self.marked.range(behind.clone()).next().copied();
-        let valued = self.values.range(behind).next().map(|(pc, _)| *pc);
-        marked.into_iter().chain(valued).min()
+        let valued = self.values.range(behind.clone()).next().map(|(pc, _)| *pc);
+        let ending = self.ends.range(behind).next().copied();
+        marked.into_iter().chain(valued).chain(ending).min()
     }
 
     /// Returns whether the instruction at `pc` is neither the host's nor one at which a value is
-    /// counted.
+    /// counted or the host is asked.
     pub(crate) fn is_plain_at(&self, pc: AppPc) -> bool {
-        !self.is_marked(pc) && !self.values.contains_key(&pc)
+        !self.is_marked(pc) && !self.values.contains_key(&pc) && !self.ends.contains(&pc)
     }
 
     /// The fragment at `pc`.

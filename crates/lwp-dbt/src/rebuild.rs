@@ -122,6 +122,7 @@ pub fn rebuild(
     new.filter = unit.filter;
     new.marked.clone_from(&unit.marked);
     new.values.clone_from(&unit.values);
+    new.ends.clone_from(&unit.ends);
     let mut tables = translator.code_cache();
     if cache.counters().has_roles() {
         tables.keep_roles();

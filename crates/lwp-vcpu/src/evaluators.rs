@@ -12,7 +12,6 @@ use lwp_languages::functions::Language;
 use lwp_languages::interpreter::Interpreter;
 use lwp_languages::python::counting::Counted;
 use lwp_ptrace::Tid;
-use lwp_ptrace::regs::Regs;
 use rustc_hash::FxHashMap;
 
 use crate::family::{Family, UnitId};
@@ -32,6 +31,8 @@ pub struct Evaluators {
     known: Vec<Evaluator>,
     /// The fragments at entries, and the first of the counters of each.
     sites: Vec<(FragmentId, u32)>,
+    /// The fragments at which code objects end, and the counter of each.
+    ends: Vec<(FragmentId, u32)>,
     /// The number of counters among which they have been looked for.
     seen: usize,
 }
@@ -106,23 +107,39 @@ impl Family {
         let value = Value { base, offset: counted.code, sets: counted.evaluator_at };
         let unit = &mut self.modules[id.0 as usize].unit;
         unit.values.insert(evaluator.entry, value);
-        unit.mark(evaluator.end);
+        unit.ends.insert(evaluator.end);
     }
 
     /// The fragments at entries of evaluators, and the first of the counters of each.
     fn evaluator_sites(&mut self) -> &[(FragmentId, u32)] {
+        self.find_sites();
+        &self.evaluators.sites
+    }
+
+    /// The counters of the fragments at `pc`, with which code objects end, that say of which one
+    /// the host has been told.
+    fn ending_sites(&mut self, pc: u64) -> Vec<u32> {
+        self.find_sites();
+        let at = |(id, _): &&(FragmentId, u32)| self.code_cache.fragment(*id).pc.0 == pc;
+        self.evaluators.ends.iter().filter(at).map(|(_, counter)| *counter).collect()
+    }
+
+    /// Looks among new counters for those of evaluators.
+    fn find_sites(&mut self) {
         let counters = self.code_cache.counters();
+        let (known, all) = (self.evaluators.seen, counters.len());
         if !self.evaluators.known.is_empty() {
-            for index in self.evaluators.seen..counters.len() {
-                if let Some(Role::CallTarget(id)) = counters.role(index)
-                    && self.evaluators.entered_at(self.code_cache.fragment(id).pc.0).is_some()
-                {
+            for index in known..all {
+                let Some(Role::CallTarget(id)) = counters.role(index) else { continue };
+                let pc = self.code_cache.fragment(id).pc.0;
+                if self.evaluators.entered_at(pc).is_some() {
                     self.evaluators.sites.push((id, index as u32));
+                } else if self.evaluators.ending_at(pc).is_some() {
+                    self.evaluators.ends.push((id, index as u32));
                 }
             }
         }
-        self.evaluators.seen = counters.len();
-        &self.evaluators.sites
+        self.evaluators.seen = all;
     }
 }
 
@@ -134,17 +151,20 @@ impl Machine {
         Evaluators::new(counts && python, !self.config.additions.is_empty())
     }
 
-    /// The host is about to execute the instruction at the application's pc, with which a code
-    /// object may end: whatever has been counted for it is a function's that has no other chance to
-    /// be named.
-    pub fn end_code(&mut self, tid: Tid, app: &Regs) {
+    /// The instruction at `pc` is about to be executed, with which a code object may end: whatever
+    /// has been counted for it is a function's that has no other chance to be named.
+    pub fn end_code(&mut self, tid: Tid, pc: u64, code: u64) {
         let Some((_, family)) = self.space_of(tid) else { return };
-        let Some(evaluator) = family.evaluators.ending_at(app.0.rip).cloned() else { return };
+        let Some(evaluator) = family.evaluators.ending_at(pc).cloned() else { return };
         let entry = evaluator.entry.0;
+        let told = family.ending_sites(pc);
         let fragment = |family: &Family, id| family.code_cache.fragment(id).pc.0;
         let all = family.evaluator_sites().to_vec();
         let sites: Vec<_> = all.into_iter().filter(|it| fragment(family, it.0) == entry).collect();
-        let (code, space) = (app.0.rdi, self.tasks.space_index(tid));
+        let space = self.tasks.space_index(tid);
+        if let Some(context) = self.context(tid) {
+            told.iter().for_each(|counter| context.set_counter(*counter, !code));
+        }
         let threads = self.tasks.threads.keys().copied();
         let tids: Vec<Tid> = threads.filter(|it| self.tasks.space_index(*it) == space).collect();
         let mut call = None;

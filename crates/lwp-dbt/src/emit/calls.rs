@@ -1,4 +1,4 @@
-//! Rules 21 and 23: indirect calls, where they are counted by where they lead, and values that are
+//! Rules 21, 23 and 24: indirect calls, where they are counted by where they lead, and values that are
 //! counted in the same way.
 
 use iced_x86::{InstructionInfoFactory, Register};
@@ -7,7 +7,7 @@ use super::Emitter;
 use crate::addr::{AppPc, CachePc};
 use crate::block::Block;
 use crate::context::calls::call_site;
-use crate::context::{Slot, counter_displacement};
+use crate::context::{RequestKind, Slot, counter_displacement};
 use crate::fragment::{FragmentId, Value, ValueBase};
 use crate::relocation::Relocation;
 use crate::state_map::bits;
@@ -132,6 +132,39 @@ impl Emitter<'_> {
         self.bytes(&[0x49, 0x89, 0x8b]);
         self.imm32(at as u32);
         self.out.code[from - 1] = (self.out.code.len() - from) as u8;
+    }
+
+    /// Rule 24. The host answers by having the same executed again, once the counter holds what
+    /// rdi does.
+    ///
+    /// ```text
+    /// Patch:   slot := rcx; slot := r11
+    ///          r11 := rdi; rcx := ~told; rcx := rcx + r11 + 1; rcx = 0 --> told; ask
+    ///          told: ~told := 0; rcx := slot; r11 := slot
+    /// ```
+    ///
+    /// A signal in between has it told once more, which is nothing new.
+    pub fn ask_once(&mut self, pc: AppPc, counter: u32) {
+        self.point(bits::UNCOUNTED);
+        self.spill_rcx();
+        self.point(bits::UNCOUNTED | bits::SPILL_RCX);
+        self.spill_r11();
+        self.point(bits::UNCOUNTED | SPILLED);
+        // mov r11, rdi
+        self.bytes(&[0x49, 0x89, 0xfb]);
+        self.load_counter(counter);
+        // lea rcx, [rcx + r11 + 1]; jrcxz +5; jmp ask
+        self.bytes(&[0x4a, 0x8d, 0x4c, 0x19, 0x01, 0xe3, 0x05, 0xe9]);
+        self.ask_from(RequestKind::Ends, pc, true, true);
+        // mov qword gs:[counter], 0
+        self.bytes(&[0x65, 0x48, 0xc7, 0x04, 0x25]);
+        self.imm32(counter_displacement(counter));
+        self.relocated(Relocation::Counter);
+        self.imm32(0);
+        self.reload_rcx();
+        self.point(bits::UNCOUNTED | bits::SPILL_R11);
+        self.reload_r11();
+        self.point(bits::UNCOUNTED);
     }
 
     /// Returns whether a block's first instruction leaves the registers alone that hold a value

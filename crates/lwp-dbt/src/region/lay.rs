@@ -77,7 +77,8 @@ impl Translator {
         // be entered by its head; then the edge belongs to the block before.
         let not_taken = matches!(arrival, Arrival::NotTaken) && exact;
         let value = self.value(work.unit, block);
-        let merged = not_taken && !compares && !profiles && value.is_none();
+        let ends = self.plan == Plan::Calls && work.unit.ends.contains(&block.pc);
+        let merged = not_taken && !compares && !profiles && value.is_none() && !ends;
         if not_taken && !merged {
             // The block behind the edge may change before it is entered: its flags are live.
             let counter = self.edge_counter(work);
@@ -95,6 +96,10 @@ impl Translator {
         let edge = behind.filter(|_| private).map(|from| self.open_edge(work, from));
         let join = work.emitter.here();
         let reached = !compares || work.emitter.self_check(block.pc, &block.bytes);
+        if ends {
+            let counter = work.cache.counters.push(EventDeltas::default(), Role::CallTarget(id));
+            work.emitter.ask_once(block.pc, counter);
+        }
         work.emitter.fragment = Some(id);
         work.emitter.dcache = self.watches(work.unit, block.pc);
         if work.emitter.dcache.is_some() {
