@@ -25,9 +25,9 @@ fn program(name: &str) -> String {
     path.to_str().expect("path is text").to_owned()
 }
 
-/// CPython's interpreters on this machine, one of each release from 3.8 on: those in the path, and
-/// pyenv's.
-fn pythons() -> BTreeMap<u32, String> {
+/// CPython's interpreters on this machine, one of each release from 3.8 on, by the second and third
+/// number of its version: those in the path, and pyenv's.
+fn releases() -> BTreeMap<(u32, u32), String> {
     let mut candidates: Vec<PathBuf> = vec!["/usr/bin/python3".into(), "python3".into()];
     candidates.extend((8..=14).map(|minor| PathBuf::from(format!("python3.{minor}"))));
     let root = Command::new("pyenv").arg("root").output();
@@ -38,19 +38,28 @@ fn pythons() -> BTreeMap<u32, String> {
     let mut found = BTreeMap::new();
     for candidate in candidates {
         let script =
-            "import sys; print(sys.implementation.name, sys.version_info[1], sys.executable)";
+            "import sys; print(sys.implementation.name, *sys.version_info[1:3], sys.executable)";
         let Ok(output) = Command::new(&candidate).args(["-c", script]).output() else { continue };
         let says = text(&output.stdout);
         let words: Vec<&str> = says.split_whitespace().collect();
-        if let ["cpython", minor, executable] = words[..]
-            && let Ok(minor) = minor.parse()
+        if let ["cpython", minor, patch, executable] = words[..]
+            && let (Ok(minor), Ok(patch)) = (minor.parse(), patch.parse())
             && minor >= 8
         {
-            found.entry(minor).or_insert_with(|| executable.to_owned());
+            found.entry((minor, patch)).or_insert_with(|| executable.to_owned());
         }
     }
     if found.is_empty() {
         eprintln!("skipped: no CPython from 3.8 on");
+    }
+    found
+}
+
+/// The first of them of each release series.
+fn pythons() -> BTreeMap<u32, String> {
+    let mut found = BTreeMap::new();
+    for ((minor, _), python) in releases() {
+        found.entry(minor).or_insert(python);
     }
     found
 }
@@ -208,6 +217,76 @@ fn exact_recordings_count_calls_of_python_s_functions() {
         assert_eq!(maps_left(&dir), Vec::<PathBuf>::new());
         let output = run(&dir, &[LWP, "record", "--", &python, "-c", "pass"]);
         assert!(text(&output.stderr).contains("told by samples: lwp record -c 100K"));
+    }
+}
+
+/// Before 3.12, calls are counted where they enter the evaluator: all of them, and each as Python
+/// itself counts it.
+#[test]
+fn calls_are_counted_as_python_itself_counts_them() {
+    let dir = fresh("languages", "called");
+    let script = program("called.py");
+    for ((minor, patch), python) in releases().into_iter().filter(|((minor, _), _)| *minor < 12) {
+        record(&dir, &[], &[&python, &script]);
+        let mut counted: BTreeMap<String, u64> = BTreeMap::new();
+        let (mut evaluator, mut all) = (0, 0);
+        for row in rows(&dir, "") {
+            let [name, module] = ["sym", "dso"].map(|key| row[key].as_str().expect("text"));
+            let calls = row["calls"].as_u64().unwrap_or(0);
+            match row["self"].as_u64() {
+                Some(0) => all += calls,
+                _ if name == "_PyEval_EvalFrameDefault" => evaluator = calls,
+                _ => {}
+            }
+            if module.ends_with("called.py") || module.ends_with("<made>") {
+                let name = name.rsplit('.').next().unwrap_or_default().to_owned();
+                *counted.entry(name).or_default() += calls;
+            }
+        }
+        // These execute one method without a call, which is left out.
+        let early = minor == 11 && patch < 4;
+        let told = if early { all <= evaluator } else { all == evaluator };
+        assert!(told && all > 10_000, "{python}: {all} of {evaluator} calls");
+        // Python cannot count the signals of another run, nor what its own counting begins in, nor
+        // another process.
+        assert!(counted.remove("tick").is_some_and(|it| it > 10), "{python}");
+        assert_eq!(counted.remove("forked"), Some(50), "{python}");
+        assert_eq!(counted.remove("Thing"), Some(1), "{python}");
+        *counted.get_mut("<module>").expect("the module is executed") -= 1;
+        let output = run(&dir, &[&python, &script, "count"]);
+        let mut itself: BTreeMap<String, u64> = text(&output.stdout)
+            .lines()
+            .filter_map(|line| line.split_once(' '))
+            .map(|(name, times)| (name.to_owned(), times.parse().expect("a number")))
+            .collect();
+        assert!(itself.len() > 12, "{python}: {}", text(&output.stderr));
+        if early {
+            assert_eq!(itself.remove("__getitem__"), Some(160), "{python}");
+        }
+        if minor == 11 {
+            // The evaluator makes a generator, which Python does not call a call.
+            *itself.get_mut("each").expect("a generator") += 160;
+        }
+        assert_eq!(counted, itself, "{python}");
+        let (header, _) = lwp(&dir, &["script", "--header"]);
+        let says = header.lines().find(|line| line.starts_with("# added:")).unwrap_or_default();
+        assert_eq!(says.contains("eval_frame=_PyEval_EvalFrameDefault"), minor == 11, "{says}");
+    }
+}
+
+/// What has been asked for nothing is left alone: neither are calls counted nor is an evaluator set.
+#[test]
+fn nothing_is_set_in_python_where_nothing_may_be_added() {
+    let dir = fresh("languages", "unset");
+    let script = program("called.py");
+    for (minor, python) in pythons().into_iter().filter(|(minor, _)| *minor < 12) {
+        for options in [&["--lang", "none"][..], &["--deterministic"]] {
+            record(&dir, options, &[&python, &script]);
+            let calls = rows(&dir, "leaf").len();
+            assert_eq!(calls == 1, options.len() == 1 && minor < 11, "{python} {options:?}");
+            let (header, _) = lwp(&dir, &["script", "--header"]);
+            assert!(!header.contains("eval_frame"), "{python} {options:?}");
+        }
     }
 }
 

@@ -25,6 +25,8 @@
 //! | 19 | a memory operand, where LWP counts cache misses | its line compared with the set's most recent
 //! | 20 | `popf` | the same, unless it sets the trap flag: then a request |
 //! | 21 | `call` through memory or register, where calls are counted | the same as by rule 9, counted by its target |
+//! | 24 | an instruction with which something ends that is counted | a request, then the same |
+//! | 23 | an instruction before which a value is counted | the value looked for as the target of rule 21, then the same |
 //! | 22 | XSAVE, XRSTOR … whose mask may request the state of LWP | the same, unless it does: then a request
 //! | 14 | everything else | a request to execute the instruction natively, alone |
 
@@ -32,7 +34,7 @@ use iced_x86::{Instruction, Register};
 
 use crate::addr::{AppPc, CachePc};
 use crate::context::{Layout, RequestKind, Slot, counter_displacement};
-use crate::fragment::FragmentId;
+use crate::fragment::{FragmentId, Value};
 use crate::relocation::Relocation;
 use crate::routines::Routines;
 use crate::state_map::StateEntry;
@@ -161,6 +163,9 @@ pub(crate) struct Emitter<'a> {
     pub fragment: Option<FragmentId>,
     /// It carries no charge: what is executed of it is counted by the host.
     pub uncharged: bool,
+    /// The value that is counted before the fragment's first instruction, and the first of its
+    /// counters.
+    pub value: Option<(Value, u32)>,
     /// True if misses of this fragment count, where data cache accesses are watched.
     pub dcache: Option<bool>,
     /// The knowledge of its accesses.
@@ -195,6 +200,7 @@ impl<'a> Emitter<'a> {
             piece_start: 0,
             fragment: None,
             uncharged: false,
+            value: None,
             dcache: None,
             watch: Watch::default(),
             app: 0,
@@ -236,6 +242,7 @@ impl<'a> Emitter<'a> {
         let at = (len - self.piece_start) as u32;
         self.out.points.retain(|point| point.at < at);
         self.before = 0;
+        self.value = None;
         self.deferred = None;
         self.charged_first = false;
         self.app = 0;
@@ -408,7 +415,7 @@ impl<'a> Emitter<'a> {
             fragment: self.fragment,
             app: self.app,
             index: self.index,
-            charged: kind != RequestKind::Stale && !self.uncharged,
+            charged: !matches!(kind, RequestKind::Stale | RequestKind::Ends) && !self.uncharged,
             resumes: None,
         });
         self.imm32(0);

@@ -65,6 +65,27 @@ pub struct Within {
     pub next: Option<FragmentId>,
 }
 
+/// A word in memory, of which it is counted how often it had each value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Value {
+    /// The register that the word is near to.
+    pub base: ValueBase,
+    /// The distance of the word.
+    pub offset: i32,
+    /// A word that is set to the address of the instruction, where it is zero: this far from what
+    /// the word at the first distance from rdi points to.
+    pub sets: Option<[i32; 2]>,
+}
+
+/// A register that a function has an argument in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValueBase {
+    /// The first argument's.
+    Rdi,
+    /// The second one's.
+    Rsi,
+}
+
 /// A place where indirect branches enter, published in the indirect table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
@@ -126,6 +147,12 @@ pub struct Unit {
     /// Instructions that the host executes alone, because it wants to see them come: see
     /// [`Self::mark`].
     pub marked: BTreeSet<AppPc>,
+    /// Values that are counted where these instructions are about to be executed, where indirect
+    /// calls are counted by where they lead. Before anything of the unit is translated.
+    pub values: BTreeMap<AppPc, Value>,
+    /// Instructions before which the host is asked each time, where indirect calls are counted by
+    /// where they lead: what rdi points to ends. Before anything of the unit is translated.
+    pub ends: BTreeSet<AppPc>,
     /// Fragments by their first application pc.
     pub fragments: FxHashMap<AppPc, FragmentId>,
     /// Indirect entries by application pc.
@@ -159,6 +186,8 @@ impl Unit {
             checks,
             filter: None,
             marked: BTreeSet::new(),
+            values: BTreeMap::new(),
+            ends: BTreeSet::new(),
             fragments: FxHashMap::default(),
             entries: FxHashMap::default(),
             pending: FxHashMap::default(),
@@ -184,9 +213,20 @@ impl Unit {
         self.marked.contains(&pc)
     }
 
-    /// The first instruction behind `pc` that is the host's.
+    /// The first instruction behind `pc` that is the host's, or at which a value is counted or the
+    /// host is asked.
     pub(crate) fn marked_behind(&self, pc: AppPc) -> Option<AppPc> {
-        self.marked.range(pc.offset(1)..).next().copied()
+        let behind = pc.offset(1)..;
+        let marked = self.marked.range(behind.clone()).next().copied();
+        let valued = self.values.range(behind.clone()).next().map(|(pc, _)| *pc);
+        let ending = self.ends.range(behind).next().copied();
+        marked.into_iter().chain(valued).chain(ending).min()
+    }
+
+    /// Returns whether the instruction at `pc` is neither the host's nor one at which a value is
+    /// counted or the host is asked.
+    pub(crate) fn is_plain_at(&self, pc: AppPc) -> bool {
+        !self.is_marked(pc) && !self.values.contains_key(&pc) && !self.ends.contains(&pc)
     }
 
     /// The fragment at `pc`.

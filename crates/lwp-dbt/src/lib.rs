@@ -45,7 +45,9 @@ pub use counters::Counters;
 pub use emit::HEAD;
 pub use execution_profile::{BlockProfile, ExecutionProfile, Targets};
 pub use executions::Execution;
-pub use fragment::{Entry, EntryId, Fragment, FragmentId, Neighbour, Unit, Within};
+pub use fragment::{
+    Entry, EntryId, Fragment, FragmentId, Neighbour, Unit, Value, ValueBase, Within,
+};
 pub use image::{CodeTarget, Image, ImageError, Placement};
 pub use plan::{Checks, EventDeltas, IpFilter, Lwp, Plan, Role, Selection};
 pub use rebuild::{Knowledge, Rebuilt, WELL, rebuild};

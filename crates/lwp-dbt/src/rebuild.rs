@@ -107,7 +107,7 @@ pub fn rebuild(
     source: &mut dyn CodeSource,
     (at, knowledge): (Placement, Knowledge),
 ) -> Option<Rebuilt> {
-    if unit.checks != Checks::None || !unit.marked.is_empty() {
+    if unit.checks != Checks::None {
         return None;
     }
     let mut decode = |pc: AppPc| translator.block(unit, source, pc, 0);
@@ -120,6 +120,9 @@ pub fn rebuild(
     let translator = &translator.learning(knowledge == Knowledge::Watched);
     let mut new = Unit::new(Checks::None);
     new.filter = unit.filter;
+    new.marked.clone_from(&unit.marked);
+    new.values.clone_from(&unit.values);
+    new.ends.clone_from(&unit.ends);
     let mut tables = translator.code_cache();
     if cache.counters().has_roles() {
         tables.keep_roles();

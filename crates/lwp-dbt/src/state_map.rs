@@ -193,7 +193,8 @@ pub(crate) mod bits {
     pub const UNCOUNTED: u8 = 0x20;
     /// The not-taken edge has not been counted yet. With `UNCOUNTED`, where LWP is on: the
     /// countdown has been charged, the fragment has not. With rcx and r11 spilled, before an
-    /// indirect call: the call has been counted and not been made.
+    /// indirect call: the call has been counted and not been made. With both spilled in a fragment
+    /// without a branch: a value has been counted, and its instruction has not been executed.
     pub const EDGE: u8 = 0x40;
     /// A system call has just returned, or (with `PC_RCX`) a signal frame is armed, or (with
     /// `EDGE`) an LWP instruction's result is still to be set.

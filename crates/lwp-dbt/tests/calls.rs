@@ -3,11 +3,12 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use common::{Bench, CACHE, LOW};
 use lwp_dbt::context::calls::{CALL_BYTES, CALLS_AT, CALLS_BYTES, call_site, call_site_counter};
 use lwp_dbt::context::{CONTEXT_BYTES, Slot};
-use lwp_dbt::{AppPc, Checks, Execution, FragmentId, Plan, Region, Role};
+use lwp_dbt::{AppPc, Checks, Execution, FragmentId, Plan, Region, Role, Value, ValueBase};
 use lwp_testkit::native::{Machine, Outcome, Run};
 
 const DATA: u64 = 0xc000_0000;
@@ -97,10 +98,11 @@ fn edges(bench: &Bench, counters: &[u64], table: &[u8]) -> Edges {
     out
 }
 
-#[test]
-fn every_call_is_counted_once() {
-    let (code, functions) = program();
-    let mut machine = Machine::new(&[
+/// A machine for this code; one at a time has its memory.
+fn machine(code: &[u8]) -> (MutexGuard<'static, ()>, Machine) {
+    static ALONE: Mutex<()> = Mutex::new(());
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let machine = Machine::new(&[
         (LOW, lwp_dbt::Layout::BYTES as usize),
         (CACHE, 1 << 20),
         (DATA, DATA_BYTES),
@@ -108,6 +110,13 @@ fn every_call_is_counted_once() {
         (CONTEXT + u64::from(CALLS_AT), CALLS_BYTES as usize),
         (CODE, code.len().next_multiple_of(4096)),
     ]);
+    (alone, machine)
+}
+
+#[test]
+fn every_call_is_counted_once() {
+    let (code, functions) = program();
+    let (_alone, mut machine) = machine(&code);
     // Compared with the first function, or the second: nothing but a hint, right or wrong.
     let paths = [0, 1].map(|function| (Checks::None, Some(functions + function * SPACING)));
     for (checks, path) in common::CHECKS.map(|checks| (checks, None)).into_iter().chain(paths) {
@@ -205,5 +214,146 @@ fn counted_is_what_the_state_says() {
             assert_eq!((state.partial, state.edge_pending), (Some((0, true)), false));
             assert!(fragment.is_some() && state.spills.rcx && state.spills.r11);
         }
+    }
+}
+
+/// A function whose first instruction leaves a value's registers alone, called with structures of
+/// which each has a word of its own.
+///
+/// ```text
+///        mov ebx, ROUNDS
+/// again: mov esi, ebx; and esi, FUNCTIONS - 1; shl esi, 6; lea rdi, [rip + data]; add rsi, rdi
+///        call function; dec ebx; jnz again
+///        jump to the landing
+/// function: push r15; pop r15; ret
+/// ```
+fn valued_program() -> (Vec<u8>, u64) {
+    let mut code = vec![0xbb];
+    code.extend(ROUNDS.to_le_bytes());
+    code.extend([0x89, 0xde, 0x83, 0xe6, FUNCTIONS as u8 - 1, 0xc1, 0xe6, 0x06]);
+    code.extend([0x48, 0xbf]);
+    code.extend(DATA.to_le_bytes());
+    code.extend([0x48, 0x01, 0xfe, 0xe8, 0, 0, 0, 0]);
+    let call = code.len();
+    code.extend([0xff, 0xcb, 0x75]);
+    code.push((5 - (code.len() as i32 + 1)) as u8);
+    code.extend(Machine::jump_to_landing());
+    let function = code.len();
+    code[call - 4..call].copy_from_slice(&((function - call) as u32).to_le_bytes());
+    code.extend([0x41, 0x57, 0x41, 0x5f, 0xc3]);
+    (code, CODE + function as u64)
+}
+
+/// The place of the word in each structure, and where the function's address is to be.
+const WORD: i32 = 32;
+const SETS: [i32; 2] = [16, 0x58];
+const OTHER: u64 = DATA + 0x4000;
+
+/// The number of times that each value was counted, and the word that was to be set, which was
+/// `before`.
+fn run_valued(
+    (checks, sets): (Checks, Option<[i32; 2]>),
+    before: u64,
+    machine: &mut Machine,
+) -> (Edges, u64) {
+    let (code, function) = valued_program();
+    let mut bench = Bench::new(Plan::Calls, checks, CODE, &code);
+    let value = Value { base: ValueBase::Rsi, offset: WORD, sets };
+    bench.unit.values.insert(AppPc(function), value);
+    let regions = bench.translate_all(CODE, false, 64);
+    let entry = bench.head(CODE).expect("translated").0;
+    let mut data = vec![0; DATA_BYTES];
+    let mut put = |at: u64, word: u64| {
+        data[at as usize..at as usize + 8].copy_from_slice(&word.to_le_bytes());
+    };
+    (0..FUNCTIONS).for_each(|at| put(at * 64 + WORD as u64, value_of(at)));
+    let set = OTHER - DATA + SETS[1] as u64;
+    put(SETS[0] as u64, OTHER);
+    put(set, before);
+    let mut memory = vec![
+        (CODE, code),
+        (CACHE, bench.cache.bytes.clone()),
+        (DATA, data),
+        (CONTEXT, vec![0; CONTEXT_BYTES as usize + 0x2_0000]),
+        (CONTEXT + Slot::This as u64, CONTEXT.to_le_bytes().to_vec()),
+        (CONTEXT + u64::from(CALLS_AT), vec![0; CALLS_BYTES as usize]),
+    ];
+    memory.extend(bench.low_window(&regions));
+    let counters = bench.tables.counters().len() * 8;
+    let observed = [
+        (CONTEXT + CONTEXT_BYTES, counters),
+        (CONTEXT + u64::from(CALLS_AT), CALLS_BYTES as usize),
+        (DATA + set, 8),
+    ];
+    let mut general = [0; 16];
+    general[4] = DATA + DATA_BYTES as u64 / 2;
+    let state = Machine::state(general, 0x202, || 0);
+    let run = Run { entry, state: &state, gs: CONTEXT, memory: &memory, observed: &observed };
+    let Outcome::Landed(_, seen) = machine.run(&run) else { panic!("{checks:?}") };
+    let (counted, rest) = seen.split_at(counters);
+    let (table, set) = rest.split_at(CALLS_BYTES as usize);
+    let word = |it: &[u8]| u64::from_le_bytes(it.try_into().unwrap());
+    let words: Vec<u64> = counted.chunks_exact(8).map(word).collect();
+    (edges(&bench, &words, table), word(set))
+}
+
+#[test]
+fn every_value_is_counted_once() {
+    let (code, function) = valued_program();
+    let (_alone, mut machine) = machine(&code);
+    let mut want = Edges::new();
+    for round in 1..=u64::from(ROUNDS) {
+        *want.entry((function, value_of(round % FUNCTIONS))).or_default() += 1;
+    }
+    for checks in common::CHECKS {
+        for (sets, before) in [(None, 0), (Some(SETS), 0), (Some(SETS), 7)] {
+            let (counted, set) = run_valued((checks, sets), before, &mut machine);
+            assert_eq!(counted, want, "{checks:?} {sets:?}");
+            let expected = if sets.is_some() && before == 0 { function } else { before };
+            assert_eq!(set, expected, "{checks:?} {sets:?}");
+        }
+    }
+}
+
+fn value_of(number: u64) -> u64 {
+    0x7f00_0000_0000 + number * 0x90
+}
+
+/// From where a value has been counted to where its instruction has been executed, the state says
+/// so, and at no other place.
+#[test]
+fn a_counted_value_is_what_the_state_says() {
+    for checks in [Checks::None, Checks::SelfCheck] {
+        let mut bench = Bench::new(Plan::Calls, checks, CODE, &[0x41, 0x57, 0x41, 0x5f, 0xc3]);
+        let value = Value { base: ValueBase::Rdi, offset: WORD, sets: Some(SETS) };
+        bench.unit.values.insert(AppPc(CODE), value);
+        let region = bench.translate(CODE, false, 8);
+        let head = region.head.expect("translated");
+        let states: Vec<_> = (head.0..bench.cache.appended[0].1)
+            .filter_map(|pc| bench.tables.state_at(lwp_dbt::CachePc(pc)))
+            .collect();
+        let called: Vec<_> = states.iter().filter(|(state, _)| state.called).collect();
+        // push r15
+        assert_eq!(called.len(), 2, "{checks:?}");
+        for (state, fragment) in called {
+            assert_eq!(state.pc, lwp_dbt::PcSource::Known(AppPc(CODE)));
+            assert_eq!((state.partial, state.edge_pending), (Some((0, true)), false));
+            assert!(fragment.is_some() && state.spills.rcx && state.spills.r11);
+        }
+        let next = lwp_dbt::PcSource::Known(AppPc(CODE + 2));
+        assert!(states.iter().any(|(state, _)| state.pc == next && state.spills.r11));
+    }
+}
+
+/// A value near to which the instruction needs its registers is not counted, and nothing is lost.
+#[test]
+fn an_instruction_that_needs_the_registers_is_left_alone() {
+    for code in [&[0x51, 0x59, 0xc3][..], &[0x41, 0x53, 0x41, 0x5b, 0xc3], &[0xc3]] {
+        let mut bench = Bench::new(Plan::Calls, Checks::None, CODE, code);
+        let value = Value { base: ValueBase::Rdi, offset: 0, sets: None };
+        bench.unit.values.insert(AppPc(CODE), value);
+        assert!(bench.translate(CODE, false, 8).head.is_some());
+        let roles = bench.tables.counters().roles().flatten();
+        assert!(!roles.into_iter().any(|role| matches!(role, Role::CallTarget(_))));
     }
 }

@@ -2,8 +2,12 @@
 
 use std::ops::Range;
 
+use object::elf::R_X86_64_RELATIVE;
 use object::read::ReadRef;
-use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol};
+use object::{
+    Object, ObjectSection, ObjectSegment, ObjectSymbol, ObjectSymbolTable, RelocationFlags,
+    RelocationTarget,
+};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// An ELF file. Addresses are the file's own.
@@ -41,6 +45,34 @@ impl<'d, R: ReadRef<'d>> File<'d, R> {
     /// Returns the bytes of the file at an address.
     pub fn bytes(&self, address: u64, len: u64) -> Option<&'d [u8]> {
         self.object.segments().find_map(|it| it.data_range(address, len).ok()?)
+    }
+
+    /// The offset in the file of what is loaded at an address.
+    pub fn offset(&self, address: u64) -> Option<u64> {
+        self.object.segments().find_map(|segment| {
+            let (offset, size) = segment.file_range();
+            let within = address.checked_sub(segment.address())?;
+            (within < size).then(|| offset + within)
+        })
+    }
+
+    /// The word at an address when the file has been loaded, at the addresses that it names: one of
+    /// the file, or what the dynamic linker puts there.
+    pub fn word_when_loaded(&self, address: u64) -> Option<u64> {
+        let mut all = self.object.dynamic_relocations().into_iter().flatten();
+        if let Some((_, relocation)) = all.find(|(at, _)| *at == address) {
+            let addend = relocation.addend() as u64;
+            return match (relocation.flags(), relocation.target()) {
+                (RelocationFlags::Elf { r_type: R_X86_64_RELATIVE }, _) => Some(addend),
+                (_, RelocationTarget::Symbol(symbol)) => {
+                    let symbol =
+                        self.object.dynamic_symbol_table()?.symbol_by_index(symbol).ok()?;
+                    (symbol.is_definition()).then(|| symbol.address().wrapping_add(addend))
+                }
+                _ => None,
+            };
+        }
+        self.bytes(address, 8)?.try_into().ok().map(u64::from_le_bytes)
     }
 
     /// The byte that is exported by this name.

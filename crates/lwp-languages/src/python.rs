@@ -7,6 +7,7 @@
 //! are no frames.
 
 mod code;
+pub mod counting;
 mod frames;
 pub mod layout;
 pub mod lines;
@@ -62,7 +63,9 @@ impl Interpreter {
 }
 
 /// Symbols that are looked for.
-pub const NAMES: [&str; 6] = [
+pub const NAMES: [&str; 8] = [
+    EVALUATOR,
+    counting::SLOT_GETTER,
     "_PyRuntime",
     "PyCode_Type",
     "Py_Version",

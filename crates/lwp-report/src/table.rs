@@ -1,6 +1,7 @@
 //! A table of what was executed, by whatever it is asked by.
 
-use std::collections::BTreeMap;
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
@@ -230,6 +231,8 @@ impl Table {
         self.inclusive_exact = inclusive.exact;
         if inclusive.exact {
             self.add_callers(&inclusive);
+        } else {
+            self.add_interpreted(profile, &graph);
         }
         for row in &mut self.rows {
             let Some(function) = row.function else { continue };
@@ -253,6 +256,14 @@ impl Table {
         );
     }
 
+    /// Functions that were called and executed nothing themselves: those of interpreted languages.
+    fn add_interpreted(&mut self, profile: &Profile, graph: &CallGraph) {
+        let known: BTreeSet<FunctionId> = self.rows.iter().filter_map(|row| row.function).collect();
+        let all = (0..profile.functions.len()).map(|index| FunctionId(index as u32));
+        let others = all.filter(|id| !known.contains(id) && graph.calls_of(*id) > 0);
+        self.rows.extend(others.map(|id| Row { function: Some(id), ..Row::default() }));
+    }
+
     fn arrange(&mut self, options: &Options) {
         let by_inclusive = self.by_inclusive;
         let weight = |row: &Row| match by_inclusive {
@@ -260,7 +271,12 @@ impl Table {
             false => row.own as f64,
         };
         self.rows.sort_by(|a, b| {
-            weight(b).total_cmp(&weight(a)).then(b.own.cmp(&a.own)).then(a.keys.cmp(&b.keys))
+            let by_counts = weight(b).total_cmp(&weight(a)).then(b.own.cmp(&a.own));
+            let by_calls = || match (a.own, b.own) {
+                (0, 0) => b.calls.cmp(&a.calls),
+                _ => Ordering::Equal,
+            };
+            by_counts.then_with(by_calls).then_with(|| a.keys.cmp(&b.keys))
         });
         let part = |row: &Row| match self.inclusive_exact {
             true => weight(row).max(row.inclusive.unwrap_or(0.0)),
@@ -268,7 +284,8 @@ impl Table {
         };
         let before = self.rows.len();
         let least = self.total as f64 * options.percent_limit / 100.0;
-        self.rows.retain(|row| part(row) > 0.0 && part(row) >= least);
+        let happened = |row: &Row| part(row) > 0.0 || row.calls.is_some_and(|calls| calls > 0);
+        self.rows.retain(|row| happened(row) && part(row) >= least);
         self.hidden = before - self.rows.len();
     }
 }

@@ -18,7 +18,7 @@ use crate::machine::Machine;
 use crate::maps::{self, Mapping};
 use crate::profile::{Module, ModuleMapping, Place, Profiler, Sample, path_in_process};
 
-mod languages;
+pub mod languages;
 
 /// Most frames of a stack; what lies further out is left out.
 const DEEPEST: usize = 1024;
@@ -33,7 +33,8 @@ pub struct CallStacks {
     modules: FxHashMap<ModuleKey, (u32, Vec<ModuleMapping>)>,
     /// Code by the state of an address space ([`crate::space::Space::changes`]).
     layouts: FxHashMap<u64, Arc<Vec<CodeRange>>>,
-    languages: Languages,
+    /// Interpreted languages.
+    pub languages: Languages,
     /// Kept for the next walk, for their room.
     frames: Vec<Frame>,
     places: Vec<Place>,

@@ -428,17 +428,26 @@ impl Context<'_> {
         self.memory().store(self.base() + CONTEXT_BYTES + u64::from(index) * 8, value);
     }
 
+    /// Returns the number of times that a call led to `target`, by that table.
+    pub fn calls_to(&self, site: u32, target: u64) -> u64 {
+        self.call_at(site, target).map_or(0, |at| self.memory().load(at + 16))
+    }
+
+    /// The place of the slot that counts calls from `site` to `target`.
+    fn call_at(&self, site: u32, target: u64) -> Option<u64> {
+        let first = call_slot(TargetFeatures::of_this_processor(), site, target);
+        let mut slots = (first..first + CALL_PROBES)
+            .map(|slot| self.base() + u64::from(CALLS_AT) + u64::from(slot * CALL_BYTES));
+        slots.find(|at| {
+            let [led, named] = [0, 8].map(|word| self.memory().load(at + word));
+            (!(named as u32), !led) == (site, target)
+        })
+    }
+
     /// Takes the number of times that a call led to `target`, by that table, where it is 0 from
     /// then on. The thread must be waiting.
     pub fn take_call(&self, site: u32, target: u64) -> Option<u64> {
-        let first = call_slot(TargetFeatures::of_this_processor(), site, target);
-        let slots = (first..first + CALL_PROBES)
-            .map(|slot| self.base() + u64::from(CALLS_AT) + u64::from(slot * CALL_BYTES));
-        let named = |at: &u64| {
-            let [led, named] = [0, 8].map(|word| self.memory().load(at + word));
-            (!(named as u32), !led) == (site, target)
-        };
-        let at = slots.into_iter().find(named)?;
+        let at = self.call_at(site, target)?;
         let count = self.memory().load(at + 16);
         self.memory().store(at + 16, 0);
         Some(count).filter(|count| *count != 0)

@@ -628,6 +628,7 @@ impl Machine {
         family.store = self.caches.store.clone();
         family.sampled_code = self.config.sampled_code;
         family.within.clone_from(&self.config.within);
+        family.evaluators = self.evaluators();
         let places = self.observers.profiler.is_some() && !self.samples();
         if places {
             family.keep_origins();

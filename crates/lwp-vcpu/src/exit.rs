@@ -49,6 +49,8 @@ pub enum Exit {
     LwpStepped(bool),
     /// There is no free slot to count an indirect call in.
     Calls,
+    /// What rdi, this, points to ends.
+    Ends(u64),
     /// The instruction is executed natively, alone, by the tracer.
     Step,
 }
@@ -75,6 +77,7 @@ impl Exit {
             RequestKind::LwpStepped => Self::LwpStepped(false),
             RequestKind::LwpTaken => Self::LwpStepped(true),
             RequestKind::Calls => Self::Calls,
+            RequestKind::Ends => Self::Ends(context.get(Slot::Rdi)),
             // A component that there is not faults natively.
             RequestKind::Xgetbv
             | RequestKind::Step

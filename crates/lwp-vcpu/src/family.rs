@@ -13,6 +13,7 @@ use lwp_ptrace::{SharedMemory, sys};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::arena::{Arena, Chunk};
+use crate::evaluators::Evaluators;
 use crate::keep::Kept;
 use crate::learning::Learned;
 use crate::maps::Mapping;
@@ -158,6 +159,8 @@ pub struct Family {
     pub sampled_code: Option<SampledCode>,
     /// Functions within which threads count.
     pub within: Vec<CodePlace>,
+    /// Evaluators whose calls are counted.
+    pub evaluators: Evaluators,
     /// The origins of its fragments, if a profile is wanted.
     pub origins: Option<Origins>,
     /// Entries made in this run by the address of their stub.
@@ -205,6 +208,7 @@ impl Family {
             chain_filled: 0,
             sampled_code: None,
             within: Vec::new(),
+            evaluators: Evaluators::default(),
             origins: None,
             stubs: FxHashMap::default(),
             blocks: Blocks::default(),
@@ -342,6 +346,7 @@ impl Family {
                 self.modules[id.0 as usize].unit.mark(AppPc(function.base));
             }
         }
+        self.count_evaluator(id, tid, mapping);
     }
 
     fn set_filter(&mut self, id: UnitId, filter: lwp_dbt::IpFilter) {

@@ -233,6 +233,15 @@ impl Family {
         for begin in &self.modules[id.0 as usize].unit.marked {
             bytes.extend((begin.0 - extent.0).to_le_bytes());
         }
+        for (at, value) in &self.modules[id.0 as usize].unit.values {
+            bytes.extend((at.0 - extent.0).to_le_bytes());
+            bytes.push(u8::from(value.base == lwp_dbt::ValueBase::Rdi));
+            let sets = value.sets.map_or([0, 0, 0], |[through, at]| [1, through, at]);
+            bytes.extend([value.offset].into_iter().chain(sets).flat_map(i32::to_le_bytes));
+        }
+        for end in &self.modules[id.0 as usize].unit.ends {
+            bytes.extend((end.0 - extent.0).to_le_bytes());
+        }
         bytes.extend(syscalls::classes(&emulated).iter().map(|class| *class as u8));
         bytes.extend(self.translator.routines().code.iter());
         Some(Key(XxHash3_128::oneshot(&bytes)))

@@ -1,6 +1,8 @@
 //! Learning where a program spends its time: execution profiles, collected while it runs and kept
 //! beside its translations, so that its code can be laid out along the paths that it takes.
 
+use std::time::{Duration, Instant};
+
 use lwp_dbt::{AppPc, CodeCache, Counters, ExecutionProfile, Role, Targets};
 use lwp_ptrace::Tid;
 use rustc_hash::FxHashMap;
@@ -14,6 +16,9 @@ const MOST_TARGETS: usize = 1 << 16;
 
 /// Most threads that are looked at each time.
 const LOOKED_AT: usize = 64;
+
+/// Looking at running threads takes one part in so many of the time at most.
+const PART_OF_TIME: u32 = 32;
 
 /// So many threads that end are learned from, and then one in so many.
 const ALL_OF: u32 = 32;
@@ -30,6 +35,8 @@ pub struct Learned {
     holding: (usize, Vec<usize>),
     /// The number of threads that have ended.
     ended: u32,
+    /// The end of the last look at running threads, and what it took.
+    looked: Option<(Instant, Duration)>,
 }
 
 impl Learned {
@@ -62,10 +69,12 @@ impl Learned {
         });
     }
 
-    /// Returns whether there may be counters that hold targets.
+    /// Returns whether there may be counters that hold targets, and looking at them now takes no
+    /// more than its part of the time.
     fn looks(&self, counters: &Counters) -> bool {
         let (known, holding) = &self.holding;
-        *known != counters.len() || !holding.is_empty()
+        let due = self.looked.is_none_or(|(at, took)| at.elapsed() >= took * PART_OF_TIME);
+        due && (*known != counters.len() || !holding.is_empty())
     }
 
     /// Returns whether one more thread that ends is to be learned from: of many short ones, some.
@@ -117,6 +126,7 @@ impl Machine {
         if !self.caches.families.iter().flatten().any(looks) {
             return;
         }
+        let began = Instant::now();
         let threads = self.tasks.threads.iter().take(LOOKED_AT);
         let threads: Vec<(Tid, usize)> = threads.map(|(tid, it)| (*tid, it.slot)).collect();
         for (tid, slot) in threads {
@@ -126,6 +136,10 @@ impl Machine {
                 let context = self.contexts.context(slot);
                 family.learned.take(family.code_cache.counters(), context, false);
             }
+        }
+        let end = Instant::now();
+        for family in self.caches.families.iter_mut().flatten() {
+            family.learned.looked = Some((end, end - began));
         }
     }
 

@@ -22,6 +22,7 @@ mod cpuid;
 pub mod doctor;
 mod elf;
 mod emulate;
+mod evaluators;
 mod events;
 mod exec;
 mod exit;

@@ -17,10 +17,12 @@ use crate::family::{Family, UnitId};
 use crate::machine::Machine;
 use crate::maps::Mapping;
 
+mod interpreted;
 mod jumps;
 mod sink;
 mod words;
 
+use interpreted::{Interpreted, Target};
 pub use jumps::Jump;
 pub use sink::{
     Block, BlockCount, BlockEnd, LanguageFunction, Misses, Module, ModuleMapping, Place, Sample,
@@ -41,6 +43,8 @@ pub struct Executions {
     calls: FxHashMap<(FragmentId, u64), i64>,
     /// Branches executed alone: where they stand and where they led, kind, whether taken.
     jumps: FxHashMap<(u64, u64, BlockEnd, bool), i64>,
+    /// Calls of interpreted functions, by the evaluator's entry.
+    interpreted: FxHashMap<Interpreted, i64>,
 }
 
 impl Executions {
@@ -82,6 +86,9 @@ impl Executions {
         for (jump, count) in &other.jumps {
             add(self.jumps.entry(*jump).or_default(), count.wrapping_mul(factor));
         }
+        for (call, count) in &other.interpreted {
+            add(self.interpreted.entry(*call).or_default(), count.wrapping_mul(factor));
+        }
     }
 
     /// Something happened so much more often.
@@ -114,6 +121,8 @@ pub struct ThreadProfile {
     mark: Executions,
     /// Gathered while counting was on, up to `mark`.
     kept: Executions,
+    /// The interpreted functions that values at the entries of evaluators are.
+    pub named: FxHashMap<Target, Interpreted>,
 }
 
 impl ThreadProfile {
@@ -268,7 +277,8 @@ impl Profiler {
             let unit = family.origins.as_ref().and_then(|origins| unit_at(origins, *pc));
             *module = unit.map(|unit| self.module(family, thread.pid, unit));
         }
-        thread.jumps = self.jumps(family, thread.pid, executions);
+        thread.jumps.extend(self.jumps(family, thread.pid, executions));
+        thread.jumps.sort_unstable();
         thread.blocks.sort_unstable_by_key(|count| count.block);
         thread.partial.sort_unstable();
         thread.steps.sort_unstable();
@@ -386,7 +396,7 @@ impl Machine {
     }
 
     /// Everything that a thread has executed, by its counters and corrections.
-    fn executions(&self, tid: Tid) -> Option<Executions> {
+    pub fn executions(&self, tid: Tid) -> Option<Executions> {
         let thread = self.tasks.threads.get(&tid)?;
         let space = self.caches.spaces.get(self.tasks.space_index(tid)?)?.as_ref()?;
         let family = self.caches.families.get(space.family)?.as_ref()?;
@@ -444,13 +454,14 @@ impl Machine {
         if self.observers.profiler.is_none() || !self.is_reported(tid) {
             return;
         }
-        let Some(who) = self.identity_of(tid) else { return };
+        let Some(mut who) = self.identity_of(tid) else { return };
         if self.samples() {
             if let Some(profiler) = &mut self.observers.profiler {
                 profiler.sink.thread(&who);
             }
             return;
         }
+        self.name_calls(tid);
         let Some(total) = self.executions(tid) else { return };
         let Some(thread) = self.tasks.threads.get(&tid) else { return };
         let profile = &thread.account.profile;
@@ -459,10 +470,13 @@ impl Machine {
             counted.add(&total, 1);
             counted.add(&profile.mark, -1);
         }
+        self.tell_calls(tid, &mut counted);
         let Some(space) = self.tasks.space_index(tid) else { return };
         let Some(Some(space)) = self.caches.spaces.get(space) else { return };
         let Some(Some(family)) = self.caches.families.get_mut(space.family) else { return };
+        let languages = &mut self.observers.call_stacks.languages;
         if let Some(profiler) = &mut self.observers.profiler {
+            who.jumps = profiler.interpreted(family, (who.pid, languages), &counted);
             profiler.report(family, who, &counted);
         }
     }

@@ -158,9 +158,7 @@ pub fn execute(args: &RecordArgs) -> Result<Ending, Failure> {
     if args.model {
         args.counting.machine.add_model(&mut config)?;
     }
-    if !sampled.is_empty() {
-        config.languages = args.lang.read();
-    }
+    config.languages = args.lang.read();
     if !args.counting.machine.deterministic {
         config.additions = args.lang.additions(sampled.is_empty());
     }

@@ -72,6 +72,8 @@ kinds! {
         StateSave = 21,
         /// The last instruction of a [`Marker`](crate::marker::Marker) at `Pc`.
         Marker = 22,
+        /// What rdi points to ends with the instruction at `Pc`.
+        Ends = 23,
     }
 }
 

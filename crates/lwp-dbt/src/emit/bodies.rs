@@ -26,6 +26,9 @@ impl Emitter<'_> {
             self.point(self.before);
             let start = usize::from(insn.offset);
             let bytes = &block.bytes[start..start + usize::from(insn.len)];
+            if let (Some((value, first)), Some(id)) = (self.value.take(), self.fragment) {
+                self.counted_value(block, id, first, &value);
+            }
             if !self.watch_insn(block, insn, bytes) {
                 return false;
             }

@@ -1,11 +1,14 @@
-//! Rule 21: indirect calls, where they are counted by where they lead.
+//! Rules 21, 23 and 24: indirect calls, where they are counted by where they lead, and values that are
+//! counted in the same way.
+
+use iced_x86::{InstructionInfoFactory, Register};
 
 use super::Emitter;
 use crate::addr::{AppPc, CachePc};
 use crate::block::Block;
 use crate::context::calls::call_site;
-use crate::context::{Slot, counter_displacement};
-use crate::fragment::FragmentId;
+use crate::context::{RequestKind, Slot, counter_displacement};
+use crate::fragment::{FragmentId, Value, ValueBase};
 use crate::relocation::Relocation;
 use crate::state_map::bits;
 
@@ -50,6 +53,17 @@ impl Emitter<'_> {
         self.hold(bits::SPILL_RCX, bits::SPILL_R11);
         // mov r11, rcx
         self.bytes(&[0x49, 0x89, 0xcb]);
+        self.count_target(block, fragment, first);
+        // mov rcx, r11
+        self.bytes(&[0x4c, 0x89, 0xd9]);
+        self.push_return(block.next());
+        self.complete(SPILLED | bits::PC_RCX);
+        self.dispatch_spilled();
+        true
+    }
+
+    /// Counts the target in r11, up to where it has been counted.
+    fn count_target(&mut self, block: &Block, fragment: FragmentId, first: u32) {
         self.load_counter(first);
         // lea rcx, [rcx + r11 + 1]; jrcxz +5; jmp stub
         self.bytes(&[0x4a, 0x8d, 0x4c, 0x19, 0x01, 0xe3, 0x05, 0xe9]);
@@ -70,12 +84,99 @@ impl Emitter<'_> {
             same,
             counted,
         });
-        // mov rcx, r11
-        self.bytes(&[0x4c, 0x89, 0xd9]);
-        self.push_return(block.next());
-        self.complete(SPILLED | bits::PC_RCX);
-        self.dispatch_spilled();
-        true
+    }
+
+    /// Rule 23.
+    ///
+    /// ```text
+    /// Target:  op
+    /// Patch:   slot := rcx; slot := r11
+    ///          where a word is to be set: r11 := [rdi + x]; rcx := [r11 + y]; rcx = 0 --> set; jmp over
+    ///          set: [r11 + y] := address of op
+    ///          over: r11 := value
+    ///          rcx := ~first value; rcx := rcx + r11 + 1; rcx = 0 --> same; jmp stub
+    ///          same: count := count + 1
+    ///          counted: op; r11 := slot; rcx := slot
+    /// ```
+    ///
+    /// The value is counted before the instruction is executed, and given back if that faults.
+    pub(super) fn counted_value(
+        &mut self,
+        block: &Block,
+        fragment: FragmentId,
+        first: u32,
+        value: &Value,
+    ) {
+        self.hold(0, SPILLED);
+        if let Some(sets) = value.sets {
+            self.set_word(block.pc, sets);
+        }
+        // mov r11, [rdi + offset], or rsi
+        self.bytes(&[0x4c, 0x8b, if value.base == ValueBase::Rdi { 0x9f } else { 0x9e }]);
+        self.imm32(value.offset as u32);
+        self.count_target(block, fragment, first);
+    }
+
+    /// Sets a word to `pc` where it is zero.
+    fn set_word(&mut self, pc: AppPc, [through, at]: [i32; 2]) {
+        // mov r11, [rdi + through]; mov rcx, [r11 + at]
+        self.bytes(&[0x4c, 0x8b, 0x9f]);
+        self.imm32(through as u32);
+        self.bytes(&[0x49, 0x8b, 0x8b]);
+        self.imm32(at as u32);
+        // jrcxz +2; jmp over
+        self.bytes(&[0xe3, 0x02, 0xeb, 0]);
+        let from = self.out.code.len();
+        self.load_address(Register::RCX, pc.0);
+        // mov [r11 + at], rcx
+        self.bytes(&[0x49, 0x89, 0x8b]);
+        self.imm32(at as u32);
+        self.out.code[from - 1] = (self.out.code.len() - from) as u8;
+    }
+
+    /// Rule 24. The host answers by having the same executed again, once the counter holds what
+    /// rdi does.
+    ///
+    /// ```text
+    /// Patch:   slot := rcx; slot := r11
+    ///          r11 := rdi; rcx := ~told; rcx := rcx + r11 + 1; rcx = 0 --> told; ask
+    ///          told: ~told := 0; rcx := slot; r11 := slot
+    /// ```
+    ///
+    /// A signal in between has it told once more, which is nothing new.
+    pub fn ask_once(&mut self, pc: AppPc, counter: u32) {
+        self.point(bits::UNCOUNTED);
+        self.spill_rcx();
+        self.point(bits::UNCOUNTED | bits::SPILL_RCX);
+        self.spill_r11();
+        self.point(bits::UNCOUNTED | SPILLED);
+        // mov r11, rdi
+        self.bytes(&[0x49, 0x89, 0xfb]);
+        self.load_counter(counter);
+        // lea rcx, [rcx + r11 + 1]; jrcxz +5; jmp ask
+        self.bytes(&[0x4a, 0x8d, 0x4c, 0x19, 0x01, 0xe3, 0x05, 0xe9]);
+        self.ask_from(RequestKind::Ends, pc, true, true);
+        // mov qword gs:[counter], 0
+        self.bytes(&[0x65, 0x48, 0xc7, 0x04, 0x25]);
+        self.imm32(counter_displacement(counter));
+        self.relocated(Relocation::Counter);
+        self.imm32(0);
+        self.reload_rcx();
+        self.point(bits::UNCOUNTED | bits::SPILL_R11);
+        self.reload_r11();
+        self.point(bits::UNCOUNTED);
+    }
+
+    /// Returns whether a block's first instruction leaves the registers alone that hold a value
+    /// while it is counted.
+    pub fn leaves_borrowed(block: &Block) -> bool {
+        let instruction = super::decode_one(block.pc, &block.bytes);
+        let mut factory = InstructionInfoFactory::new();
+        let info = factory.info(&instruction);
+        let borrowed = |it: Register| matches!(it.full_register(), Register::RCX | Register::R11);
+        let registers = info.used_registers().iter().map(|used| used.register());
+        let memory = info.used_memory().iter().flat_map(|used| [used.base(), used.index()]);
+        !registers.chain(memory).any(borrowed)
     }
 
     /// The stub of a call: where it has not led anywhere yet, this is its first target; else the

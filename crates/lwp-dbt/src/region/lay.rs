@@ -5,10 +5,10 @@ use super::{
     Arrival, Candidate, NOT_TAKEN, SYS_RT_SIGRETURN, Translator, Work, deltas, direct_target,
 };
 use crate::addr::{AppPc, CachePc};
-use crate::block::{Block, Terminator};
+use crate::block::{Block, Carry, Insn, Terminator};
 use crate::context::{RequestKind, SyscallClass};
-use crate::emit::{Charge, Countdown};
-use crate::fragment::{Changeable, Fragment, FragmentId, MergedEdge};
+use crate::emit::{Charge, Countdown, Emitter};
+use crate::fragment::{Changeable, Fragment, FragmentId, MergedEdge, Unit, Value};
 use crate::plan::{Checks, EventDeltas, Lwp, Plan, Role};
 use crate::state_map::bits;
 
@@ -76,7 +76,9 @@ impl Translator {
         // The edge from the block before may charge this block too, unless this block must always
         // be entered by its head; then the edge belongs to the block before.
         let not_taken = matches!(arrival, Arrival::NotTaken) && exact;
-        let merged = not_taken && !compares && !profiles;
+        let value = self.value(work.unit, block);
+        let ends = self.plan == Plan::Calls && work.unit.ends.contains(&block.pc);
+        let merged = not_taken && !compares && !profiles && value.is_none() && !ends;
         if not_taken && !merged {
             // The block behind the edge may change before it is entered: its flags are live.
             let counter = self.edge_counter(work);
@@ -95,6 +97,10 @@ impl Translator {
         let join = work.emitter.here();
         if compares {
             work.emitter.self_check(block.pc, &block.bytes);
+        }
+        if ends {
+            let counter = work.cache.counters.push(EventDeltas::default(), Role::CallTarget(id));
+            work.emitter.ask_once(block.pc, counter);
         }
         work.emitter.fragment = Some(id);
         work.emitter.dcache = self.watches(work.unit, block.pc);
@@ -120,8 +126,9 @@ impl Translator {
         let mut countdown = (countdown.high, countdown.low);
         // A charge in the middle of a block is undone by instructions executed so far.
         let first = flags_dead || profiles;
-        let dead_at = if first { None } else { block.first_dead_point(0) };
-        let wants_trust = exact && private && !compares && !first && dead_at.is_none();
+        let early = first || value.is_some();
+        let dead_at = if early { None } else { block.first_dead_point(0) };
+        let wants_trust = exact && private && !compares && !early && dead_at.is_none();
         let trusted = match wants_trust {
             true => self.trusted_behind(work, block),
             false => None,
@@ -143,6 +150,7 @@ impl Translator {
                 }
             }
         });
+        work.emitter.value = value.map(|value| (value, self.target_counters(work, id)));
         let laid = match work.emitter.body(block, charge) {
             true => self.terminate(work, block),
             false => Err(()),
@@ -207,6 +215,23 @@ impl Translator {
         Some(work.cache.counters.push(EventDeltas::default(), Role::Target(id)))
     }
 
+    /// The first of the two counters of where a fragment leads, or of a value.
+    fn target_counters(&self, work: &mut Work<'_>, id: FragmentId) -> u32 {
+        let first = work.cache.counters.push(EventDeltas::default(), Role::CallTarget(id));
+        work.cache.counters.push(EventDeltas::default(), Role::Called(id));
+        first
+    }
+
+    /// The value that is counted where a block begins, if there is one and its only instruction
+    /// leaves the registers alone that this takes.
+    fn value(&self, unit: &Unit, block: &Block) -> Option<Value> {
+        let value = unit.values.get(&block.pc)?;
+        let copied = matches!(block.insns[..], [Insn { carry: Carry::Copy, .. }]);
+        let alone = copied && matches!(block.terminator, Terminator::Fall);
+        let counted = self.plan == Plan::Calls && self.watches(unit, block.pc).is_none();
+        (alone && counted && Emitter::leaves_borrowed(block)).then_some(*value)
+    }
+
     /// Emits the terminator. `Err` where an operand is out of reach.
     pub(super) fn terminate(&self, work: &mut Work<'_>, block: &Block) -> Result<Option<Next>, ()> {
         let next = block.next();
@@ -266,10 +291,8 @@ impl Translator {
             Terminator::IndirectCall => {
                 let reached = match (self.plan, emitter.fragment) {
                     (Plan::Calls, Some(id)) => {
-                        let first =
-                            work.cache.counters.push(EventDeltas::default(), Role::CallTarget(id));
-                        work.cache.counters.push(EventDeltas::default(), Role::Called(id));
-                        emitter.counted_call(block, id, first)
+                        let first = self.target_counters(work, id);
+                        work.emitter.counted_call(block, id, first)
                     }
                     _ => {
                         let noted = self.target_counter(work);

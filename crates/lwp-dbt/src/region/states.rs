@@ -80,7 +80,10 @@ pub(super) fn app_state(
     let calls = fragment.is_some_and(|it| it.deltas.calls == 1 && it.deltas.indirect == 1);
     // EDGE beside a target in rcx says that a guard has not held.
     let made = point.state & bits::PC_MASK != 0;
-    let called = calls && !made && charged && has(bits::EDGE) && spills.rcx && spills.r11;
+    // A fragment without a branch has no edge: there a value has been counted.
+    let values = fragment.is_some_and(|it| it.deltas.branches == 0) && within.is_none();
+    let held = has(bits::EDGE) && spills.rcx && spills.r11;
+    let called = charged && held && !made && (calls || values && !has(bits::SYSCALL));
     let remainder = within.filter(|_| charged).map(|_| match has(bits::EDGE) {
         true => Remainder::Elsewhere,
         false => Remainder::Behind,

@@ -88,7 +88,7 @@ impl Translator {
 
     /// Returns whether a superblock may begin at `pc`.
     pub(super) fn makes_superblocks(&self, unit: &Unit, pc: AppPc) -> bool {
-        let fixed = unit.checks == Checks::None && unit.marked.is_empty();
+        let fixed = unit.checks == Checks::None && unit.is_plain_at(pc);
         fixed && !self.profiles() && !unit.has_fragment(pc)
     }
 
@@ -96,8 +96,8 @@ impl Translator {
     pub(super) fn steps(&self, work: &mut Work<'_>, path: &[AppPc]) -> Vec<Step> {
         let mut steps: Vec<Step> = Vec::new();
         for (at, &pc) in path.iter().enumerate().take(MOST_BLOCKS) {
-            let room = (at + 2) * self.fragment_room();
-            let Some(block) = self.decode(work, pc).filter(|_| room <= work.room) else { break };
+            let fits = (at + 2) * self.fragment_room() <= work.room && work.unit.is_plain_at(pc);
+            let Some(block) = self.decode(work, pc).filter(|_| fits) else { break };
             let to = path.get(at + 1).copied().filter(|to| leads(&block, *to));
             let to = to.filter(|_| at > 0 || !self.ends_exits(&block));
             steps.push(Step { block, to });

@@ -30,11 +30,39 @@ struct Code {
 
 /// Fields that tell whether an address still has the same code object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Fields {
+pub struct Fields {
     file: u64,
     name: u64,
     lines: u64,
-    first: u32,
+    /// The line of the declaration.
+    pub first: u32,
+}
+
+impl Fields {
+    /// Those of the object at `at`; `None` where it is no code object.
+    fn read(layout: &Layout, code_type: u64, at: u64, memory: &mut dyn Memory) -> Option<Self> {
+        if memory.word(at.checked_add(layout.head - 8)?) != Some(code_type) {
+            return None;
+        }
+        let mut pointer = |offset: u64| memory.pointer(at.checked_add(offset)?);
+        let (file, name) = (pointer(layout.code.file)?, pointer(layout.code.name)?);
+        let lines = pointer(layout.code.lines)?;
+        let first = memory.half(at.checked_add(layout.code.first)?)?;
+        Some(Self { file, name, lines, first })
+    }
+}
+
+/// Fields, name and file of the code object at `at`.
+pub fn read(
+    layout: &Layout,
+    code_type: u64,
+    at: u64,
+    memory: &mut dyn Memory,
+) -> Option<(Fields, String, String)> {
+    let fields = Fields::read(layout, code_type, at, memory)?;
+    let name = text(layout, fields.name, NAME, memory)?;
+    let file = text(layout, fields.file, PATH, memory)?;
+    Some((fields, name, file))
 }
 
 impl Known {
@@ -48,14 +76,8 @@ impl Known {
         memory: &mut dyn Memory,
     ) -> Option<Frame> {
         let at = frame.code;
-        if memory.word(at.checked_add(layout.head - 8)?) != Some(code_type) {
-            return None;
-        }
-        let mut pointer = |offset: u64| memory.pointer(at.checked_add(offset)?);
-        let (file, name) = (pointer(layout.code.file)?, pointer(layout.code.name)?);
-        let lines = pointer(layout.code.lines)?;
-        let first = memory.half(at.checked_add(layout.code.first)?)?;
-        let fields = Fields { file, name, lines, first };
+        let fields = Fields::read(layout, code_type, at, memory)?;
+        let Fields { file, name, lines, first } = fields;
         if self.0.get(&at).is_none_or(|known| known.fields != fields) {
             if self.0.len() >= MOST {
                 self.0.clear();

@@ -50,7 +50,11 @@ pub fn rows(request: &Request) -> Vec<Row> {
         }
     };
     let seen = |row: &Row| {
-        row.own > 0 || row.before > 0 || row.inclusive > 0.0 || row.events.iter().any(|n| *n > 0)
+        row.own > 0
+            || row.before > 0
+            || row.inclusive > 0.0
+            || row.calls > 0
+            || row.events.iter().any(|n| *n > 0)
     };
     let mut rows: Vec<Row> = (0..picked.own.len()).map(row).filter(seen).collect();
     rows.extend(gone(request));

@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use lwp_languages::functions::{Frame as LanguageFrame, Functions, Language};
+use lwp_languages::functions::{Frame as LanguageFrame, Function, Functions, Language};
 use lwp_languages::interpreter::{Interpreter, Process, Thread, Who};
 use lwp_languages::merge::{self, Activation, Merged, Native};
 use lwp_ptrace::{Tid, sys};
@@ -67,6 +67,23 @@ impl Languages {
         if let Some(interpreter) = Interpreter::open(path, &self.wanted) {
             self.interpreters.insert(image, interpreter);
         }
+    }
+
+    /// The number of a function that is read from the memory of `tid`.
+    pub fn number(
+        &mut self,
+        tid: Tid,
+        read: impl FnOnce(&mut dyn lwp_languages::Memory) -> Option<Function>,
+    ) -> Option<u32> {
+        self.memory.begin(tid);
+        let function = read(&mut self.memory)?;
+        Some(self.functions.number(function))
+    }
+
+    /// The place of a function's declaration, which it is reported with if it is new.
+    pub fn declared(&mut self, function: u32, pid: i32, profiler: &mut Profiler) -> Option<Place> {
+        let line = self.functions.get(function)?.line;
+        self.place(LanguageFrame { function, line }, pid, profiler)
     }
 
     /// Puts the functions that thread `tid` of process `pid` interprets between the places of its

@@ -23,6 +23,7 @@ pub fn exiting(machine: &mut Machine, tid: Tid) -> Handled {
     machine.stop_clock(tid);
     machine.note_cpu_time(tid);
     machine.note_words(tid);
+    machine.name_calls(tid);
     machine.note_files(tid);
     if machine.config.warm.is_some() {
         machine.warm(tid);

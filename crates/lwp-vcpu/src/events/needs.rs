@@ -112,6 +112,7 @@ fn find_notices(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
 /// Executes one instruction natively, in place.
 pub fn step(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
     machine.enter_function(tid, app);
+    machine.end_code(tid, app.0.rip, app.0.rdi);
     machine.sample_before(tid, app);
     if let Some(next) = machine.lwp_step(tid, app) {
         return make_side(machine, tid, &next);

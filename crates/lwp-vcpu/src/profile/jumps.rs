@@ -69,6 +69,11 @@ impl Profiler {
         }
         let mut sites: FxHashMap<FragmentId, Option<Place>> = FxHashMap::default();
         for (&(fragment, to), &count) in &executions.calls {
+            let pc = family.code_cache.fragment(fragment).pc.0;
+            if family.evaluators.entered_at(pc).is_some() {
+                // A code object that nobody could read.
+                continue;
+            }
             let site = *sites.entry(fragment).or_insert_with(|| self.site(family, pid, fragment));
             let Some(from) = site else { continue };
             let to = *places.entry(to).or_insert_with(|| self.place(family, pid, to));
@@ -90,7 +95,7 @@ impl Profiler {
         out
     }
 
-    fn place(&mut self, family: &mut Family, pid: i32, address: u64) -> Place {
+    pub(super) fn place(&mut self, family: &mut Family, pid: i32, address: u64) -> Place {
         let unit = family.origins.as_ref().and_then(|origins| unit_at(origins, address));
         let module = unit.map(|unit| self.module(family, pid, unit));
         Place { module, address }

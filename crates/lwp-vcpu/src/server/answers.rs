@@ -69,6 +69,10 @@ impl Machine {
                 self.set_request(cx.slot, pc);
                 self.dispatch(cx, pc, false)
             }
+            Exit::Ends(code) => {
+                self.end_code(cx.tid, pc.0, code);
+                self.dispatch(cx, pc, false)
+            }
             Exit::Step => {
                 self.ask_tracer(cx.tid, Need::Step);
                 None

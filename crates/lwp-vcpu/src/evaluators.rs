@@ -1,0 +1,232 @@
+//! Calls of interpreted functions, counted exactly.
+//!
+//! Where an evaluator is entered once a call, the function is a value in memory there: its code
+//! object. Translated code counts such values as it counts the targets of indirect calls
+//! ([`lwp_dbt::Value`]), and names are read from the interpreter's memory: when a code object ends,
+//! which the host waits for, and when the thread ends. So an address that has another code object
+//! later is another function's.
+
+use lwp_dbt::context::calls::call_site;
+use lwp_dbt::{AppPc, FragmentId, Role, Value, ValueBase};
+use lwp_languages::functions::Language;
+use lwp_languages::interpreter::Interpreter;
+use lwp_languages::python::counting::Counted;
+use lwp_ptrace::Tid;
+use rustc_hash::FxHashMap;
+
+use crate::family::{Family, UnitId};
+use crate::machine::Machine;
+use crate::maps::Mapping;
+use crate::profile::{Executions, path_in_process};
+
+/// The evaluators of a family whose calls are counted.
+#[derive(Debug, Default)]
+pub struct Evaluators {
+    /// Calls are counted.
+    wanted: bool,
+    /// An evaluator may be set.
+    may_set: bool,
+    /// Files that have been looked at, by device and inode.
+    files: FxHashMap<((u32, u32), u64), Option<Counted>>,
+    known: Vec<Evaluator>,
+    /// The fragments at entries, and the first of the counters of each.
+    sites: Vec<(FragmentId, u32)>,
+    /// The fragments at which code objects end, and the counter of each.
+    ends: Vec<(FragmentId, u32)>,
+    /// The number of counters among which they have been looked for.
+    seen: usize,
+}
+
+/// An evaluator that is mapped.
+#[derive(Clone, Debug)]
+pub struct Evaluator {
+    counted: Counted,
+    /// The distance of its addresses from those of the file.
+    bias: u64,
+    entry: AppPc,
+    end: AppPc,
+    /// The name of its file.
+    file: String,
+}
+
+impl Evaluator {
+    /// The file in which an evaluator is set that was not, if one is.
+    pub fn set_in(&self) -> Option<&str> {
+        self.counted.evaluator_at.map(|_| &*self.file)
+    }
+}
+
+impl Evaluators {
+    /// Those of a family whose code counts calls, if Python's are to be counted. `may_set`: where
+    /// calls only enter an evaluator that has been set, it is.
+    pub fn new(wanted: bool, may_set: bool) -> Self {
+        Self { wanted, may_set, ..Self::default() }
+    }
+
+    /// The evaluator in `mapping`, one of thread `tid`'s, if it has one.
+    pub fn in_mapping(&mut self, tid: Tid, mapping: &Mapping) -> Option<Evaluator> {
+        if !self.wanted || mapping.inode == 0 || !mapping.name.starts_with('/') {
+            return None;
+        }
+        let path = path_in_process(tid, std::path::Path::new(&mapping.name));
+        let key = (mapping.device, mapping.inode);
+        let counted = self.files.entry(key).or_insert_with(|| Interpreter::counted(&path));
+        let counted = counted.clone().filter(|it| self.may_set || it.evaluator_at.is_none())?;
+        let offsets = mapping.offset..mapping.offset + (mapping.end - mapping.start);
+        if !offsets.contains(&counted.entry) || !offsets.contains(&counted.end) {
+            return None;
+        }
+        let at = |offset: u64| AppPc(mapping.start + (offset - mapping.offset));
+        let (entry, end) = (at(counted.entry), at(counted.end));
+        let bias = entry.0.wrapping_sub(counted.entry_address);
+        let file = mapping.name.rsplit('/').next().unwrap_or_default().to_owned();
+        let evaluator = Evaluator { counted, bias, entry, end, file };
+        let place = (entry, end);
+        if !self.known.iter().any(|it| (it.entry, it.end) == place) {
+            self.known.push(evaluator.clone());
+        }
+        Some(evaluator)
+    }
+
+    fn ending_at(&self, pc: u64) -> Option<&Evaluator> {
+        self.known.iter().find(|it| it.end.0 == pc)
+    }
+
+    /// The evaluator that is entered at `pc`.
+    pub fn entered_at(&self, pc: u64) -> Option<&Evaluator> {
+        self.known.iter().find(|it| it.entry.0 == pc)
+    }
+}
+
+impl Family {
+    /// Has the calls of an evaluator counted, if `mapping`, of which a unit holds code, has one.
+    pub fn count_evaluator(&mut self, id: UnitId, tid: Tid, mapping: &Mapping) {
+        let Some(evaluator) = self.evaluators.in_mapping(tid, mapping) else { return };
+        let counted = &evaluator.counted;
+        let base = if counted.first_argument { ValueBase::Rdi } else { ValueBase::Rsi };
+        let value = Value { base, offset: counted.code, sets: counted.evaluator_at };
+        let unit = &mut self.modules[id.0 as usize].unit;
+        unit.values.insert(evaluator.entry, value);
+        unit.ends.insert(evaluator.end);
+    }
+
+    /// The fragments at entries of evaluators, and the first of the counters of each.
+    fn evaluator_sites(&mut self) -> &[(FragmentId, u32)] {
+        self.find_sites();
+        &self.evaluators.sites
+    }
+
+    /// The counters of the fragments at `pc`, with which code objects end, that say of which one
+    /// the host has been told.
+    fn ending_sites(&mut self, pc: u64) -> Vec<u32> {
+        self.find_sites();
+        let at = |(id, _): &&(FragmentId, u32)| self.code_cache.fragment(*id).pc.0 == pc;
+        self.evaluators.ends.iter().filter(at).map(|(_, counter)| *counter).collect()
+    }
+
+    /// Looks among new counters for those of evaluators.
+    fn find_sites(&mut self) {
+        let counters = self.code_cache.counters();
+        let (known, all) = (self.evaluators.seen, counters.len());
+        if !self.evaluators.known.is_empty() {
+            for index in known..all {
+                let Some(Role::CallTarget(id)) = counters.role(index) else { continue };
+                let pc = self.code_cache.fragment(id).pc.0;
+                if self.evaluators.entered_at(pc).is_some() {
+                    self.evaluators.sites.push((id, index as u32));
+                } else if self.evaluators.ending_at(pc).is_some() {
+                    self.evaluators.ends.push((id, index as u32));
+                }
+            }
+        }
+        self.evaluators.seen = all;
+    }
+}
+
+impl Machine {
+    /// Returns whether calls of functions of an interpreted language are counted.
+    pub fn evaluators(&self) -> Evaluators {
+        let counts = self.plan() == lwp_dbt::Plan::Calls;
+        let python = self.config.languages.contains(&Language::Python);
+        Evaluators::new(counts && python, !self.config.additions.is_empty())
+    }
+
+    /// The instruction at `pc` is about to be executed, with which a code object may end: whatever
+    /// has been counted for it is a function's that has no other chance to be named.
+    pub fn end_code(&mut self, tid: Tid, pc: u64, code: u64) {
+        let Some((_, family)) = self.space_of(tid) else { return };
+        let Some(evaluator) = family.evaluators.ending_at(pc).cloned() else { return };
+        let entry = evaluator.entry.0;
+        let told = family.ending_sites(pc);
+        let fragment = |family: &Family, id| family.code_cache.fragment(id).pc.0;
+        let all = family.evaluator_sites().to_vec();
+        let sites: Vec<_> = all.into_iter().filter(|it| fragment(family, it.0) == entry).collect();
+        let space = self.tasks.space_index(tid);
+        if let Some(context) = self.context(tid) {
+            told.iter().for_each(|counter| context.set_counter(*counter, !code));
+        }
+        let threads = self.tasks.threads.keys().copied();
+        let tids: Vec<Tid> = threads.filter(|it| self.tasks.space_index(*it) == space).collect();
+        let mut call = None;
+        for other in tids {
+            for &(id, first) in &sites {
+                let Some(counted) = self.counted_for(other, first, code) else { continue };
+                let Some(thread) = self.tasks.threads.get(&other) else { continue };
+                if !thread.account.profile.has_called(id, code, counted) {
+                    continue;
+                }
+                let read = || self.function_of(tid, &evaluator, code).map(|it| (entry, it));
+                let call = *call.get_or_insert_with(read);
+                if let Some(thread) = self.tasks.threads.get_mut(&other) {
+                    thread.account.profile.end_target((id, code), counted, call);
+                }
+            }
+        }
+    }
+
+    /// The number of times that the counters of a thread have for `value`, where the first of them
+    /// is `first`.
+    fn counted_for(&self, tid: Tid, first: u32, value: u64) -> Option<i64> {
+        let context = self.context(tid)?;
+        let mut count = context.calls_to(call_site(first), value);
+        if context.counter(first) == !value {
+            count = count.wrapping_add(context.counter(first + 1));
+        }
+        Some(count.cast_signed())
+    }
+
+    /// The number of the function that a code object is of.
+    fn function_of(&mut self, tid: Tid, evaluator: &Evaluator, code: u64) -> Option<u32> {
+        let languages = &mut self.observers.call_stacks.languages;
+        languages.number(tid, |memory| evaluator.counted.function(evaluator.bias, code, memory))
+    }
+
+    /// Reads the names of the functions that a thread has called, as long as its process is there.
+    pub fn name_calls(&mut self, tid: Tid) {
+        if self.observers.profiler.is_none() || self.samples() {
+            return;
+        }
+        let Some((_, family)) = self.space_of(tid) else { return };
+        if family.evaluator_sites().is_empty() {
+            return;
+        }
+        let Some(executions) = self.executions(tid) else { return };
+        for ((id, code), _) in executions.calls() {
+            let Some((_, family)) = self.space_of(tid) else { return };
+            let pc = family.code_cache.fragment(id).pc.0;
+            let Some(evaluator) = family.evaluators.entered_at(pc).cloned() else { continue };
+            let function = self.function_of(tid, &evaluator, code);
+            if let (Some(function), Some(thread)) = (function, self.tasks.threads.get_mut(&tid)) {
+                thread.account.profile.named.insert((id, code), (evaluator.entry.0, function));
+            }
+        }
+    }
+
+    /// Tells the functions that a thread has called by their names: those among `executions` whose
+    /// code objects have not ended.
+    pub fn tell_calls(&self, tid: Tid, executions: &mut Executions) {
+        if let Some(thread) = self.tasks.threads.get(&tid) {
+            executions.name_targets(&thread.account.profile.named);
+        }
+    }
+}
