@@ -18,6 +18,8 @@ use crate::ending::Ending;
 use crate::failure::{Failure, OWN_FAILURE};
 use crate::program;
 
+pub mod travel;
+
 /// Carries out one of the cache's commands.
 pub fn execute(command: &CacheCommand) -> Result<Ending, Failure> {
     let store = open()?;
@@ -27,6 +29,8 @@ pub fn execute(command: &CacheCommand) -> Result<Ending, Failure> {
     match command {
         CacheCommand::List => print(&(list(&items(&store)?) + &list_of_builds(builds.as_ref())?))?,
         CacheCommand::Verify => return verify(&store),
+        CacheCommand::Export(args) => return travel::export(&store, args),
+        CacheCommand::Import(args) => return travel::import(&store, args),
         CacheCommand::Prune => {
             let more = builds.map_or(Ok((0, 0)), |builds| builds.prune()).map_err(failed)?;
             removed(store.prune().map_err(failed)?, more)?;
