@@ -140,12 +140,16 @@ pub enum CacheCommand {
     /// cache export` has written. They are executed in place of the programs' own code, and checked
     /// for damage alone: a file from somebody else is to be trusted as a program from them
     Import(CacheImportArgs),
-    /// Translate programs and their libraries ahead of time; the programs are not run, but their
+    /// Translate programs and their libraries ahead of time: of a program with an execution
+    /// profile what was executed, of another every function. The programs are not run, but their
     /// dynamic linker is, to see what is mapped where
     Warm {
         /// Dynamically linked programs.
         #[arg(required = true)]
         files: Vec<PathBuf>,
+        /// Translate every function, whatever is known of the programs
+        #[arg(long, conflicts_with = "from")]
+        functions: bool,
         /// Translate only what was executed when this exact recording was made, what was executed
         /// most first
         #[arg(long, value_name = "RECORDING")]

@@ -719,3 +719,61 @@ fn execution_profiles_are_listed_verified_and_cleared() {
     dir.cache("clear");
     assert_eq!((profiles(&dir), dir.files().len()), (0, 0));
 }
+
+#[test]
+fn what_execution_profiles_know_is_translated_ahead_of_time() {
+    let (there, here) = (Dir::new("known-1"), Dir::new("known-2"));
+    let shell = ["sh", "-c", LOOP];
+    let (_, cold) = there.count(&[], &shell);
+    let archive = there.0.join("profiles");
+    let archive = archive.to_str().expect("text");
+    assert!(there.lwp(&["cache", "export", "--profiles", archive]).status.success());
+    assert!(import(&here, archive, &[]).status.success());
+    let list = here.cache("list");
+    assert!(!list.contains(" fragments, ") && list.contains(" blocks of "), "{list}");
+
+    // With counters and without, and as little as was executed.
+    let warmed = here.lwp(&["cache", "warm", "/bin/sh"]);
+    assert!(warmed.status.success(), "{}", text(&warmed.stderr));
+    let list = here.cache("list");
+    let translated = |list: &str, end: &str| {
+        list.lines().filter(|line| line.contains(" fragments, ") && line.ends_with(end)).count()
+    };
+    assert!(translated(&list, "/libc.so.6") == 2 && translated(&list, "sh") == 2, "{list}");
+    let known = fragments_of(&list, "/libc.so.6");
+    assert!((200..5000).contains(&known), "{list}");
+    assert_eq!(here.count(&[], &shell).1, cold);
+    let grown = fragments_of(&here.cache("list"), "/libc.so.6");
+    assert!(grown < known * 5 / 4, "{known} were known, then {grown}");
+
+    // All of them on demand, and where nothing is known of the program.
+    let warmed = here.lwp(&["cache", "warm", "--functions", "/bin/sh"]);
+    assert!(warmed.status.success(), "{}", text(&warmed.stderr));
+    assert!(fragments_of(&here.cache("list"), "/libc.so.6") > 20_000);
+    assert_eq!(here.count(&[], &shell).1, cold);
+}
+
+#[test]
+fn libraries_that_a_program_opens_are_translated_ahead_of_time_too() {
+    let dir = Dir::new("opened");
+    // A converter is a library that the program itself opens.
+    let program = ["iconv", "-f", "KOI8-R", "-t", "UTF-8", "/dev/null"];
+    let (run, cold) = dir.count(&[], &program);
+    let opened = |dir: &Dir| {
+        let list = dir.cache("list");
+        list.lines().filter(|it| it.contains(" fragments, ") && it.ends_with("KOI8-R.so")).count()
+    };
+    if !run.status.success() || opened(&dir) == 0 {
+        eprintln!("skipped: this C library has no converters of their own");
+        return;
+    }
+    let archive = dir.0.join("profiles");
+    let archive = archive.to_str().expect("text");
+    assert!(dir.lwp(&["cache", "export", "--profiles", archive]).status.success());
+    dir.cache("clear");
+    assert!(import(&dir, archive, &[]).status.success());
+    let warmed = dir.lwp(&["cache", "warm", "iconv"]);
+    assert!(warmed.status.success(), "{}", text(&warmed.stderr));
+    assert_eq!(opened(&dir), 2, "{}", dir.cache("list"));
+    assert_eq!(dir.count(&[], &program).1, cold);
+}

@@ -187,7 +187,7 @@ impl Family {
         let rest = self.rest_of_key(id, profile, extent, first.offset, &segments);
         let relative = segments.iter().map(|it| it.relative_to(extent.0)).collect();
         let origin = Origin::here(name, rest, relative);
-        let profile = Origin { rest: rest_of_profile_key(extent, &segments), ..origin.clone() };
+        let profile = origin.of_profile();
         let path = first.name.clone();
         Some(Kept { source, segments, path, found: None, origin, profile })
     }
@@ -337,15 +337,19 @@ impl Family {
         }
     }
 
+    /// Returns the executions of a module in earlier runs.
+    pub fn known_executions(&self, module: &Module) -> Option<ExecutionProfile> {
+        let (kept, store) = (module.kept.as_ref()?, self.store.as_ref()?);
+        let (_, bytes) = store.load(kept.profile.key(), |header| kept.fits(header))?;
+        Some(ExecutionProfile::from_bytes(bytes.as_ref(), AppPc(module.extent.0)))
+    }
+
     /// Returns the module's executions: those of earlier runs, and of this one, which is
     /// kept.
     fn learned(&self, module: &Module, learned: &ExecutionProfile) -> Option<ExecutionProfile> {
         let (kept, store) = (module.kept.as_ref()?, self.store.as_ref()?);
         let base = AppPc(module.extent.0);
-        let mut profile = match store.load(kept.profile.key(), |header| kept.fits(header)) {
-            Some((_, bytes)) => ExecutionProfile::from_bytes(bytes.as_ref(), base),
-            None => ExecutionProfile::default(),
-        };
+        let mut profile = self.known_executions(module).unwrap_or_default();
         if !profile.add(learned, module.extent) {
             return Some(profile);
         }
@@ -413,14 +417,6 @@ impl Family {
         self.store.as_ref()?.save(kept.origin.key(), &about, &image.parts).ok()?;
         Some(known)
     }
-}
-
-/// The hash of everything that a profile of a module depends on, but for its name.
-fn rest_of_profile_key(extent: (u64, u64), segments: &[Segment]) -> u128 {
-    let mut bytes = b"execution profile".to_vec();
-    bytes.extend(lwp_dbt::VERSION.to_le_bytes());
-    bytes.extend(places(segments, extent.0).flat_map(u64::to_le_bytes));
-    XxHash3_128::oneshot(&bytes)
 }
 
 /// The places of the segments of a module, relative to `origin`, and in its file.

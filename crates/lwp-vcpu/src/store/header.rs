@@ -59,6 +59,17 @@ impl Origin {
         Self { translator, processor, travels, module, rest, segments }
     }
 
+    /// The origin of the execution profile of the same module: that of any translation of it.
+    pub fn of_profile(&self) -> Self {
+        let mut bytes = b"execution profile".to_vec();
+        bytes.extend(lwp_dbt::VERSION.to_le_bytes());
+        for segment in &self.segments {
+            let places = [segment.start, segment.end, segment.offset];
+            bytes.extend(places.into_iter().flat_map(u64::to_le_bytes));
+        }
+        Self { rest: XxHash3_128::oneshot(&bytes), ..self.clone() }
+    }
+
     /// The key of what has this origin.
     pub fn key(&self) -> Key {
         Key::of(self.module, self.rest)

@@ -179,7 +179,9 @@ fn serves(header: &Header) -> Result<(Origin, Stamp), Reason> {
     if origin.processor != this_processor() {
         return Err(Reason::Processor);
     }
-    if header.key != origin.key() {
+    // Neither may be taken for the other: profiles are imported where code is not.
+    let is_other = (*origin == origin.of_profile()) != header.is_profile();
+    if header.key != origin.key() || is_other {
         return Err(Reason::Damaged);
     }
     if header.path == VDSO {

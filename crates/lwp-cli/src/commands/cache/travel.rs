@@ -55,9 +55,18 @@ pub struct ModuleArgs {
     /// more than once
     #[arg(long = "module", value_name = "NAME")]
     names: Vec<String>,
+
+    /// Only execution profiles: numbers and no code, which can do no harm. `lwp cache warm`
+    /// translates by them
+    #[arg(long)]
+    profiles: bool,
 }
 
 impl ModuleArgs {
+    fn wants(&self, header: &Header) -> bool {
+        self.has(&header.path) && (!self.profiles || header.is_profile())
+    }
+
     fn has(&self, path: &str) -> bool {
         let matches = |name: &String| {
             WildMatch::new(name).matches(path) || WildMatch::new(&format!("*/{name}")).matches(path)
@@ -73,7 +82,7 @@ pub fn export(store: &Store, args: &CacheExportArgs) -> Result<Ending, Failure> 
     let to = BufWriter::new(profiles::create(&args.file)?);
     let exported = store
         .export(to, &|item, header| {
-            args.modules.has(&header.path) && oldest.is_none_or(|oldest| item.used >= oldest)
+            args.modules.wants(header) && oldest.is_none_or(|oldest| item.used >= oldest)
         })
         .map_err(failed)?;
     lwp_terminal::say!("lwp: wrote {} files, {}", exported.entries, size(exported.bytes));
@@ -135,7 +144,7 @@ pub fn import(store: &Store, args: &CacheImportArgs) -> Result<Ending, Failure> 
     // Whoever looks at the store waits until everything is there.
     let _lock = store.lock_shared().map_err(super::failed)?;
     let mut outcome = Outcome::default();
-    let wanted = |header: &Header| args.modules.has(&header.path);
+    let wanted = |header: &Header| args.modules.wants(header);
     let end = store.import(&mut archive, args.all, &wanted, &mut |header, fate| {
         outcome.note(header, &fate);
     });
@@ -182,7 +191,7 @@ mod tests {
     fn modules_are_chosen_by_their_last_names() {
         let chosen = |names: &[&str], path: &str| {
             let names = names.iter().map(|name| (*name).to_owned()).collect();
-            ModuleArgs { names }.has(path)
+            ModuleArgs { names, profiles: false }.has(path)
         };
         assert!(chosen(&[], "/bin/sh"));
         assert!(chosen(&["sh"], "/bin/sh") && !chosen(&["sh"], "/bin/bash"));

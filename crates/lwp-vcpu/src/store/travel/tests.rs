@@ -19,7 +19,8 @@ fn about_this(number: u128) -> Description {
     let path = std::env::current_exe().unwrap();
     let file = File::open(&path).unwrap();
     let stamp = Stamp::of(&file).unwrap();
-    let segments = vec![Segment { start: 0x1000, end: 0x9000, offset: 0x1000 }];
+    let start = (number << 12) as u64;
+    let segments = vec![Segment { start, end: start + 0x8000, offset: 0x1000 }];
     let content = identity::content(&file, &segments).unwrap();
     let name = identity::name_of(&file, &stamp);
     assert!(name.1, "tests are linked with a build id");
@@ -30,7 +31,7 @@ fn about_this(number: u128) -> Description {
         fragments: 8,
         path: path.to_str().unwrap().into(),
         code_bytes: (0, 0),
-        origin: Origin::here(name, number, segments),
+        origin: Origin::here(name, 0, segments).of_profile(),
     }
 }
 
@@ -62,7 +63,7 @@ fn imported(store: &Store, bytes: &[u8], all: bool) -> Result<Vec<String>, Archi
 fn entries_arrive_as_they_were() {
     let (from, there) = store("there");
     let (to, here) = store("here");
-    for number in [9, 3, 1 << 100] {
+    for number in [9, 3, 1 << 40] {
         let about = about_this(number);
         let image = profile(200_000 + number as usize % 100);
         there.save(about.origin.key(), &about, &[image]).unwrap();
@@ -115,8 +116,13 @@ fn what_is_of_no_use_here_is_left() {
     assert_eq!(with(&|it| it.path.push('x')), unless_all(Reason::Missing));
     assert_eq!(with(&|it| it.path = "[vdso]".into()), unless_all(Reason::Changed));
     assert_eq!(with(&|it| it.path = "../x".into()), unless_all(Reason::Missing));
-    // Not an image, though its hash is right.
-    assert_eq!(with(&|it| it.code_bytes = (1, 1)), left(&Reason::Damaged.to_string()));
+    // Neither an image, though its hash is right, nor anything else that is not a profile and says
+    // that it is one.
+    let damaged = left(&Reason::Damaged.to_string());
+    let code = |it: &mut Description| (it.code_bytes, it.origin.rest) = ((1, 1), 1);
+    assert_eq!(with(&code), damaged);
+    assert_eq!(with(&|it| it.code_bytes = (1, 1)), damaged);
+    assert_eq!(with(&|it| it.origin.rest = 1), damaged);
     [from, to].iter().for_each(|place| std::fs::remove_dir_all(place).unwrap());
 }
 
@@ -133,7 +139,7 @@ fn a_file_without_a_build_id_is_known_by_its_code() {
         let content = identity::content(&file, &segments).unwrap();
         let name = identity::name_of(&file, &stamp);
         assert!(!name.1);
-        let origin = Origin::here(name, 1, segments);
+        let origin = Origin::here(name, 0, segments).of_profile();
         let path = path.to_str().unwrap().to_owned();
         Description { stamp, content, origin, path, ..about_this(1) }
     };
