@@ -15,6 +15,7 @@ use crate::lwp_args::LwpArgs;
 
 use crate::commands::annotate::AnnotateArgs;
 use crate::commands::archive::ArchiveArgs;
+use crate::commands::cache::travel::{CacheExportArgs, CacheImportArgs};
 use crate::commands::diff::DiffArgs;
 use crate::commands::export::ExportArgs;
 use crate::commands::flamegraph::FlamegraphArgs;
@@ -132,13 +133,25 @@ pub enum CacheCommand {
     Prune,
     /// Remove everything
     Clear,
-    /// Translate programs and their libraries ahead of time; only the dynamic linker of each
-    /// program runs, to find its libraries
+    /// Write translations and execution profiles into one file, for other machines that have the
+    /// same programs and libraries, by build id, and the same lwp
+    Export(CacheExportArgs),
+    /// Take translations and execution profiles of programs that are here from a file that `lwp
+    /// cache export` has written. They are executed in place of the programs' own code, and checked
+    /// for damage alone: a file from somebody else is to be trusted as a program from them
+    Import(CacheImportArgs),
+    /// Translate programs and their libraries ahead of time: of a program with an execution
+    /// profile what was executed, of another every function. The programs are not run, but their
+    /// dynamic linker is, to see what is mapped where
     Warm {
         /// Dynamically linked programs.
         #[arg(required = true)]
         files: Vec<PathBuf>,
-        /// Translate only the code that this exact recording executed, the most executed first
+        /// Translate every function, whatever is known of the programs
+        #[arg(long, conflicts_with = "from")]
+        functions: bool,
+        /// Translate only what was executed when this exact recording was made, what was executed
+        /// most first
         #[arg(long, value_name = "RECORDING")]
         from: Option<PathBuf>,
     },

@@ -2,7 +2,7 @@
 
 pub mod annotate;
 pub mod archive;
-mod cache;
+pub mod cache;
 mod completions;
 pub mod diff;
 mod doctor;

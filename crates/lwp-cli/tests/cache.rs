@@ -536,3 +536,244 @@ fn a_full_disk_costs_nothing_but_time() {
     assert!(printed.contains(" 0 faulty") && !printed.contains(".new-"), "{printed}");
     assert_eq!(text(&output.stderr), "");
 }
+
+/// Runs `lwp cache import` of `archive` with `options`: its output.
+fn import(dir: &Dir, archive: &str, options: &[&str]) -> Output {
+    dir.lwp(&[&["cache", "import"][..], options, &[archive]].concat())
+}
+
+#[test]
+fn an_archive_makes_a_first_run_a_later_one() {
+    // As long as each other: the counts depend on the environment.
+    let (there, here) = (Dir::new("travel-1"), Dir::new("travel-2"));
+    let archive = there.0.join("archive");
+    let archive = archive.to_str().expect("text");
+    let programs = [&["seq", "3000"][..], &["sh", "-c", LOOP]];
+    let mut expected = Vec::new();
+    for program in programs {
+        let (_, cold) = there.count(&["--no-cache"], program);
+        for _ in 0..3 {
+            assert_eq!(there.count(&[], program).1, cold);
+        }
+        expected.push(cold);
+    }
+    let exported = there.lwp(&["cache", "export", archive]);
+    assert!(exported.status.success(), "{}", text(&exported.stderr));
+    let kept = there.files().len();
+    assert!(text(&exported.stderr).contains(&format!("wrote {kept} files")));
+    let imported = import(&here, archive, &[]);
+    let said = text(&imported.stdout);
+    assert!(imported.status.success() && said.contains(" 0 known, 0 left"), "{said}");
+    assert!(said.starts_with(&format!("{kept} files taken")), "{said}");
+    assert!(here.cache("verify").contains(" 0 faulty"));
+    // The same bytes, and the rights of the store's own files.
+    let [lines, again] = [&there, &here].map(|dir| dir.lwp(&["cache", "export", "-"]).stdout);
+    assert!(lines == fs::read(archive).expect("an archive") && lines == again);
+    for file in here.files() {
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o7777, 0o600);
+    }
+    let before: Vec<_> = here.files().iter().map(|file| fs::read(file).unwrap()).collect();
+    for (program, cold) in programs.iter().zip(&expected) {
+        for run in 0..100 {
+            assert_eq!(&here.count(&[], program).1, cold, "{program:?}, run {run}");
+            // The first has found everything: it has nothing to write.
+            if run == 0 {
+                let now: Vec<_> = here.files().iter().map(|file| fs::read(file).unwrap()).collect();
+                assert!(now == before, "{program:?}: translated anew");
+            } else if run == 3 {
+                break;
+            }
+        }
+    }
+    let known = import(&here, archive, &[]);
+    assert!(text(&known.stdout).contains(&format!("{kept} known, 0 left")));
+}
+
+#[test]
+fn exports_and_imports_choose() {
+    let (there, here) = (Dir::new("chosen-there"), Dir::new("chosen-here"));
+    there.count(&[], &["ls", "-d", "/"]);
+    let exported = |options: &[&str]| {
+        let output = there.lwp(&[&["cache", "export", "-"][..], options].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let words = text(&output.stderr);
+        let count = words.split_whitespace().nth(2).and_then(|word| word.parse::<usize>().ok());
+        (count.expect("a number"), output.stdout)
+    };
+    let all = exported(&[]).0;
+    let (libc, _) = exported(&["--module", "libc.so.6"]);
+    assert!(0 < libc && libc < all, "{libc} of {all}");
+    let (two, bytes) = exported(&["--module", "libc.*", "--module", "*/ls"]);
+    assert!(libc < two && two < all, "{two} of {all}");
+    // By the time of the last use.
+    assert_eq!(exported(&["--since", "1h"]).0, all);
+    for file in there.files() {
+        let file = fs::File::options().write(true).open(file).unwrap();
+        file.set_modified(std::time::SystemTime::now() - Duration::from_secs(7200)).unwrap();
+    }
+    assert_eq!((exported(&["--since", "1h"]).0, exported(&["--since", "1d"]).0), (0, all));
+
+    let mut taking = here.command(&["cache", "import", "-", "--module", "libc.so.6"]);
+    let mut taking = taking.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("lwp");
+    std::io::Write::write_all(&mut taking.stdin.take().unwrap(), &bytes).expect("it reads");
+    assert!(taking.wait_with_output().expect("it ends").status.success());
+    assert_eq!(here.files().len(), libc);
+    let refused = there.lwp(&["cache", "export", "--since", "soon", "-"]);
+    assert_eq!(refused.status.code(), Some(125), "{}", text(&refused.stderr));
+}
+
+#[test]
+fn an_import_says_what_it_leaves() {
+    let (there, here) = (Dir::new("left-there"), Dir::new("left-here"));
+    let program = there.0.join("copy");
+    let path = program.to_str().expect("text");
+    fs::copy("/bin/ls", &program).expect("a copy");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !there.cache("list").contains(path) {
+        assert!(Instant::now() < deadline, "never kept");
+        thread::sleep(Duration::from_millis(50));
+        there.count(&[], &[path, "-d", "/"]);
+    }
+    let archive = there.0.join("archive");
+    let name = archive.to_str().expect("text");
+    assert!(there.lwp(&["cache", "export", name]).status.success());
+    let left = |options: &[&str]| {
+        here.cache("clear");
+        let output = import(&here, name, options);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let said = text(&output.stdout);
+        said.lines().find(|line| line.contains(path)).map(str::to_owned)
+    };
+    assert_eq!(left(&[]), None, "it is here");
+    fs::remove_file(&program).unwrap();
+    assert!(left(&[]).is_some_and(|line| line.ends_with(": not here")));
+    assert_eq!(left(&["--all"]), None);
+    fs::copy("/bin/cat", &program).expect("a copy");
+    assert!(left(&[]).is_some_and(|line| line.ends_with(": another build is here")));
+    // What was taken all the same is not used for it.
+    assert_eq!(left(&["--all"]), None);
+    thread::sleep(Duration::from_millis(200));
+    let (run, _) = here.count(&[], &[path, "/proc/version"]);
+    assert_eq!(run.stdout, fs::read("/proc/version").unwrap());
+    // Damaged archives end with an error, having done what they could.
+    let good = fs::read(&archive).unwrap();
+    let whole = text(&import(&here, name, &["--all"]).stdout);
+    for (bytes, code, words) in [
+        (&good[..good.len() * 2 / 3], 125, "cut off"),
+        (&b"\x7fELF"[..], 125, "not an archive"),
+        (&[&good[..8], &[9, 0, 0, 0]].concat(), 125, "version 9"),
+    ] {
+        fs::write(&archive, bytes).unwrap();
+        let output = import(&here, name, &[]);
+        assert_eq!(output.status.code(), Some(code), "{words}");
+        assert!(text(&output.stderr).contains(words), "{}", text(&output.stderr));
+        assert!(here.cache("verify").contains(" 0 faulty"), "{words}");
+    }
+    assert!(whole.contains(" known, "), "{whole}");
+}
+
+#[test]
+fn a_killed_import_leaves_a_whole_store() {
+    let (there, here) = (Dir::new("torn-1"), Dir::new("torn-2"));
+    there.count(&[], &["ls", "-d", "/"]);
+    let archive = there.0.join("archive");
+    let archive = archive.to_str().expect("text");
+    assert!(there.lwp(&["cache", "export", archive]).status.success());
+    let bytes = fs::read(archive).expect("an archive");
+    for part in 1..12 {
+        // It has read so much of the archive, and waits for more, when it is killed.
+        let mut command = Command::new(LWP);
+        command.args(["cache", "import", "-"]).env("XDG_CACHE_HOME", &here.0);
+        let mut taking = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("lwp");
+        let mut to = taking.stdin.take().expect("a pipe");
+        std::io::Write::write_all(&mut to, &bytes[..bytes.len() * part / 12]).expect("it reads");
+        taking.kill().expect("it runs");
+        taking.wait().expect("it ends");
+        assert!(here.cache("verify").contains(" 0 faulty"), "part {part}");
+    }
+    let (run, counts) = here.count(&[], &["ls", "-d", "/"]);
+    assert_eq!((text(&run.stdout), counts), ("/\n".into(), there.count(&[], &["ls", "-d", "/"]).1));
+}
+
+#[test]
+fn execution_profiles_are_listed_verified_and_cleared() {
+    let dir = Dir::new("profiles");
+    dir.count(&[], &["ls", "-d", "/"]);
+    let profiles = |dir: &Dir| {
+        let list = dir.cache("list");
+        list.lines().filter(|line| line.ends_with("(how often they were executed)")).count()
+    };
+    let before = profiles(&dir);
+    assert!(before >= 3, "{}", dir.cache("list"));
+    let all = dir.files();
+    assert!(dir.cache("verify").contains(&format!("{} files, 0 faulty", all.len())));
+    // A profile has no code, and its file says so: eighty bytes of numbers before that.
+    let is_profile = |file: &&PathBuf| fs::read(file).unwrap()[128..144] == [0; 16];
+    let damaged = all.iter().find(is_profile).expect("a profile");
+    let mut bytes = fs::read(damaged).unwrap();
+    *bytes.last_mut().expect("blocks") ^= 1;
+    fs::write(damaged, bytes).unwrap();
+    let verify = dir.lwp(&["cache", "verify"]);
+    assert_eq!(verify.status.code(), Some(1), "{}", text(&verify.stdout));
+    assert_eq!((profiles(&dir), dir.files().len()), (before - 1, all.len() - 1));
+    dir.cache("clear");
+    assert_eq!((profiles(&dir), dir.files().len()), (0, 0));
+}
+
+#[test]
+fn what_execution_profiles_know_is_translated_ahead_of_time() {
+    let (there, here) = (Dir::new("known-1"), Dir::new("known-2"));
+    let shell = ["sh", "-c", LOOP];
+    let (_, cold) = there.count(&[], &shell);
+    let archive = there.0.join("profiles");
+    let archive = archive.to_str().expect("text");
+    assert!(there.lwp(&["cache", "export", "--profiles", archive]).status.success());
+    assert!(import(&here, archive, &[]).status.success());
+    let list = here.cache("list");
+    assert!(!list.contains(" fragments, ") && list.contains(" blocks of "), "{list}");
+
+    // With counters and without, and as little as was executed.
+    let warmed = here.lwp(&["cache", "warm", "/bin/sh"]);
+    assert!(warmed.status.success(), "{}", text(&warmed.stderr));
+    let list = here.cache("list");
+    let translated = |list: &str, end: &str| {
+        list.lines().filter(|line| line.contains(" fragments, ") && line.ends_with(end)).count()
+    };
+    assert!(translated(&list, "/libc.so.6") == 2 && translated(&list, "sh") == 2, "{list}");
+    let known = fragments_of(&list, "/libc.so.6");
+    assert!((200..5000).contains(&known), "{list}");
+    assert_eq!(here.count(&[], &shell).1, cold);
+    let grown = fragments_of(&here.cache("list"), "/libc.so.6");
+    assert!(grown < known * 5 / 4, "{known} were known, then {grown}");
+
+    // All of them on demand, and where nothing is known of the program.
+    let warmed = here.lwp(&["cache", "warm", "--functions", "/bin/sh"]);
+    assert!(warmed.status.success(), "{}", text(&warmed.stderr));
+    assert!(fragments_of(&here.cache("list"), "/libc.so.6") > 20_000);
+    assert_eq!(here.count(&[], &shell).1, cold);
+}
+
+#[test]
+fn libraries_that_a_program_opens_are_translated_ahead_of_time_too() {
+    let dir = Dir::new("opened");
+    // A converter is a library that the program itself opens.
+    let program = ["iconv", "-f", "KOI8-R", "-t", "UTF-8", "/dev/null"];
+    let (run, cold) = dir.count(&[], &program);
+    let opened = |dir: &Dir| {
+        let list = dir.cache("list");
+        list.lines().filter(|it| it.contains(" fragments, ") && it.ends_with("KOI8-R.so")).count()
+    };
+    if !run.status.success() || opened(&dir) == 0 {
+        eprintln!("skipped: this C library has no converters of their own");
+        return;
+    }
+    let archive = dir.0.join("profiles");
+    let archive = archive.to_str().expect("text");
+    assert!(dir.lwp(&["cache", "export", "--profiles", archive]).status.success());
+    dir.cache("clear");
+    assert!(import(&dir, archive, &[]).status.success());
+    let warmed = dir.lwp(&["cache", "warm", "iconv"]);
+    assert!(warmed.status.success(), "{}", text(&warmed.stderr));
+    assert_eq!(opened(&dir), 2, "{}", dir.cache("list"));
+    assert_eq!(dir.count(&[], &program).1, cold);
+}

@@ -58,6 +58,12 @@ impl Targets {
         }
     }
 
+    /// All that are remembered, but for those in other modules.
+    pub fn iter(&self) -> impl Iterator<Item = AppPc> {
+        let seen = |(target, count): &&(AppPc, u32)| *count > 0 && *target != ELSEWHERE;
+        self.0.iter().filter(seen).map(|(target, _)| *target)
+    }
+
     /// The most frequent target, and its part of all that are remembered.
     pub fn likeliest(&self) -> Option<(AppPc, f64)> {
         let all: u64 = self.0.iter().map(|(_, count)| u64::from(*count)).sum();

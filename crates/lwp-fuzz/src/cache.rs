@@ -9,7 +9,7 @@ use lwp_dbt::freeze::Freeze;
 use lwp_dbt::{
     AppPc, Checks, CodeSink, CodeTarget, Image, Knowledge, Lwp, Placement, Plan, RegionLimits,
 };
-use lwp_vcpu::store::Header;
+use lwp_vcpu::store::{Header, Reader};
 use twox_hash::XxHash3_128;
 
 use crate::bench::Bench;
@@ -124,4 +124,47 @@ pub fn store(bytes: &[u8]) {
         }
     }
     image(&bytes[len..]);
+}
+
+/// An archive of `lwp cache export`, the hashes of its heads put right.
+pub fn archive(bytes: &[u8]) {
+    let mut bytes = bytes.to_vec();
+    mend_heads(&mut bytes);
+    let Ok(mut reader) = Reader::new(&bytes[..]) else { return };
+    while let Ok(Some(header)) = reader.next_header() {
+        // More than any of the corpus has; elsewhere the store's limit refuses it.
+        if header.image_bytes() > 1 << 22 {
+            continue;
+        }
+        if let Some(image) = reader.image(&header) {
+            assert_eq!(image.len() as u64, header.image_bytes());
+            let _ = Image::parse(Box::new(image));
+        }
+    }
+}
+
+/// Writes the right hash behind each entry's head, as far as there are entries.
+fn mend_heads(bytes: &mut [u8]) {
+    const HASH_BYTES: usize = HEADER_BYTES - HASH_AT;
+    let number = |bytes: &[u8], at: usize, len: usize| {
+        let mut word = [0; 8];
+        word[..len].copy_from_slice(bytes.get(at..at + len)?);
+        usize::try_from(u64::from_le_bytes(word)).ok()
+    };
+    let mut at = 12;
+    while let (Some(head), Some(packed)) = (number(bytes, at, 4), number(bytes, at + 4, 8)) {
+        let start = at + 12;
+        let Some(front) = head.checked_sub(HASH_BYTES).filter(|front| *front <= HASH_AT) else {
+            return;
+        };
+        let Some(short) = bytes.get_mut(start..start + head) else { return };
+        let mut whole = [0; HASH_AT];
+        whole[..front].copy_from_slice(&short[..front]);
+        let hash = XxHash3_128::oneshot(&whole);
+        short[front..].copy_from_slice(&hash.to_le_bytes());
+        let Some(next) = (start + head).checked_add(packed).filter(|it| *it < bytes.len()) else {
+            return;
+        };
+        at = next;
+    }
 }

@@ -33,6 +33,7 @@ pub use mutate::Mutations;
 pub const TARGETS: &[Target] = &[
     Target { name: "image",     body: cache::image },          // a kept translation, behind its hashes
     Target { name: "store",     body: cache::store },          // a file of the store as it lies there
+    Target { name: "archive",   body: cache::archive },        // kept translations from another machine
     Target { name: "recording", body: recording::recording },  // lwp.data, behind its checksums
     Target { name: "chunks",    body: recording::chunks },     // the same as it lies there
     Target { name: "elf",       body: names::elf },            // a program, its symbols and DWARF

@@ -32,7 +32,7 @@ macro_rules! targets {
 
 // Each as often as takes about a second.
 targets! {
-    image 400, store 400, recording 1000, chunks 2000, elf 150, unwind 2000,
+    image 400, store 400, archive 1000, recording 1000, chunks 2000, elf 150, unwind 2000,
     perf_map 2000, jitdump 2000, control 5000, gate 5000, mailbox 200,
 }
 

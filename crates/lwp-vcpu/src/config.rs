@@ -392,6 +392,9 @@ pub struct Config {
 pub enum Warm {
     /// Every function.
     Functions,
+    /// The blocks that execution profiles know, if there is one of the program at this path, links
+    /// followed; else every function.
+    Known(PathBuf),
     /// The code that has been executed before, by the file's path as the process sees it: offsets
     /// of instructions in the file, in the order in which they matter.
     Executed(Vec<(PathBuf, Vec<u64>)>),

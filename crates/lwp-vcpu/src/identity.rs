@@ -17,6 +17,14 @@ pub struct Segment {
     pub offset: u64,
 }
 
+impl Segment {
+    /// The segment with addresses relative to `origin`.
+    pub fn relative_to(&self, origin: u64) -> Self {
+        let (start, end) = (self.start.wrapping_sub(origin), self.end.wrapping_sub(origin));
+        Self { start, end, offset: self.offset }
+    }
+}
+
 /// The file system's statement about a file; equal stamps mean an unchanged file, unless it was
 /// changed a moment before the stamp was taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -85,15 +93,29 @@ pub fn content(file: &File, segments: &[Segment]) -> Option<u128> {
     Some(hasher.finish_128())
 }
 
+/// The hash that stands for a file, and whether it does so on every machine: that of its build id
+/// and size, or else of its place on this one.
+pub fn name_of(file: &File, stamp: &Stamp) -> (u128, bool) {
+    let build = build_id(file);
+    let travels = build.is_some();
+    let mut name = build.unwrap_or_else(|| {
+        [stamp.device, stamp.inode].into_iter().flat_map(u64::to_le_bytes).collect()
+    });
+    name.extend(stamp.size.to_le_bytes());
+    (XxHash3_128::oneshot(&name), travels)
+}
+
 /// The build id of an ELF file: the linker's hash of its content.
 pub fn build_id(file: &File) -> Option<Vec<u8>> {
     let mut head = vec![0; 4096];
     let got = file.read_at(&mut head, 0).ok()?;
     head.truncate(got);
-    let (at, len) = notes(&head).find(|(_, len)| *len <= 64 << 10)?;
-    let mut section = vec![0; len as usize];
-    file.read_exact_at(&mut section, at).ok()?;
-    build_id_note(&section)
+    // It may be in any of them: the processor's properties often stand in one of their own.
+    notes(&head).filter(|(_, len)| *len <= 64 << 10).find_map(|(at, len)| {
+        let mut section = vec![0; len as usize];
+        file.read_exact_at(&mut section, at).ok()?;
+        build_id_note(&section)
+    })
 }
 
 /// File offset and size of the note segments, given the file's first page.
@@ -161,6 +183,29 @@ mod tests {
         }
         section[0] = 0xff;
         assert_eq!(build_id_note(&section), None);
+    }
+
+    #[test]
+    fn a_build_id_is_found_in_any_segment_of_notes() {
+        let property =
+            [4u32.to_le_bytes(), 4u32.to_le_bytes(), 5u32.to_le_bytes(), *b"GNU\0", [0; 4]];
+        let id = [4u32.to_le_bytes(), 4u32.to_le_bytes(), 3u32.to_le_bytes(), *b"GNU\0", *b"abcd"];
+        let mut bytes = b"\x7fELF\x02\x01".to_vec();
+        bytes.resize(400, 0);
+        bytes[32] = 64; // program headers
+        bytes[56] = 2; // their number
+        for (index, at) in [200u64, 220].into_iter().enumerate() {
+            let header = 64 + 56 * index;
+            bytes[header] = 4; // PT_NOTE
+            bytes[header + 8..header + 16].copy_from_slice(&at.to_le_bytes());
+            bytes[header + 32] = 20; // bytes
+        }
+        bytes[200..220].copy_from_slice(property.as_flattened());
+        bytes[220..240].copy_from_slice(id.as_flattened());
+        let path = std::env::temp_dir().join(format!("lwp-notes-{}", std::process::id()));
+        std::fs::write(&path, &bytes).unwrap();
+        assert_eq!(build_id(&File::open(&path).unwrap()), Some(b"abcd".to_vec()));
+        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]

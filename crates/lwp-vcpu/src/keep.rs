@@ -23,20 +23,21 @@ use crate::family::{Family, LEAST_CHUNK, Module, Pages, UnitId, chunk_for};
 use crate::identity::{self, Segment, Stamp};
 use crate::maps::Mapping;
 use crate::memory_map::MAX_COUNTERS;
-use crate::store::{Description, Header, Key, Store};
+use crate::store::{Description, Header, Origin, Store};
 use crate::syscalls;
 
 /// The data needed to keep one unit.
 #[derive(Debug)]
 pub struct Kept {
-    key: Key,
     source: Source,
     segments: Vec<Segment>,
     path: String,
     /// The header found in the store.
     found: Option<Header>,
-    /// The key of its execution profile.
-    profile: Key,
+    /// The origin of its translation.
+    origin: Origin,
+    /// The origin of its execution profile.
+    profile: Origin,
 }
 
 /// The source from which a module's code is read.
@@ -128,7 +129,8 @@ impl Kept {
             }
         };
         let (fragments, path) = (fragments as u64, self.path.clone());
-        Some(Description { stamp, content, address, fragments, path, code_bytes: (0, 0) })
+        let (code_bytes, origin) = ((0, 0), self.origin.clone());
+        Some(Description { stamp, content, address, fragments, path, code_bytes, origin })
     }
 }
 
@@ -145,7 +147,7 @@ impl Family {
     pub fn restore(&mut self, id: UnitId, tid: i32, group: &[Mapping]) {
         let Some(store) = self.store.clone() else { return };
         let Some(mut kept) = self.identify(id, tid, group) else { return };
-        if let Some((header, image)) = store.load(kept.key, |header| kept.fits(header))
+        if let Some((header, image)) = store.load(kept.origin.key(), |header| kept.fits(header))
             && self.place(id, image).is_some()
         {
             kept.found = Some(header);
@@ -169,15 +171,12 @@ impl Family {
             let mut bytes = vec![0; (first.end - first.start) as usize];
             memory::read_exact(tid, first.start, &mut bytes).ok()?;
             let name = XxHash3_128::oneshot(&bytes);
-            (Source::Bytes(bytes.into()), name)
+            (Source::Bytes(bytes.into()), (name, true))
         } else {
             let file = open_module(tid, first)?;
             let stamp = Stamp::of(&file).filter(Stamp::is_settled)?;
-            let mut name = identity::build_id(&file).unwrap_or_else(|| {
-                [stamp.device, stamp.inode].into_iter().flat_map(u64::to_le_bytes).collect()
-            });
-            name.extend(stamp.size.to_le_bytes());
-            (Source::File(file, stamp), XxHash3_128::oneshot(&name))
+            let name = identity::name_of(&file, &stamp);
+            (Source::File(file, stamp), name)
         };
         let extent = (first.start, group.last()?.end);
         let lwp = self.translator.lwp_of(&self.modules[id.0 as usize].unit);
@@ -185,20 +184,23 @@ impl Family {
         // A unit's own filter is a matter of places in its module.
         let base = if filter.is_some() { extent.0 } else { 0 };
         let profile = profile_words(lwp, base);
-        let key = self.key(id, (name, profile), extent, first.offset, &segments)?;
-        let profile = profile_key(name, extent, &segments);
-        Some(Kept { key, source, segments, path: first.name.clone(), found: None, profile })
+        let rest = self.rest_of_key(id, profile, extent, first.offset, &segments);
+        let relative = segments.iter().map(|it| it.relative_to(extent.0)).collect();
+        let origin = Origin::here(name, rest, relative);
+        let profile = origin.of_profile();
+        let path = first.name.clone();
+        Some(Kept { source, segments, path, found: None, origin, profile })
     }
 
-    /// The hash of everything that the translation of a module depends on.
-    fn key(
+    /// The hash of everything that the translation of a module depends on, but for its name.
+    fn rest_of_key(
         &self,
         id: UnitId,
-        (name, profile): (u128, [u64; 5]),
+        profile: [u64; 5],
         extent: (u64, u64),
         offset: u64,
         segments: &[Segment],
-    ) -> Option<Key> {
+    ) -> u128 {
         let plan = match self.translator.plan() {
             Plan::Plain => 0u64,
             Plan::Exact => 1,
@@ -208,7 +210,6 @@ impl Family {
         let emulated = self.translator.emulated();
         let mut bytes = Vec::with_capacity(1024);
         bytes.extend(lwp_dbt::VERSION.to_le_bytes());
-        bytes.extend(name.to_le_bytes());
         let flags = [
             emulated.xgetbv,
             emulated.tsc,
@@ -244,7 +245,7 @@ impl Family {
         }
         bytes.extend(syscalls::classes(&emulated).iter().map(|class| *class as u8));
         bytes.extend(self.translator.routines().code.iter());
-        Some(Key(XxHash3_128::oneshot(&bytes)))
+        XxHash3_128::oneshot(&bytes)
     }
 
     /// Puts an image into a chunk of its own.
@@ -314,7 +315,7 @@ impl Family {
             return None;
         }
         // Another run may have written more in the meantime.
-        let there = store.header(kept.key).map_or(0, |header| header.fragments);
+        let there = store.header(kept.origin.key()).map_or(0, |header| header.fragments);
         if !unknown && there > old as u64 && there >= (old + new) as u64 {
             return None;
         }
@@ -346,21 +347,26 @@ impl Family {
         }
     }
 
+    /// Returns the executions of a module in earlier runs.
+    pub fn known_executions(&self, module: &Module) -> Option<ExecutionProfile> {
+        let (kept, store) = (module.kept.as_ref()?, self.store.as_ref()?);
+        let (_, bytes) = store.load(kept.profile.key(), |header| kept.fits(header))?;
+        Some(ExecutionProfile::from_bytes(bytes.as_ref(), AppPc(module.extent.0)))
+    }
+
     /// Returns the module's executions: those of earlier runs, and of this one, which is
     /// kept.
     fn learned(&self, module: &Module, learned: &ExecutionProfile) -> Option<ExecutionProfile> {
         let (kept, store) = (module.kept.as_ref()?, self.store.as_ref()?);
         let base = AppPc(module.extent.0);
-        let mut profile = match store.load(kept.profile, |header| kept.fits(header)) {
-            Some((_, bytes)) => ExecutionProfile::from_bytes(bytes.as_ref(), base),
-            None => ExecutionProfile::default(),
-        };
+        let mut profile = self.known_executions(module).unwrap_or_default();
         if !profile.add(learned, module.extent) {
             return Some(profile);
         }
-        let about = kept.describe(profile.iter().count(), module.extent.0)?;
+        let mut about = kept.describe(profile.iter().count(), module.extent.0)?;
+        about.origin = kept.profile.clone();
         // A profile that cannot be kept costs speed and nothing else.
-        let _ = store.save(kept.profile, &about, &[profile.to_bytes(base)]);
+        let _ = store.save(kept.profile.key(), &about, &[profile.to_bytes(base)]);
         Some(profile)
     }
 
@@ -418,18 +424,9 @@ impl Family {
         let fragments = module.unit.new_fragments() + module.unit.restored_fragments();
         let mut about = kept.describe(fragments, module.extent.0)?;
         about.code_bytes = image.code_bytes;
-        self.store.as_ref()?.save(kept.key, &about, &image.parts).ok()?;
+        self.store.as_ref()?.save(kept.origin.key(), &about, &image.parts).ok()?;
         Some(known)
     }
-}
-
-/// The hash of everything that a profile of a module depends on.
-fn profile_key(name: u128, extent: (u64, u64), segments: &[Segment]) -> Key {
-    let mut bytes = b"execution profile".to_vec();
-    bytes.extend(lwp_dbt::VERSION.to_le_bytes());
-    bytes.extend(name.to_le_bytes());
-    bytes.extend(places(segments, extent.0).flat_map(u64::to_le_bytes));
-    Key(XxHash3_128::oneshot(&bytes))
 }
 
 /// The places of the segments of a module, relative to `origin`, and in its file.

@@ -23,11 +23,15 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, Mode, OFlags, Timespec, Timestamps};
 use twox_hash::XxHash3_128;
 
+mod archive;
 mod header;
 mod place;
+mod travel;
 
+pub use archive::{ArchiveError, Reader, Writer};
 use header::HEADER_BYTES;
-pub use header::{Description, Header, Key};
+pub use header::{Description, Header, Key, Origin};
+pub use travel::{Exported, Fate, Reason};
 
 /// Largest file that is read or written.
 const LARGEST: u64 = 1 << 30;
@@ -218,6 +222,7 @@ impl Store {
             fragments: about.fragments,
             path: about.path.clone(),
             code_bytes: about.code_bytes,
+            origin: about.origin.clone(),
             image: (len as u64, hasher.finish_128()),
         };
         let bytes = (HEADER_BYTES + len) as u64;
@@ -312,14 +317,20 @@ impl Store {
         Ok(items)
     }
 
+    /// Reads a kept unit in full and checks it.
+    pub fn read(&self, item: &Item) -> Result<(Header, FileMap), Fault> {
+        let mut file = self.open_file(&item.name)?;
+        let header = read_header(&mut file)?;
+        if name_of(header.key) != item.name {
+            return Err(Fault::Header);
+        }
+        let image = read_image(&file, &header)?;
+        Ok((header, image))
+    }
+
     /// Reads a kept unit in full and checks it; a faulty one is removed.
     pub fn verify(&self, item: &Item) -> Result<(), Fault> {
-        let checked = self.open_file(&item.name).and_then(|mut file| {
-            let header = read_header(&mut file)?;
-            if name_of(header.key) != item.name {
-                return Err(Fault::Header);
-            }
-            let image = read_image(&file, &header)?;
+        let checked = self.read(item).and_then(|(header, image)| {
             // Nothing in a profile can do harm.
             if header.is_profile() {
                 return Ok(());

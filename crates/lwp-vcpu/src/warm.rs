@@ -1,12 +1,13 @@
-//! Translating ahead of time: all functions of the modules that a process has mapped when it ends,
-//! or what was executed of them when a recording was made.
+//! Translating ahead of time, of the modules that a process has mapped when it ends: what execution
+//! profiles say was executed, or a recording, or all functions.
 //!
 //! Functions are found by the table that unwinders search: see [`crate::elf`].
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use lwp_dbt::{AppPc, Candidate, RegionLimits};
+use lwp_dbt::{AppPc, Candidate, ExecutionProfile, RegionLimits};
 use lwp_ptrace::Tid;
+use rustc_hash::FxHashSet;
 
 use crate::config::Warm;
 use crate::elf::functions;
@@ -20,10 +21,18 @@ const MOST: usize = 200_000;
 /// The same for a block that has been executed: it, and what it falls into.
 const EXECUTED: RegionLimits = RegionLimits::fragments(1);
 
+/// The code that is translated behind a block.
+type Follows<'a> = &'a dyn Fn(&Candidate) -> bool;
+
 impl Machine {
     /// Translates code of the files that the process of `tid`, stopped at its end, has mapped.
     pub fn warm(&mut self, tid: Tid) {
         let mappings = maps::read(tid);
+        let Some(what) = self.config.warm.clone() else { return };
+        let by_profile = match &what {
+            Warm::Known(program) => self.knows(tid, program, &mappings),
+            _ => false,
+        };
         for (index, mapping) in mappings.iter().enumerate() {
             if !mapping.execute || mapping.inode == 0 || crate::memory_map::is_ours(mapping) {
                 continue;
@@ -31,24 +40,80 @@ impl Machine {
             let same =
                 |other: &&Mapping| (other.inode, other.device) == (mapping.inode, mapping.device);
             let first = mappings[..index].iter().rev().take_while(same).last().unwrap_or(mapping);
-            let (pcs, onwards) = match &self.config.warm {
-                Some(Warm::Executed(files)) => (executed(files, mapping), false),
-                _ => (functions(tid, first.start), true),
-            };
-            for pc in pcs {
-                let inside = (mapping.start..mapping.end).contains(&pc);
-                if inside && !self.warm_code(tid, pc, onwards) {
-                    break;
+            match &what {
+                Warm::Executed(files) => {
+                    let pcs = executed(files, mapping);
+                    self.warm_all(tid, mapping, pcs.into_iter(), EXECUTED, &|_| false);
+                }
+                _ if by_profile => self.warm_known(tid, mapping, first.start),
+                _ => {
+                    let pcs = functions(tid, first.start).into_iter();
+                    let pcs = pcs.map(|pc| Candidate::direct(AppPc(pc), 0));
+                    self.warm_all(tid, mapping, pcs, FUNCTION, &|_| true);
                 }
             }
         }
     }
 
-    /// Translates the code at `pc`, and `onwards` what can be reached directly from there. False
-    /// when the module has had its share.
-    fn warm_code(&mut self, tid: Tid, pc: u64, onwards: bool) -> bool {
-        let limits = if onwards { FUNCTION } else { EXECUTED };
-        let mut queue = vec![Candidate::direct(AppPc(pc), 0)];
+    /// Returns whether there is an execution profile of `program`, which is mapped.
+    fn knows(&mut self, tid: Tid, program: &Path, mappings: &[Mapping]) -> bool {
+        let of_program = |mapping: &&Mapping| Path::new(&mapping.name) == program;
+        let code = mappings.iter().filter(of_program).find(|mapping| mapping.execute);
+        code.is_some_and(|mapping| self.executions_of(tid, mapping).is_some())
+    }
+
+    /// The execution profile of the module that `mapping` belongs to.
+    fn executions_of(&mut self, tid: Tid, mapping: &Mapping) -> Option<ExecutionProfile> {
+        let (space, family) = self.space_of(tid)?;
+        let (_, range) = space.code_at(family, tid, mapping.start)?;
+        family.known_executions(&family.modules[range.unit.0 as usize])
+    }
+
+    /// Translates the blocks of a module that were executed in earlier runs, those first that were
+    /// executed most; with entries for those that indirect branches may lead to.
+    fn warm_known(&mut self, tid: Tid, mapping: &Mapping, base: u64) {
+        let Some(profile) = self.executions_of(tid, mapping) else { return };
+        let mut entered: FxHashSet<u64> = functions(tid, base).into_iter().collect();
+        let mut blocks: Vec<_> = profile.iter().filter(|(_, block)| block.runs > 0).collect();
+        blocks.sort_unstable_by_key(|(pc, block)| (std::cmp::Reverse(block.runs), *pc));
+        for (_, block) in &blocks {
+            entered.extend(block.targets.iter().map(|target| target.0));
+        }
+        let candidate = |(pc, _): &(AppPc, _)| match entered.contains(&pc.0) {
+            true => Candidate::indirect(*pc, 0),
+            false => Candidate::direct(*pc, 0),
+        };
+        let was_executed = |pc: AppPc| profile.block(pc).is_some_and(|block| block.runs > 0);
+        let follows = |ahead: &Candidate| ahead.entry && was_executed(ahead.pc);
+        self.warm_all(tid, mapping, blocks.iter().map(candidate), EXECUTED, &follows);
+    }
+
+    fn warm_all(
+        &mut self,
+        tid: Tid,
+        mapping: &Mapping,
+        places: impl Iterator<Item = Candidate>,
+        limits: RegionLimits,
+        follows: Follows<'_>,
+    ) {
+        for ahead in places {
+            let inside = (mapping.start..mapping.end).contains(&ahead.pc.0);
+            if inside && !self.warm_code(tid, ahead, limits, follows) {
+                break;
+            }
+        }
+    }
+
+    /// Translates the code at `first`, and all that `follows` of what may be executed behind it.
+    /// False when the module has had its share.
+    fn warm_code(
+        &mut self,
+        tid: Tid,
+        first: Candidate,
+        limits: RegionLimits,
+        follows: Follows<'_>,
+    ) -> bool {
+        let mut queue = vec![first];
         while let Some(ahead) = queue.pop() {
             let pc = ahead.pc;
             let Some((space, family)) = self.space_of(tid) else { return false };
@@ -64,18 +129,19 @@ impl Machine {
             if !known {
                 let code = space.code_to_translate(start, range);
                 let region = family.translate(&code, tid, pc, ahead.entry, limits);
-                if onwards {
-                    queue.extend(region.rest);
-                }
+                queue.extend(region.rest.into_iter().filter(follows));
             }
         }
         true
     }
 }
 
-/// Addresses in `mapping` of what has been executed of its file.
-fn executed(files: &[(PathBuf, Vec<u64>)], mapping: &Mapping) -> Vec<u64> {
+/// The places in `mapping` that have been executed of its file.
+fn executed(files: &[(PathBuf, Vec<u64>)], mapping: &Mapping) -> Vec<Candidate> {
     let offsets = files.iter().filter(|(path, _)| path.to_str() == Some(&mapping.name));
-    let address = |offset: &u64| Some(mapping.start + offset.checked_sub(mapping.offset)?);
-    offsets.flat_map(|(_, offsets)| offsets.iter().filter_map(address)).collect()
+    let place = |offset: &u64| {
+        let address = mapping.start + offset.checked_sub(mapping.offset)?;
+        Some(Candidate::direct(AppPc(address), 0))
+    };
+    offsets.flat_map(|(_, offsets)| offsets.iter().filter_map(place)).collect()
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -18,6 +19,8 @@ use crate::ending::Ending;
 use crate::failure::{Failure, OWN_FAILURE};
 use crate::program;
 
+pub mod travel;
+
 /// Carries out one of the cache's commands.
 pub fn execute(command: &CacheCommand) -> Result<Ending, Failure> {
     let store = open()?;
@@ -27,6 +30,8 @@ pub fn execute(command: &CacheCommand) -> Result<Ending, Failure> {
     match command {
         CacheCommand::List => print(&(list(&items(&store)?) + &list_of_builds(builds.as_ref())?))?,
         CacheCommand::Verify => return verify(&store),
+        CacheCommand::Export(args) => return travel::export(&store, args),
+        CacheCommand::Import(args) => return travel::import(&store, args),
         CacheCommand::Prune => {
             let more = builds.map_or(Ok((0, 0)), |builds| builds.prune()).map_err(failed)?;
             removed(store.prune().map_err(failed)?, more)?;
@@ -35,10 +40,17 @@ pub fn execute(command: &CacheCommand) -> Result<Ending, Failure> {
             let more = builds.map_or(Ok((0, 0)), |builds| builds.clear()).map_err(failed)?;
             removed(store.clear().map_err(failed)?, more)?;
         }
-        CacheCommand::Warm { files, from } => {
-            let what = from.as_deref().map_or(Ok(Warm::Functions), executed_in)?;
+        CacheCommand::Warm { files, functions, from } => {
+            let what = from.as_deref().map(executed_in).transpose()?;
+            let what = what.or_else(|| functions.then_some(Warm::Functions));
+            // One program maps them for all, since it does not matter where they are mapped.
+            let mut libraries = match what {
+                None => profiled_libraries(&items(&store)?),
+                Some(_) => String::new(),
+            };
             for file in files {
-                warm(file, &what)?;
+                warm(file, &libraries, what.as_ref())?;
+                libraries.clear();
             }
         }
     }
@@ -118,7 +130,7 @@ fn verify(store: &Store) -> Result<Ending, Failure> {
 
 /// Has the dynamic linker map `file` and its libraries, and translates them, with counters and
 /// without.
-fn warm(file: &Path, what: &Warm) -> Result<(), Failure> {
+fn warm(file: &Path, libraries: &str, what: Option<&Warm>) -> Result<(), Failure> {
     let command = [file.as_os_str().to_owned()];
     let Target::Launch { program, .. } = program::launch(&command)? else { return Ok(()) };
     let text = program.display().to_string();
@@ -133,8 +145,12 @@ fn warm(file: &Path, what: &Warm) -> Result<(), Failure> {
         Some(linker) if linker.contains("/ld-linux") && mode & 0o6000 == 0 => {}
         _ => return Err(refused("not an ordinary program that glibc's dynamic linker loads")),
     }
-    const SCRIPT: &str = "LD_TRACE_LOADED_OBJECTS=1 exec \"$0\" >/dev/null 2>&1";
-    let words = ["sh".into(), "-c".into(), SCRIPT.into(), program.into_os_string()];
+    // As the kernel names the file in the memory map.
+    let mapped = program.canonicalize().map_err(|error| Failure::io(&text, &error))?;
+    let what = what.cloned().unwrap_or(Warm::Known(mapped));
+    const SCRIPT: &str = "LD_TRACE_LOADED_OBJECTS=1 LD_PRELOAD=\"$1\" exec \"$0\" >/dev/null 2>&1";
+    let words =
+        ["sh".into(), "-c".into(), SCRIPT.into(), program.into_os_string(), libraries.into()];
     for plan in [Plan::Exact, Plan::Plain] {
         let target = Target::Launch { program: "/bin/sh".into(), argv: words.to_vec() };
         let mut config = Config::launch(PathBuf::new(), Vec::new(), plan);
@@ -144,6 +160,34 @@ fn warm(file: &Path, what: &Warm) -> Result<(), Failure> {
         lwp_vcpu::run(&config, None)?;
     }
     Ok(())
+}
+
+/// Libraries that there are execution profiles of, as the dynamic linker takes them: programs load
+/// many of them only while they run, so that their linker does not name those.
+fn profiled_libraries(items: &[Item]) -> String {
+    const MOST: usize = 256;
+    let headers = items.iter().filter_map(|item| item.header.as_ref().ok());
+    let profiles = headers.filter(|header| header.is_profile());
+    let paths = profiles.map(|header| &*header.path).filter(|path| is_library(path));
+    paths.take(MOST).collect::<Vec<_>>().join(":")
+}
+
+/// Returns whether the dynamic linker can be asked to load the file at `path` as a library.
+fn is_library(path: &str) -> bool {
+    const MOST_HEADERS: u64 = 64 << 10;
+    let nameable = path.starts_with('/') && !path.contains([':', ' ', '$']);
+    // An ordinary file of ours has been executed there before: no pipe, and no device.
+    if !nameable || !std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file()) {
+        return false;
+    }
+    let mut head = Vec::new();
+    let read =
+        std::fs::File::open(path).and_then(|file| file.take(MOST_HEADERS).read_to_end(&mut head));
+    let name = path.rsplit('/').next().unwrap_or_default();
+    read.is_ok()
+        && head.starts_with(b"\x7fELF\x02")
+        && program::interpreter(&head).is_none()
+        && !name.starts_with("ld-linux")
 }
 
 /// Returns the code that an exact recording has executed, by file, most executed first.

@@ -21,6 +21,7 @@ fn about(path: &str) -> Description {
         fragments: 8,
         path: path.into(),
         code_bytes: (9, 30),
+        origin: Origin::default(),
     }
 }
 
