@@ -204,16 +204,17 @@ impl Space {
         self.private.values().copied().collect()
     }
 
-    /// Stops using a file's translation for code in `range`; the entries returned must leave the
-    /// indirect table.
-    pub fn leave_unit(
-        &mut self,
-        family: &mut Family,
-        unit: UnitId,
-        range: (u64, u64),
-    ) -> Vec<EntryId> {
-        let entries = &family.modules[unit.0 as usize].entries;
-        self.inserted.forget_range(&family.code_cache, unit, entries, range)
+    /// Stops using a file's translation, a part of whose code is no longer the file's: what lies
+    /// beside that part may lead there directly, and is translated for this address space alone
+    /// from here on. The entries returned must leave the indirect table.
+    pub fn leave_unit(&mut self, family: &Family, unit: UnitId) -> Vec<EntryId> {
+        let of_it = self.code.iter().filter(|(_, code)| code.unit == unit);
+        let beside: Vec<(u64, u64)> = of_it.map(|(start, code)| (*start, code.end)).collect();
+        for (start, _) in &beside {
+            self.code.remove(start);
+        }
+        self.written.extend(beside);
+        self.inserted.forget(unit, &family.modules[unit.0 as usize].entries)
     }
 
     /// The executable mapping at `pc`, looked up again if it is not known.

@@ -52,6 +52,7 @@ mod waits;
 pub use fills::{filled, filled_elsewhere, filled_later, fills_ever_after, led_to};
 pub use waits::{Transfer, forgets_time, minds_signals, timeout, unblocks};
 
+const PROT_WRITE: u64 = 2;
 const PROT_EXEC: u64 = 4;
 const ARCH_SET_GS: u64 = 0x1001;
 const ARCH_GET_GS: u64 = 0x1004;
@@ -157,6 +158,8 @@ pub enum Effect {
     Mapped((u64, u64)),
     /// This range has become executable, or its content may have changed.
     Protected((u64, u64)),
+    /// This range can be executed and written to.
+    Unlocked((u64, u64)),
     /// This range can no longer be executed.
     Unexecutable((u64, u64)),
     /// A file is open at this descriptor.
@@ -431,7 +434,10 @@ pub fn after(context: Context<'_>, tid: i32, pending: &Pending, result: u64) -> 
     let effect = match pending.number {
         nr::MMAP if a3 & PROT_EXEC != 0 => Effect::Mapped(range(result, a2)),
         nr::MMAP if a4 & MAP_AT_PLACE != 0 => Effect::Unexecutable(range(result, a2)),
-        nr::MPROTECT | nr::PKEY_MPROTECT if a3 & PROT_EXEC != 0 => Effect::Protected(range(a1, a2)),
+        nr::MPROTECT | nr::PKEY_MPROTECT if a3 & PROT_EXEC != 0 => match a3 & PROT_WRITE {
+            0 => Effect::Protected(range(a1, a2)),
+            _ => Effect::Unlocked(range(a1, a2)),
+        },
         nr::MPROTECT | nr::PKEY_MPROTECT => Effect::Unexecutable(range(a1, a2)),
         nr::MUNMAP => Effect::Unexecutable(range(a1, a2)),
         // What was written there is gone.

@@ -129,6 +129,11 @@ impl Machine {
             }
             Effect::Mapped(range) => self.code_changed(tid, range, true),
             Effect::Protected(range) => self.code_changed(tid, range, false),
+            Effect::Unlocked(range) => {
+                // What counts on notice of a change is not told of the writes to come.
+                self.code_gone(tid, range);
+                self.code_changed(tid, range, false);
+            }
             Effect::Unexecutable(range) => self.code_gone(tid, range),
             Effect::Moved(from, to) => {
                 // Mostly it is data that grows.
@@ -195,7 +200,7 @@ pub fn drop_code(
 ) {
     if family.module(unit).unit.checks == lwp_dbt::Checks::None {
         // A file's own translation is not at fault; this address space leaves it.
-        let gone = space.leave_unit(family, unit, range);
+        let gone = space.leave_unit(family, unit);
         remove_entries(tid, family, &gone);
     } else {
         family.invalidate(unit, tid, range, all);

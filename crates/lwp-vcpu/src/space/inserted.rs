@@ -78,23 +78,6 @@ impl Inserted {
         entries.iter().copied().filter(|entry| self.take(*entry)).collect()
     }
 
-    /// Has the entries of a unit that lie in `range` leave the table. Returns those that were in
-    /// it. The others are offered again.
-    pub fn forget_range(
-        &mut self,
-        cache: &CodeCache,
-        unit: UnitId,
-        entries: &[EntryId],
-        range: (u64, u64),
-    ) -> Vec<EntryId> {
-        let inside = |entry: &EntryId| (range.0..range.1).contains(&cache.entry(*entry).pc.0);
-        if let Some(fresh) = self.fresh.get_mut(&unit) {
-            fresh.retain(|entry| !inside(entry));
-        }
-        self.offered.remove(&unit);
-        entries.iter().copied().filter(|entry| inside(entry) && self.take(*entry)).collect()
-    }
-
     /// Takes the entries that should go into the table now: fresh ones, then older ones of `unit`,
     /// whose list is `entries`, that this address space has not been given.
     ///
