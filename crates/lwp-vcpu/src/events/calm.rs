@@ -92,8 +92,9 @@ pub struct Ignored {
 /// Nothing has come of a signal, which has perhaps interrupted a call: arranges in `cache` that it
 /// goes on, or is over should its time be up.
 pub fn resume_call(machine: &mut Machine, tid: Tid, cache: &mut Regs) {
-    let pid = machine.tasks.threads.get(&tid).map_or(tid, |thread| thread.pid);
-    resume(machine, tid, cache, Transfer::interrupted(pid, cache));
+    let transfer =
+        machine.context(tid).and_then(|context| Transfer::interrupted(context, tid, cache));
+    resume(machine, tid, cache, transfer);
 }
 
 /// The same for a thread that is led elsewhere, where nobody adds two results up: a call that has
@@ -200,7 +201,7 @@ pub fn interrupted(machine: &mut Machine, tid: Tid) -> Result<(), Errno> {
     }
     if let Some(transfer) = call.transfer {
         let second = regs.0.rax.cast_signed();
-        transfer.put_back(&mut regs, second);
+        transfer.put_back(tid, &mut regs, second);
     }
     Tracee(tid).set_regs(&regs)
 }
@@ -284,7 +285,7 @@ pub fn at_syscall(machine: &mut Machine, tid: Tid, mut calm: Calm) -> Handled {
     if let Some(call) = calm.call.filter(|_| !again) {
         if let Some(transfer) = call.transfer.filter(|_| call.rip == regs.0.rip) {
             let second = regs.0.rax.cast_signed();
-            transfer.put_back(&mut regs, second);
+            transfer.put_back(tid, &mut regs, second);
             // It is over, whatever comes now: a signal that it has raised itself, for example.
             regs.forget_syscall();
             Tracee(tid).set_regs(&regs)?;
