@@ -307,7 +307,7 @@ static void devices(void)
     struct iovec parts[2] = {{much, 100}, {much + 100, MUCH - 100}};
     int random = open("/dev/urandom", O_RDONLY), zero = open("/dev/zero", O_RDONLY);
     MUST(random >= 0 && zero >= 0);
-    every(7000);
+    every(1000);
     CHECK_EQ(read(random, much, MUCH), MUCH, "read from /dev/urandom");
     CHECK_EQ(readv(random, parts, 2), MUCH, "readv from /dev/urandom");
     CHECK_EQ(readv(zero, parts, 2), MUCH, "readv from /dev/zero");

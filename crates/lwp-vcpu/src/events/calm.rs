@@ -282,10 +282,22 @@ pub fn at_syscall(machine: &mut Machine, tid: Tid, mut calm: Calm) -> Handled {
         end(machine, tid)?;
         return Tracee(tid).cont(0);
     }
+    let cut = |context| Transfer::interrupted(context, tid, &regs);
+    if calm.call.is_none() && machine.context(tid).and_then(cut).is_some() {
+        // By the stop that was to end the calm, which this one takes back.
+        sys::interrupt(tid)?;
+    }
     if let Some(call) = calm.call.filter(|_| !again) {
         if let Some(transfer) = call.transfer.filter(|_| call.rip == regs.0.rip) {
             let second = regs.0.rax.cast_signed();
             transfer.put_back(tid, &mut regs, second);
+            if second > 0
+                && let Some(call) = cut_again(machine, tid, &mut regs, call)
+            {
+                calm.call = Some(call);
+                Tracee(tid).set_regs(&regs)?;
+                return go_on_calmly(machine, tid, calm);
+            }
             // It is over, whatever comes now: a signal that it has raised itself, for example.
             regs.forget_syscall();
             Tracee(tid).set_regs(&regs)?;
@@ -298,6 +310,23 @@ pub fn at_syscall(machine: &mut Machine, tid: Tid, mut calm: Calm) -> Handled {
         return Tracee(tid).cont(0);
     }
     go_on_calmly(machine, tid, calm)
+}
+
+/// Leads a transfer that has moved more of its bytes, and not all, to those that are left: a signal
+/// has come before it was calm. One that moves nothing more is over.
+fn cut_again(
+    machine: &Machine,
+    tid: Tid,
+    regs: &mut Regs,
+    mut call: Interrupted,
+) -> Option<Interrupted> {
+    let transfer = Transfer::interrupted(machine.context(tid)?, tid, regs)?;
+    (call.led_back, call.transfer) = (Some(regs.0.orig_rax), Some(transfer));
+    regs.0.rax = regs.0.orig_rax;
+    regs.0.rip -= 2;
+    regs.forget_syscall();
+    transfer.pass_on(regs);
+    Some(call)
 }
 
 fn go_on_calmly(machine: &mut Machine, tid: Tid, calm: Calm) -> Handled {
