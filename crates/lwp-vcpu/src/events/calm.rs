@@ -287,29 +287,39 @@ pub fn at_syscall(machine: &mut Machine, tid: Tid, mut calm: Calm) -> Handled {
         // By the stop that was to end the calm, which this one takes back.
         sys::interrupt(tid)?;
     }
-    if let Some(call) = calm.call.filter(|_| !again) {
-        if let Some(transfer) = call.transfer.filter(|_| call.rip == regs.0.rip) {
-            let second = regs.0.rax.cast_signed();
-            transfer.put_back(tid, &mut regs, second);
-            if second > 0
-                && let Some(call) = cut_again(machine, tid, &mut regs, call)
-            {
-                calm.call = Some(call);
-                Tracee(tid).set_regs(&regs)?;
-                return go_on_calmly(machine, tid, calm);
-            }
-            // It is over, whatever comes now: a signal that it has raised itself, for example.
-            regs.forget_syscall();
-            Tracee(tid).set_regs(&regs)?;
-        }
-        calm.call = None;
-        if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
-            thread.signals.calm = Some(calm);
-        }
-        end(machine, tid)?;
-        return Tracee(tid).cont(0);
+    match calm.call.filter(|_| !again) {
+        Some(call) => returned(machine, tid, (calm, call), regs),
+        None => go_on_calmly(machine, tid, calm),
     }
-    go_on_calmly(machine, tid, calm)
+}
+
+/// The call of a calm thread has returned, or a part of it: then it goes on.
+fn returned(
+    machine: &mut Machine,
+    tid: Tid,
+    (mut calm, call): (Calm, Interrupted),
+    mut regs: Regs,
+) -> Handled {
+    if let Some(transfer) = call.transfer.filter(|_| call.rip == regs.0.rip) {
+        let second = regs.0.rax.cast_signed();
+        transfer.put_back(tid, &mut regs, second);
+        if second > 0
+            && let Some(call) = cut_again(machine, tid, &mut regs, call)
+        {
+            calm.call = Some(call);
+            Tracee(tid).set_regs(&regs)?;
+            return go_on_calmly(machine, tid, calm);
+        }
+        // It is over, whatever comes now: a signal that it has raised itself, for example.
+        regs.forget_syscall();
+        Tracee(tid).set_regs(&regs)?;
+    }
+    calm.call = None;
+    if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
+        thread.signals.calm = Some(calm);
+    }
+    end(machine, tid)?;
+    Tracee(tid).cont(0)
 }
 
 /// Leads a transfer that has moved more of its bytes, and not all, to those that are left: a signal
