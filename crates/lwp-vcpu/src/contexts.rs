@@ -14,7 +14,8 @@ use lwp_dbt::{Counters, EventDeltas, RequestKind, Slot};
 use lwp_ptrace::{SharedMemory, sys};
 
 use crate::memory_map::{
-    APPLY_LIST, DOORS, DOORS_AT, MAX_COUNTERS, SLEEP_AT, SLOT_BYTES, slot_address,
+    APPLY_LIST, DOORS, DOORS_AT, MAX_COUNTERS, SLEEP_AT, SLOT_BYTES, VECTOR_AT, VECTOR_BYTES,
+    slot_address,
 };
 use crate::outcome::Counts;
 
@@ -325,6 +326,17 @@ impl Context<'_> {
         self.memory().write(offset, &bytes[..len]);
         self.memory().write(offset + len as u64, &[0]);
         self.address() + SCRATCH
+    }
+
+    /// Returns the address of the room for the buffers of a system call that goes on.
+    pub fn vector_address(&self) -> u64 {
+        self.address() + VECTOR_AT
+    }
+
+    /// Puts the buffers of a system call that goes on there.
+    pub fn write_vector(&self, bytes: &[u8]) {
+        let len = bytes.len().min(VECTOR_BYTES as usize);
+        self.memory().write(self.base() + VECTOR_AT, &bytes[..len]);
     }
 
     /// One triple of the insertion list.

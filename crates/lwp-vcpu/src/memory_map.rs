@@ -26,12 +26,16 @@ pub const STEPS: [usize; 6] = [1, 8, 64, 512, 4096, SLOTS];
 pub const CONTEXTS_BYTES: u64 = SLOT_BYTES * SLOTS as u64;
 /// Offset in a slot of a long insertion list, behind the counters.
 pub const APPLY_LIST: u64 = SLOT_BYTES - lwp_dbt::context::APPLY_MAX as u64 * 24;
+/// Offset in a slot of the vector of buffers of a system call that goes on, before that list.
+pub const VECTOR_AT: u64 = APPLY_LIST - VECTOR_BYTES;
+/// Room for the most buffers of a call, a message's header and what comes with it.
+pub const VECTOR_BYTES: u64 = 0x8000;
 /// Most counters.
 pub const MAX_COUNTERS: u64 =
     (lwp_dbt::context::calls::CALLS_AT as u64 - lwp_dbt::context::CONTEXT_BYTES) / 8;
 const _: () = {
     use lwp_dbt::context::calls::{CALLS_AT, CALLS_BYTES};
-    assert!((CALLS_AT + CALLS_BYTES) as u64 <= APPLY_LIST);
+    assert!((CALLS_AT + CALLS_BYTES) as u64 <= VECTOR_AT);
 };
 /// Bytes of one family's file.
 pub const FAMILY_BYTES: u64 = 4 << 30;

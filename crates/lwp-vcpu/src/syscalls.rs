@@ -47,10 +47,12 @@ pub mod nr {
 }
 
 mod fills;
+mod transfers;
 mod waits;
 
 pub use fills::{filled, filled_elsewhere, filled_later, fills_ever_after, led_to};
-pub use waits::{Transfer, forgets_time, minds_signals, timeout, unblocks};
+pub use transfers::Transfer;
+pub use waits::{forgets_time, minds_signals, timeout, unblocks};
 
 const PROT_WRITE: u64 = 2;
 const PROT_EXEC: u64 = 4;

@@ -92,8 +92,9 @@ pub struct Ignored {
 /// Nothing has come of a signal, which has perhaps interrupted a call: arranges in `cache` that it
 /// goes on, or is over should its time be up.
 pub fn resume_call(machine: &mut Machine, tid: Tid, cache: &mut Regs) {
-    let pid = machine.tasks.threads.get(&tid).map_or(tid, |thread| thread.pid);
-    resume(machine, tid, cache, Transfer::interrupted(pid, cache));
+    let transfer =
+        machine.context(tid).and_then(|context| Transfer::interrupted(context, tid, cache));
+    resume(machine, tid, cache, transfer);
 }
 
 /// The same for a thread that is led elsewhere, where nobody adds two results up: a call that has
@@ -200,7 +201,7 @@ pub fn interrupted(machine: &mut Machine, tid: Tid) -> Result<(), Errno> {
     }
     if let Some(transfer) = call.transfer {
         let second = regs.0.rax.cast_signed();
-        transfer.put_back(&mut regs, second);
+        transfer.put_back(tid, &mut regs, second);
     }
     Tracee(tid).set_regs(&regs)
 }
@@ -281,22 +282,61 @@ pub fn at_syscall(machine: &mut Machine, tid: Tid, mut calm: Calm) -> Handled {
         end(machine, tid)?;
         return Tracee(tid).cont(0);
     }
-    if let Some(call) = calm.call.filter(|_| !again) {
-        if let Some(transfer) = call.transfer.filter(|_| call.rip == regs.0.rip) {
-            let second = regs.0.rax.cast_signed();
-            transfer.put_back(&mut regs, second);
-            // It is over, whatever comes now: a signal that it has raised itself, for example.
-            regs.forget_syscall();
-            Tracee(tid).set_regs(&regs)?;
-        }
-        calm.call = None;
-        if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
-            thread.signals.calm = Some(calm);
-        }
-        end(machine, tid)?;
-        return Tracee(tid).cont(0);
+    let cut = |context| Transfer::interrupted(context, tid, &regs);
+    if calm.call.is_none() && machine.context(tid).and_then(cut).is_some() {
+        // By the stop that was to end the calm, which this one takes back.
+        sys::interrupt(tid)?;
     }
-    go_on_calmly(machine, tid, calm)
+    match calm.call.filter(|_| !again) {
+        Some(call) => returned(machine, tid, (calm, call), regs),
+        None => go_on_calmly(machine, tid, calm),
+    }
+}
+
+/// The call of a calm thread has returned, or a part of it: then it goes on.
+fn returned(
+    machine: &mut Machine,
+    tid: Tid,
+    (mut calm, call): (Calm, Interrupted),
+    mut regs: Regs,
+) -> Handled {
+    if let Some(transfer) = call.transfer.filter(|_| call.rip == regs.0.rip) {
+        let second = regs.0.rax.cast_signed();
+        transfer.put_back(tid, &mut regs, second);
+        if second > 0
+            && let Some(call) = cut_again(machine, tid, &mut regs, call)
+        {
+            calm.call = Some(call);
+            Tracee(tid).set_regs(&regs)?;
+            return go_on_calmly(machine, tid, calm);
+        }
+        // It is over, whatever comes now: a signal that it has raised itself, for example.
+        regs.forget_syscall();
+        Tracee(tid).set_regs(&regs)?;
+    }
+    calm.call = None;
+    if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
+        thread.signals.calm = Some(calm);
+    }
+    end(machine, tid)?;
+    Tracee(tid).cont(0)
+}
+
+/// Leads a transfer that has moved more of its bytes, and not all, to those that are left: a signal
+/// has come before it was calm. One that moves nothing more is over.
+fn cut_again(
+    machine: &Machine,
+    tid: Tid,
+    regs: &mut Regs,
+    mut call: Interrupted,
+) -> Option<Interrupted> {
+    let transfer = Transfer::interrupted(machine.context(tid)?, tid, regs)?;
+    (call.led_back, call.transfer) = (Some(regs.0.orig_rax), Some(transfer));
+    regs.0.rax = regs.0.orig_rax;
+    regs.0.rip -= 2;
+    regs.forget_syscall();
+    transfer.pass_on(regs);
+    Some(call)
 }
 
 fn go_on_calmly(machine: &mut Machine, tid: Tid, calm: Calm) -> Handled {
