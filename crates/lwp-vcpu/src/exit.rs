@@ -49,7 +49,7 @@ pub enum Exit {
     LwpStepped(bool),
     /// There is no free slot to count an indirect call in.
     Calls,
-    /// What rdi, this, points to ends.
+    /// The object at this address, which rdi holds, ends.
     Ends(u64),
     /// The instruction is executed natively, alone, by the tracer.
     Step,

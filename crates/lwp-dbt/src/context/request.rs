@@ -72,7 +72,7 @@ kinds! {
         StateSave = 21,
         /// The last instruction of a [`Marker`](crate::marker::Marker) at `Pc`.
         Marker = 22,
-        /// What rdi points to ends with the instruction at `Pc`.
+        /// The object that rdi points to ends with the instruction at `Pc`.
         Ends = 23,
     }
 }

@@ -61,12 +61,7 @@ pub(super) fn app_state(
         _ => here,
     };
     let lost = within.and_then(|within| within.flags).filter(|_| has(bits::LOST));
-    let commit = match (has(bits::SYSCALL) && lost.is_none(), armed) {
-        (true, true) => Commit::SigreturnArmed,
-        (true, false) if has(bits::EDGE) => Commit::LwpResult,
-        (true, false) => Commit::AfterSyscall,
-        _ => Commit::None,
-    };
+    let commit = commit(point.state, lost.is_none(), armed);
     let index = u32::from(point.index);
     let charged = !has(bits::UNCOUNTED);
     let partial = fragment
@@ -103,6 +98,18 @@ pub(super) fn app_state(
         called,
         remainder,
         flags: lost,
+    }
+}
+
+/// Returns the step that is yet to be done at a point; `calls` says that the bit for system calls
+/// stands for one.
+fn commit(state: u8, calls: bool, armed: bool) -> Commit {
+    let has = |bit: u8| state & bit != 0;
+    match (has(bits::SYSCALL) && calls, armed) {
+        (true, true) => Commit::SigreturnArmed,
+        (true, false) if has(bits::EDGE) => Commit::LwpResult,
+        (true, false) => Commit::AfterSyscall,
+        _ => Commit::None,
     }
 }
 

@@ -1,8 +1,8 @@
 //! The places at which the calls of Python's functions can be counted.
 //!
 //! To 3.10, a call enters the evaluator, whose frame has the code object. 3.11 does so where an
-//! evaluator is set (PEP 523), which may be its own. From 3.12 on, Python counts by itself: it makes
-//! a stub for each function.
+//! evaluator is set (PEP 523), which may be its own. From 3.12 on, Python counts by itself: it
+//! makes a stub for each function.
 
 use object::read::ReadRef;
 
@@ -81,8 +81,8 @@ impl Counted {
     }
 }
 
-/// The method that the evaluator executes itself, once its call is a specialised instruction: 3.11.0
-/// to 3.11.3 do so with one, whichever evaluator is set.
+/// The method that the evaluator executes itself, once its call is a specialised instruction:
+/// 3.11.0 to 3.11.3 do so with one, whichever evaluator is set.
 fn inlined<'d, R: ReadRef<'d>>(file: &File<'d, R>) -> Option<&'static str> {
     const FROM: u32 = 0x030b_0000;
     const MENDED: u32 = 0x030b_0400;

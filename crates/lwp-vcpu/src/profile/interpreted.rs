@@ -30,8 +30,8 @@ impl Executions {
         }
     }
 
-    /// What is counted for a value is a function's, or nobody's, and what the counters have for it,
-    /// `counted`, counts as nothing from here on.
+    /// Gives the count of a value to a function, or to nobody. The counters' own count for it,
+    /// `counted`, stands for nothing from here on.
     fn end_target(&mut self, target: Target, counted: i64, call: Option<Interpreted>) {
         let count = self.calls.remove(&target).unwrap_or(0).wrapping_add(counted);
         if let Some(call) = call.filter(|_| count != 0) {
