@@ -159,7 +159,8 @@ pub fn execute(args: &RecordArgs) -> Result<Ending, Failure> {
         args.counting.machine.add_model(&mut config)?;
     }
     config.languages = args.lang.read();
-    if !args.counting.machine.deterministic {
+    // A process that runs already is left as it is.
+    if !args.counting.machine.deterministic && !args.counting.attaches() {
         config.additions = args.lang.additions(sampled.is_empty());
     }
     choose_samples(args, &mut config)?;
