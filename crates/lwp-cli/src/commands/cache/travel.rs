@@ -51,8 +51,8 @@ pub struct CacheImportArgs {
 /// A choice of programs and libraries.
 #[derive(Args, Clone, Debug, Default)]
 pub struct ModuleArgs {
-    /// Only this program or library: its path, or the end of it behind a slash, with * and ?; may be given
-    /// more than once
+    /// Only this program or library: its path, or the end of it behind a slash, with * and ?; may be
+    /// given more than once
     #[arg(long = "module", value_name = "NAME")]
     names: Vec<String>,
 
