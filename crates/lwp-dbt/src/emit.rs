@@ -17,18 +17,18 @@
 //! | 10 | `syscall` | the call itself, behind a filter by its number; then rcx := next pc |
 //! | 11 | `rt_sigreturn` | the frame's rip redirected to the landing; the call itself |
 //! | 12 | `xbegin` | an abort: eax := 0, on to the fallback address |
-//! | 15 | XSAVE, XRSTOR … with fewer state components than the host | the mask in eax reduced first |
 //! | 13 | CPUID and other answers of the virtual CPU | a request to the host |
+//! | 14 | everything else | a request to execute the instruction natively, alone |
+//! | 15 | XSAVE, XRSTOR … with fewer state components than the host | the mask in eax reduced first |
 //! | 16 | a block, where LWP counts | what it counts taken from a word of the countdown |
 //! | 17 | LLWPCB, SLWPCB, LWPINS, LWPVAL | nothing where LWP is off; else operands staged, and a request |
 //! | 18 | a block in which an LWP event is due | the part up to the event, then a request |
 //! | 19 | a memory operand, where LWP counts cache misses | its line compared with the set's most recent
 //! | 20 | `popf` | the same, unless it sets the trap flag: then a request |
 //! | 21 | `call` through memory or register, where calls are counted | the same as by rule 9, counted by its target |
-//! | 24 | an instruction with which something ends that is counted | a request, then the same |
-//! | 23 | an instruction before which a value is counted | the value looked for as the target of rule 21, then the same |
 //! | 22 | XSAVE, XRSTOR … whose mask may request the state of LWP | the same, unless it does: then a request
-//! | 14 | everything else | a request to execute the instruction natively, alone |
+//! | 23 | an instruction before which a value is counted | the value looked for as the target of rule 21, then the same |
+//! | 24 | an instruction with which something ends that is counted | a request, then the same |
 
 use iced_x86::{Instruction, Register};
 

@@ -23,7 +23,9 @@ use iced_x86::{
 use lwp_dbt::block::Emulated;
 use lwp_dbt::context::{CONTEXT_BYTES, RequestKind, Slot, SyscallClass, TargetFeatures};
 use lwp_dbt::routines::Routines;
-use lwp_dbt::{AppPc, CachePc, Checks, FragmentId, Layout, Lwp, Plan, Selection, Translator};
+use lwp_dbt::{
+    AppPc, CachePc, Checks, FragmentId, Layout, Lwp, Plan, Selection, Translator, Value, ValueBase,
+};
 
 const CODE: u64 = 0x1_0000_0000;
 
@@ -92,6 +94,9 @@ const EXAMPLES: &[Example] = &[
     example("21_counted_call", "call through memory, with rcx in the operand", &[0xff, 0x54, 0xcd, 0x08, 0xc3]),
     example("22_state_filter", "xsave with an unknown mask", &[0x0f, 0xae, 0x21, 0xc3]),
     example("22_state_filter", "xrstor with a mask that the block shows", &[0x31, 0xd2, 0x0f, 0xae, 0x29, 0xc3]),
+    example("23_counted_value", "a value near rsi", &[0x55, 0x48, 0x89, 0xe5, 0xc3]),
+    example("23_counted_value", "a value near rdi, with a word that is set", &[0x55, 0x48, 0x89, 0xe5, 0xc3]),
+    example("24_ends", "the first instruction of a destructor", &[0x55, 0x48, 0x89, 0xe5, 0xc3]),
     Example { lwp: on(true, 0, false), ..example("16_countdown", "instructions count", &[0x48, 0x01, 0xc3, 0xc3]) },
     Example { lwp: on(false, 0x7f, false), ..example("16_countdown", "branches count", &[0x85, 0xc0, 0x74, 0x02, 0xff, 0xc0, 0xc3]) },
     Example { lwp: on(true, 0x7f, false), ..example("16_countdown", "both count", &[0x85, 0xc0, 0x74, 0x02, 0xff, 0xc0, 0xc3]) },
@@ -265,7 +270,20 @@ fn bench(plan: Plan, example: &Example, features: TargetFeatures) -> Bench {
     };
     let layout = Layout { low: LOW, features };
     let translator = Translator::new(plan, example.lwp, layout, emulated, classes);
-    Bench::with_translator(translator, example.checks, CODE, example.bytes)
+    let mut bench = Bench::with_translator(translator, example.checks, CODE, example.bytes);
+    match (example.rule, example.title) {
+        ("23_counted_value", "a value near rsi") => {
+            let value = Value { base: ValueBase::Rsi, offset: 0x20, sets: None };
+            bench.unit.values.insert(AppPc(CODE), value);
+        }
+        ("23_counted_value", _) => {
+            let value = Value { base: ValueBase::Rdi, offset: 0x20, sets: Some([0x10, 0x38]) };
+            bench.unit.values.insert(AppPc(CODE), value);
+        }
+        ("24_ends", _) => drop(bench.unit.ends.insert(AppPc(CODE))),
+        _ => {}
+    }
+    bench
 }
 
 fn listing(
@@ -293,7 +311,7 @@ fn listing(
 fn show(example: &Example, features: TargetFeatures) -> String {
     let mut text = format!("{}\n\n", example.title);
     let plans: &[Plan] = match example.rule {
-        "21_counted_call" => &[Plan::Calls],
+        "21_counted_call" | "23_counted_value" | "24_ends" => &[Plan::Calls],
         _ => &PLANS,
     };
     for (index, &plan) in plans.iter().enumerate() {

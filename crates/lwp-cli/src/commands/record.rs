@@ -149,20 +149,8 @@ pub fn execute(args: &RecordArgs) -> Result<Ending, Failure> {
         // The countdown of LWP is what samples.
         config.lwp = None;
     }
-    if args.model && !sampled.is_empty() {
-        return Err(usage_error(
-            "--model is for recordings that count everything, and this one samples",
-            "leave -c, -F and -e out, or sample dcache-misses",
-        ));
-    }
-    if args.model {
-        args.counting.machine.add_model(&mut config)?;
-    }
-    config.languages = args.lang.read();
-    // A process that runs already is left as it is.
-    if !args.counting.machine.deterministic && !args.counting.attaches() {
-        config.additions = args.lang.additions(sampled.is_empty());
-    }
+    choose_model(args, &mut config)?;
+    choose_languages(args, &mut config);
     choose_samples(args, &mut config)?;
     let recorder = Recorder::create(&args.output)?;
     recorder.info(&info(args, sampled.is_empty()));
@@ -214,6 +202,29 @@ fn look_back(args: &RecordArgs, recorder: &Recorder, outcome: &Outcome) -> Resul
         store.keep_all(&recording);
     }
     Ok(())
+}
+
+/// Adds the model of a machine, where one is asked for.
+fn choose_model(args: &RecordArgs, config: &mut Config) -> Result<(), Failure> {
+    if !args.model {
+        return Ok(());
+    }
+    if !config.sampling.is_empty() {
+        return Err(usage_error(
+            "--model is for recordings that count everything, and this one samples",
+            "leave -c, -F and -e out, or sample dcache-misses",
+        ));
+    }
+    args.counting.machine.add_model(config)
+}
+
+/// Takes over which languages are read, and adds the variables that make their runtimes speak.
+fn choose_languages(args: &RecordArgs, config: &mut Config) {
+    config.languages = args.lang.read();
+    // A process that runs already is left as it is.
+    if !args.counting.machine.deterministic && !args.counting.attaches() {
+        config.additions = args.lang.additions(config.sampling.is_empty());
+    }
 }
 
 /// Takes over which instructions are samples, and what is recorded of them.
