@@ -203,7 +203,7 @@ pub struct StatArgs {
     #[arg(long, conflicts_with = "interval_print")]
     pub model: bool,
 
-    /// Print large numbers with thousands separators [default]
+    /// Print large numbers with thousands separators (default)
     #[arg(long, overrides_with = "no_big_num")]
     pub big_num: bool,
 
@@ -212,7 +212,7 @@ pub struct StatArgs {
     pub no_big_num: bool,
 
     /// Print derived figures beside the counts, such as branches in per cent of instructions
-    /// [default]
+    /// (default)
     #[arg(long, overrides_with = "no_metric")]
     pub metric: bool,
 

@@ -225,8 +225,9 @@ fn samples_are_the_counts_divided() {
         assert_eq!(samples, branches / interval);
         let (samples, instructions) = said(&stderr, "instructions");
         let all = exact("instructions");
-        // System calls do not count; this program makes a few dozen.
-        assert!(instructions < all && all - instructions < 200, "{instructions} of {all}");
+        // System calls do not count: this program makes a few dozen, and its dynamic linker as many
+        // as there are folders in which it looks for libraries.
+        assert!(instructions < all && all - instructions < 2000, "{instructions} of {all}");
         assert_eq!(samples, instructions / interval);
         let total: u64 = stacks(&dir, "lwp.data").iter().map(|(_, count)| count).sum();
         assert_eq!(total, branches / interval * interval);

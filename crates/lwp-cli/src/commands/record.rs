@@ -46,7 +46,7 @@ pub struct RecordArgs {
         value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub freq: Option<u64>,
 
-    /// Record callers: by call stacks with samples, else by counts of calls [default]
+    /// Record callers: by call stacks with samples, else by counts of calls (default)
     #[arg(short = 'g', conflicts_with = "no_call_graph", help_heading = headings::SAMPLES)]
     pub graph: bool,
 

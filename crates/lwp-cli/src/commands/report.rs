@@ -31,7 +31,7 @@ pub struct ReportArgs {
     #[arg(long, overrides_with = "no_children")]
     pub children: bool,
 
-    /// Order functions by their own counts [default]
+    /// Order functions by their own counts (default)
     #[arg(long, overrides_with = "children")]
     pub no_children: bool,
 
@@ -56,7 +56,7 @@ pub struct ReportArgs {
     #[arg(long, overrides_with = "no_inline")]
     pub inline: bool,
 
-    /// Count inlined functions with the function that contains them [default]
+    /// Count inlined functions with the function that contains them (default)
     #[arg(long, overrides_with = "inline")]
     pub no_inline: bool,
 
