@@ -139,16 +139,7 @@ impl Emitter<'_> {
     fn way_out(&self, block: &Block, at: Vec<usize>, kind: ExitKind) -> SideExit {
         let fragment = self.fragment.unwrap_or(FragmentId(0));
         let (app, index) = (self.app, self.index);
-        SideExit {
-            at,
-            fragment,
-            block: block.pc,
-            app,
-            index,
-            counts: None,
-            gives_back: None,
-            kind,
-        }
+        SideExit { at, fragment, block: block.pc, app, index, counts: None, gives_back: None, kind }
     }
 
     /// The branch at the end of `block` goes on to `expected` in the superblock if that is its

@@ -97,13 +97,13 @@ impl Translator {
     /// Returns whether a superblock may begin at `pc`.
     pub(super) fn makes_superblocks(&self, unit: &Unit, pc: AppPc) -> bool {
         let fixed = unit.checks == Checks::None && unit.is_plain_at(pc);
-        fixed && self.counts_down_at_once(unit) && !unit.has_fragment(pc)
+        fixed && self.counts_down_at_once(self.lwp_of(unit)) && !unit.has_fragment(pc)
     }
 
-    /// Returns whether the LWP countdown can be taken for many blocks of `unit` at once, if it is
-    /// on: all of them count, and nothing is counted beside it.
-    fn counts_down_at_once(&self, unit: &Unit) -> bool {
-        match self.lwp_of(unit) {
+    /// Returns whether the LWP countdown can be taken for many blocks at once, if it is on: all of
+    /// them count, and nothing is counted beside it.
+    pub(super) fn counts_down_at_once(&self, lwp: Lwp) -> bool {
+        match lwp {
             Lwp::On(selection) => {
                 self.plan == Plan::Plain && selection.ip.is_none() && !selection.dcache
             }

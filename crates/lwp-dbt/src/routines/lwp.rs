@@ -362,8 +362,8 @@ const LAST: i32 = 128;
 /// It is, where the deal before has counted no more than this: code that stays on a few words has
 /// them all.
 const FEW: i32 = 32;
-/// The sum of the words when each is -1.
-const NOTHING_GIVEN: i32 = -(LWP_SLOTS as i32);
+/// The sum of the words when each is -1, as in [`Slot::LwpGiven`] while nothing is dealt out.
+pub const NOTHING_GIVEN: i32 = -(LWP_SLOTS as i32);
 /// Bits behind the point in what one taken is worth.
 const PRECISION: u32 = 20;
 

@@ -68,8 +68,14 @@ impl Machine {
             return true;
         }
         if let (Some(executed), Some(fragment)) = (view.state.countdown, view.fragment) {
+            let in_vain = self.context(tid).is_some_and(|context| context.has_taken_in_vain());
             let (high, low) = self.lwp_rest(tid, fragment, executed);
             self.lwp_give_back(tid, high, low);
+            if in_vain {
+                // The thread would not look at what its words say.
+                self.lwp_collect(tid);
+                self.lwp_publish(tid);
+            }
         }
         if kind.is_some_and(counts_and_waits) {
             let counts = self
