@@ -299,6 +299,50 @@ fn recordings_of_superblocks_are_exact() {
     assert!(most >= 100, "only {most} signals came");
 }
 
+/// The total of instructions that a sampled recording counts down.
+fn counted_down((program, exit): &Command, kept: Option<&Path>) -> (u64, Outcome) {
+    let dir = TempDir::new();
+    let file: OsString = dir.path().join("data").into();
+    let mut record: Vec<OsString> = vec![lwp_binary().into()];
+    record.extend(["record", "-e", "instructions:c=10007,branches:c=5003", "-o"].map(Into::into));
+    record.push(file);
+    match kept {
+        Some(dir) => record.extend(["--cache-dir".into(), dir.into()]),
+        None => record.push("--no-cache".into()),
+    }
+    record.push("--".into());
+    record.extend(program.iter().cloned());
+    let outcome = run(record, *exit, dir.path(), &[]);
+    let said = String::from_utf8_lossy(&outcome.stderr).into_owned();
+    let line = said.lines().find(|line| line.contains(" samples of instructions, ")).expect(&said);
+    let total = line.rsplit(' ').next().expect("a number").replace(',', "");
+    (total.parse().expect("a number"), outcome)
+}
+
+/// The countdown of a sampled recording takes each instruction once, whatever superblocks it is in
+/// and wherever these are left: a run under a timer has those of its handler more, as many for each
+/// signal.
+#[test]
+fn superblocks_are_counted_down_exactly() {
+    let executable = &compile("counts/superblocks")[0];
+    let quiet = (vec![executable.path.clone().into_os_string()], 0);
+    let (base, _) = counted_down(&quiet, None);
+    let cache = TempDir::new();
+    let (mut most, mut each) = (0, None);
+    for round in 0..8 {
+        let (total, _) = counted_down(&quiet, Some(cache.path()));
+        assert_eq!(total, base, "round {round}, without signals");
+        let (total, outcome) = counted_down(&command(executable), Some(cache.path()));
+        let signals = signals_of(&outcome);
+        let own = total - base;
+        let handler = *each.get_or_insert(own / signals.max(1));
+        assert_eq!(own, handler * signals, "{signals} signals in round {round}");
+        assert!((2..20).contains(&handler), "{handler} instructions of a handler");
+        most = most.max(signals);
+    }
+    assert!(most >= 100, "only {most} signals came");
+}
+
 /// The same where translations are replaced by superblocks while the program runs: nothing is
 /// counted twice, and nothing is lost.
 #[test]

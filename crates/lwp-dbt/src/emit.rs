@@ -51,7 +51,7 @@ mod watch;
 
 pub(crate) use calls::CountedCall;
 pub(crate) use dcache::{TOUCH_BYTES, Touch};
-pub(crate) use guards::{ExitKind, SideExit, Target};
+pub(crate) use guards::{ExitKind, SideExit, Tally, Target};
 pub use heads::HEAD;
 pub(crate) use lwp::{Countdown, Trip};
 use watch::Watch;

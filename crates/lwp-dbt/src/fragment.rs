@@ -59,6 +59,8 @@ pub struct Fragment {
 pub struct Within {
     /// The counts of the fragments behind it, which were charged with it.
     pub behind: EventDeltas,
+    /// The amounts that were taken for them from the high and the low part of the LWP countdown.
+    pub countdown: (u8, u8),
     /// The instruction whose flags its guard overwrites.
     pub flags: Option<FlagWriter>,
     /// The fragment behind it, to which its branch is expected to lead.

@@ -142,7 +142,8 @@ impl Tables<'_> {
         let none = detail::NO_TARGET.cast_unsigned();
         for at in 0..self.fragments.len() {
             let (pc, id) = self.fragments[at];
-            let Some(Within { behind, flags, next }) = self.cache.within(id) else { continue };
+            let Some(within) = self.cache.within(id) else { continue };
+            let Within { behind, countdown, flags, next } = within;
             self.put(table::WITHIN, &[at as u32]);
             self.tables[table::WITHIN].extend_from_slice(&PackedDeltas::new(behind)?.0);
             let (writer, stack) = match flags {
@@ -153,7 +154,8 @@ impl Tables<'_> {
                 None => (none, 0),
             };
             let next = next.map_or(Some(NONE), |next| self.order.get(&next).copied())?;
-            self.put(table::WITHIN, &[writer, stack.cast_unsigned(), next]);
+            let countdown = u32::from_le_bytes([countdown.0, countdown.1, 0, 0]);
+            self.put(table::WITHIN, &[writer, stack.cast_unsigned(), next, countdown]);
         }
         Some(())
     }

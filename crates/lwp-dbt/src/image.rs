@@ -18,7 +18,7 @@
 //! roles       what a counter counts, if that is kept: see `role`  by counter      8, in blocks
 //! details     of a fragment, see `detail`                         as frags       32, in blocks
 //! pieces      see `piece`                                         by start       24, in blocks
-//! within      of fragments in superblocks, see `within`           by fragment    24, in blocks
+//! within      of fragments in superblocks, see `within`           by fragment    28, in blocks
 //! points      point tables                                                           in blocks
 //! code                                                                               in blocks
 //! ```
@@ -117,7 +117,7 @@ pub(crate) mod table {
     pub const WITHIN: usize = 11;
     pub const CODE: usize = 12;
     /// Bytes of a record of each table.
-    pub const BYTES: [usize; 13] = [8, 8, 4, 8, 8, 4, 8, 8, 32, 24, 1, 24, 1];
+    pub const BYTES: [usize; 13] = [8, 8, 4, 8, 8, 4, 8, 8, 32, 24, 1, 28, 1];
     /// Most bytes that the points of one piece may take.
     pub const MOST_POINTS: usize = 16 << 10;
 
@@ -404,6 +404,7 @@ pub(crate) mod within {
     pub const STACK: usize = 16;
     /// The fragment behind it, or [`super::NONE`].
     pub const NEXT: usize = 20;
+    pub const COUNTDOWN: usize = 24;
 }
 
 /// The contents of the record of a role: the kind and, below it, the fragment that is counted; then
@@ -656,7 +657,9 @@ impl Placed {
         };
         let next = u32_at(record, within::NEXT);
         let next = ((next as usize) < self.fragments()).then(|| self.id(next));
-        Some(Within { behind: unpack_deltas(&record[within::BEHIND..]), flags, next })
+        let behind = unpack_deltas(&record[within::BEHIND..]);
+        let countdown = (record[within::COUNTDOWN], record[within::COUNTDOWN + 1]);
+        Some(Within { behind, countdown, flags, next })
     }
 
     pub fn entry_at(&self, pc: AppPc) -> Option<EntryId> {

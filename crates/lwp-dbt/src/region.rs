@@ -240,9 +240,9 @@ impl Translator {
 
     /// Counts executions also where the plan does not, and notes where indirect branches lead, in
     /// fragments that are not part of superblocks and whose code cannot change. Must be said before
-    /// anything is translated.
+    /// anything is translated. Nothing comes of it where no superblocks can be made.
     pub fn learn(&mut self) {
-        self.learns = self.lwp == Lwp::Absent || self.lwp == Lwp::Off;
+        self.learns = self.counts_down_at_once(self.lwp);
     }
 
     /// The same translator, which counts for an execution profile or does not.

@@ -27,7 +27,7 @@ mod cpuid;
 mod lwp;
 
 pub(crate) use lwp::{CHARGE_BYTES, site};
-pub use lwp::{NOTES, PREDICTED, RECORDED, SAMPLES};
+pub use lwp::{NOTES, NOTHING_GIVEN, PREDICTED, RECORDED, SAMPLES};
 
 const SYS_FUTEX: u32 = 202;
 const FUTEX_WAIT: u32 = 0;

@@ -10,7 +10,9 @@ use common::{ALL_PLANS, Bench, CACHE, LOW};
 use iced_x86::Register;
 use lwp_dbt::block::Terminator;
 use lwp_dbt::context::calls::{CALLS_AT, CALLS_BYTES};
-use lwp_dbt::context::{CONTEXT_BYTES, Slot};
+use lwp_dbt::context::{
+    CONTEXT_BYTES, LWP_DEALT_AT, LWP_LOW_MAX, LWP_SHIFT, LWP_SLOTS, Slot, lwp_slot_displacement,
+};
 use lwp_dbt::{
     AppPc, Checks, EventDeltas, Execution, FLAGS, FlagWriter, FragmentId, Plan, Region, Role,
     flags_again,
@@ -57,30 +59,49 @@ struct Way {
     cuts: u32,
     /// True where it is laid out in superblocks, along paths that may be wrong.
     paths: bool,
+    /// True where Lightweight Profiling counts down its instructions and branches, and nothing else
+    /// is counted.
+    counts_down: bool,
 }
 
 impl Way {
     fn all() -> impl Iterator<Item = Self> {
-        [
+        let usual = [
             (Checks::None, false, true, 0),
             (Checks::Notified, false, true, 1),
             (Checks::SelfCheck, false, true, 1),
             (Checks::SelfCheck, true, false, 0),
             (Checks::SelfCheck, true, false, 2),
-        ]
-        .into_iter()
-        .map(|(checks, notice, roles, cuts)| Self { checks, notice, roles, cuts, paths: false })
-        .chain([Self {
+        ];
+        let usual = usual.into_iter().map(|(checks, notice, roles, cuts)| Self {
+            checks,
+            notice,
+            roles,
+            cuts,
+            paths: false,
+            counts_down: false,
+        });
+        let of_files = |(paths, counts_down)| Self {
             checks: Checks::None,
             notice: false,
             roles: true,
             cuts: 0,
-            paths: true,
-        }])
+            paths,
+            counts_down,
+        };
+        usual.chain([(true, false), (false, true), (true, true)].map(of_files))
+    }
+
+    /// Returns whether code of this plan is translated in this way.
+    fn suits(self, plan: Plan) -> bool {
+        plan == Plan::Plain || !self.counts_down
     }
 
     fn bench(self, plan: Plan, snippet: &Snippet) -> Bench {
-        let mut bench = Bench::new(plan, self.checks, snippet.start, &snippet.bytes);
+        let mut bench = match self.counts_down {
+            true => Bench::counting_down(self.checks, snippet.start, &snippet.bytes),
+            false => Bench::new(plan, self.checks, snippet.start, &snippet.bytes),
+        };
         if !self.roles {
             bench.forget_roles();
         }
@@ -92,8 +113,71 @@ impl Way {
 /// The counts of one execution of a snippet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Counted {
-    events: [i64; 7],
+    /// Those of all events, or of instructions and branches alone.
+    events: Vec<i64>,
     places: Option<Places>,
+}
+
+/// The LWP countdown as it was before a snippet.
+struct Countdown {
+    high: u64,
+    low: u64,
+    words: [u64; LWP_SLOTS as usize],
+}
+
+impl Countdown {
+    /// One that lasts for `expected` instructions and branches, but hardly for more, or for many.
+    fn random(rng: &mut Rng, expected: [u64; 2]) -> Self {
+        let more = rng.pick(&[0, 3, 40, 200, 1 << 20]);
+        let [high, low] = expected.map(|count| count + rng.below(more + 1));
+        let mut words = [LWP_LOW_MAX; LWP_SLOTS as usize];
+        let mut left = high;
+        for word in &mut words {
+            let share = rng.below(left.min(64) + 1);
+            left -= share;
+            *word += share << LWP_SHIFT;
+        }
+        // Nothing has been dealt out, or so much that it need not be dealt again soon.
+        if rng.one_in(3) {
+            words = [LWP_LOW_MAX; LWP_SLOTS as usize];
+        }
+        Self { high, low, words }
+    }
+
+    fn given(&self) -> u64 {
+        self.words.iter().sum()
+    }
+
+    /// The words of a context that holds it.
+    fn memory(&self) -> Vec<(u64, Vec<u8>)> {
+        let word = |at: u64, value: u64| (CONTEXT + at, value.to_le_bytes().to_vec());
+        let mut memory = vec![
+            word(Slot::LwpHigh as u64, self.high),
+            word(Slot::LwpLow as u64, self.low),
+            word(Slot::LwpGiven as u64, self.given()),
+        ];
+        for (index, value) in (0..).zip(self.words) {
+            memory.push(word(u64::from(lwp_slot_displacement(index)), value));
+            memory.push(word(u64::from(LWP_DEALT_AT + index * 8), value));
+        }
+        memory
+    }
+
+    /// The amounts that have been taken from both parts, by the words that were behind a run:
+    /// the high and the low part, the amount given, and the words.
+    fn taken(&self, behind: &[u64]) -> Vec<i64> {
+        let [high, low, given, words @ ..] = behind else { panic!("{behind:?}") };
+        let nothing = *given == u64::from(LWP_SLOTS).wrapping_neg();
+        let sum = words.iter().fold(0, |sum: u64, word| sum.wrapping_add(*word));
+        let counted = if nothing { 0 } else { given.wrapping_sub(sum) };
+        let taken = |before: u64, now: &u64, counted: u64| {
+            before.wrapping_sub(*now).wrapping_add(counted).cast_signed()
+        };
+        vec![
+            taken(self.high, high, counted >> LWP_SHIFT),
+            taken(self.low, low, counted & LWP_LOW_MAX),
+        ]
+    }
 }
 
 /// By the address of each instruction: how often it was executed, and how often it was a conditional
@@ -150,6 +234,8 @@ struct Lab {
     /// Superblocks of more than one block, and the guards in them that overwrite the flags.
     superblocks: u32,
     guards: u32,
+    /// The instructions and branches of the case at hand, as soon as they have been counted.
+    expected: Option<[u64; 2]>,
     /// There can be only one machine at a time.
     _alone: MutexGuard<'static, ()>,
 }
@@ -181,6 +267,7 @@ impl Lab {
             hosted: 0,
             superblocks: 0,
             guards: 0,
+            expected: None,
             _alone: alone,
         }
     }
@@ -231,15 +318,17 @@ impl Lab {
         };
         self.compared += 1;
         let mut counted = None;
-        for plan in ALL_PLANS {
-            for way in Way::all() {
+        self.expected = None;
+        for plan in ALL_PLANS.into_iter().rev() {
+            for way in Way::all().filter(|way| way.suits(plan)) {
                 let sums = self
                     .translated(translated, plan, way, &state, &data, &native)
                     .map_err(|fault| format!("{plan:?} {way:?}: {fault}"))?;
                 let Some(sums) = sums else { continue };
                 let expected = counted.get_or_insert_with(|| sums.clone());
+                self.expected = Some([expected.events[0] as u64, expected.events[1] as u64]);
                 let differs = sums.places.is_some() && sums.places != expected.places;
-                if sums.events != expected.events || differs {
+                if sums.events != expected.events[..sums.events.len()] || differs {
                     return Err(format!("{plan:?} {way:?}: counted {sums:?}, not {expected:?}"));
                 }
             }
@@ -292,6 +381,11 @@ impl Lab {
             self.hosted += 1;
             return Ok(None);
         }
+        let countdown = self.expected.filter(|_| way.counts_down);
+        let countdown = countdown.map(|expected| Countdown::random(&mut self.rng, expected));
+        if way.counts_down && countdown.is_none() {
+            return Ok(None);
+        }
         let mut memory = vec![
             (self.program.data.start, data.to_vec()),
             (snippet.start, snippet.bytes.clone()),
@@ -300,12 +394,18 @@ impl Lab {
             (CONTEXT + Slot::This as u64, CONTEXT.to_le_bytes().to_vec()),
         ];
         memory.extend(bench.low_window(&regions));
+        memory.extend(countdown.iter().flat_map(Countdown::memory));
         let counters = bench.tables.counters();
-        let observed = [
+        let mut observed = vec![
             (self.program.data.start, Data::BYTES as usize),
             (CONTEXT + Slot::AppGs as u64, 8),
             (CONTEXT + CONTEXT_BYTES, counters.len() * 8),
         ];
+        if countdown.is_some() {
+            let words = (0..LWP_SLOTS).map(|index| u64::from(lwp_slot_displacement(index)));
+            let slots = [Slot::LwpHigh, Slot::LwpLow, Slot::LwpGiven].map(|slot| slot as u64);
+            observed.extend(slots.into_iter().chain(words).map(|at| (CONTEXT + at, 8)));
+        }
         let run = Run { entry: head.0, state, gs: CONTEXT, memory: &memory, observed: &observed };
         let (mut state, seen) = match self.machine.run(&run) {
             Outcome::Landed(state, seen) => (state, seen),
@@ -327,10 +427,15 @@ impl Lab {
         if let Some(at) = differs {
             return Err(format!("memory at {at:#x}: {:#x}, not {:#x}", seen[at], native.1[at]));
         }
+        if let Some(countdown) = countdown {
+            let first = Data::BYTES as usize + 8 + counters.len() * 8;
+            let behind: Vec<u64> = (first..seen.len()).step_by(8).map(word).collect();
+            return Ok(Some(Counted { events: countdown.taken(&behind), places: None }));
+        }
         if plan == Plan::Plain {
             return Ok(None);
         }
-        let mut sums = [0; 7];
+        let mut sums = vec![0; 7];
         for (index, deltas) in counters.iter().enumerate() {
             let count = word(Data::BYTES as usize + 8 + index * 8) as i64;
             for (sum, delta) in sums.iter_mut().zip(deltas.by_event()) {

@@ -194,6 +194,15 @@ impl Context<'_> {
         self.memory().load(self.base() + at)
     }
 
+    /// Returns whether a block has taken from a word of the LWP countdown while nothing was dealt
+    /// out: it is about to give that back, and to have what it counts taken by hand.
+    pub fn has_taken_in_vain(&self) -> bool {
+        let nothing = i64::from(lwp_dbt::routines::NOTHING_GIVEN).cast_unsigned();
+        let words = (0..LWP_SLOTS).map(|index| self.lwp_word(index));
+        let sum = words.fold(0, |sum: u64, word| sum.wrapping_add(word));
+        self.get(Slot::LwpGiven) == nothing && sum != nothing
+    }
+
     /// Lets no word of the LWP countdown have anything of the high part: the next block that counts
     /// has it dealt out. Whatever event was noted is settled.
     pub fn deal_nothing(&self) {

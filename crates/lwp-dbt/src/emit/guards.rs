@@ -24,7 +24,28 @@ pub(crate) struct SideExit {
     index: u8,
     /// The exit's counts, if it counts.
     pub counts: Option<EventDeltas>,
+    /// The amount that it gives back to a word of the LWP countdown, if it does.
+    pub gives_back: Option<Tally>,
     pub kind: ExitKind,
+}
+
+/// A word in the thread's context to which a side exit adds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Tally {
+    /// A counter, which gets one more.
+    Counter(u32),
+    /// A word of the LWP countdown, and the amount.
+    Countdown { word: u32, amount: u32 },
+}
+
+impl Tally {
+    /// The displacement of the word, and the amount that is added to it.
+    fn words(self) -> (u32, u32) {
+        match self {
+            Self::Counter(counter) => (super::counter_displacement(counter), 1),
+            Self::Countdown { word, amount } => (word, amount),
+        }
+    }
 }
 
 /// The work that is left at a side exit.
@@ -118,7 +139,7 @@ impl Emitter<'_> {
     fn way_out(&self, block: &Block, at: Vec<usize>, kind: ExitKind) -> SideExit {
         let fragment = self.fragment.unwrap_or(FragmentId(0));
         let (app, index) = (self.app, self.index);
-        SideExit { at, fragment, block: block.pc, app, index, counts: None, kind }
+        SideExit { at, fragment, block: block.pc, app, index, counts: None, gives_back: None, kind }
     }
 
     /// The branch at the end of `block` goes on to `expected` in the superblock if that is its
@@ -273,7 +294,7 @@ impl Emitter<'_> {
     }
 
     /// The first part of a side exit, up to where it has been counted. Returns where it begins.
-    pub fn side_exit(&mut self, exit: &SideExit, counter: Option<u32>) -> CachePc {
+    pub fn side_exit(&mut self, exit: &SideExit, tally: Option<Tally>) -> CachePc {
         self.start_piece();
         self.fragment = Some(exit.fragment);
         (self.app, self.index) = (exit.app, exit.index);
@@ -282,15 +303,15 @@ impl Emitter<'_> {
             ExitKind::Branch { taken, flags_dead, .. } => {
                 let state = bits::EDGE | if *taken { bits::PC_TARGET } else { 0 };
                 self.point(state);
-                if let Some(counter) = counter {
-                    self.count_branch(counter, *flags_dead, state);
+                if let Some(tally) = tally {
+                    self.tally_branch(tally, *flags_dead, state);
                 }
             }
             ExitKind::Compared { target, recovery, push } => {
                 self.have_flags_again(recovery, target.spilled());
                 self.hold_target(*target);
                 self.take_target(*target, *push);
-                self.count_indirect(counter);
+                self.tally_indirect(tally);
             }
             ExitKind::Rotated { target, push, expected } => {
                 self.point(bits::SPILL_RCX);
@@ -302,7 +323,7 @@ impl Emitter<'_> {
                 self.spill_r11();
                 self.point(BOTH);
                 self.take_target(*target, *push);
-                self.count_indirect(counter);
+                self.tally_indirect(tally);
             }
             ExitKind::Before { recovery, spilled, .. } => {
                 if let Some(recovery) = recovery {
@@ -314,8 +335,8 @@ impl Emitter<'_> {
                     self.spill_rcx();
                     self.point(bits::SPILL_RCX);
                 }
-                if let Some(counter) = counter {
-                    self.count_in_rcx(counter);
+                if let Some(tally) = tally {
+                    self.tally_in_rcx(tally);
                 }
             }
         }
@@ -350,31 +371,62 @@ impl Emitter<'_> {
     }
 
     /// Counts the exit of a conditional branch, up to the moment from which on it is counted.
-    fn count_branch(&mut self, counter: u32, flags_dead: bool, state: u8) {
-        if flags_dead {
-            self.bytes(&[0x65, 0x48, 0xff, 0x04, 0x25]);
-            self.imm32(super::counter_displacement(counter));
-            self.relocated(Relocation::Counter);
-        } else {
+    fn tally_branch(&mut self, tally: Tally, flags_dead: bool, state: u8) {
+        if !flags_dead {
             self.spill_rcx();
             self.point(state | bits::SPILL_RCX);
-            self.count_in_rcx(counter);
+            return self.tally_in_rcx(tally);
+        }
+        let (word, amount) = tally.words();
+        match tally {
+            Tally::Counter(_) => {
+                // inc qword gs:[word]
+                self.bytes(&[0x65, 0x48, 0xff, 0x04, 0x25]);
+                self.imm32(word);
+                self.relocated(Relocation::Counter);
+            }
+            Tally::Countdown { .. } => {
+                // add qword gs:[word], amount
+                self.bytes(&[0x65, 0x48, 0x81, 0x04, 0x25]);
+                self.imm32(word);
+                self.imm32(amount);
+            }
+        }
+    }
+
+    /// Counts an exit in rcx, which has been spilled. No flag changes.
+    fn tally_in_rcx(&mut self, tally: Tally) {
+        match tally {
+            Tally::Counter(counter) => self.count_in_rcx(counter),
+            Tally::Countdown { word, amount } => {
+                self.load_rcx(word);
+                self.add_to_rcx(amount);
+                self.store_rcx(word);
+            }
         }
     }
 
     /// The branch has been made, with its target in rcx; counts the exit in r11.
-    fn count_indirect(&mut self, counter: Option<u32>) {
-        let Some(counter) = counter else { return self.complete(BOTH | bits::PC_RCX) };
+    fn tally_indirect(&mut self, tally: Option<Tally>) {
+        let Some(tally) = tally else { return self.complete(BOTH | bits::PC_RCX) };
         self.complete(BOTH | bits::PC_RCX | bits::EDGE);
-        let displacement = super::counter_displacement(counter);
-        // mov r11, gs:[counter]; lea r11, [r11 + 1]; mov gs:[counter], r11
+        let (word, amount) = tally.words();
+        let counts = matches!(tally, Tally::Counter(_));
+        // mov r11, gs:[word]; lea r11, [r11 + amount]; mov gs:[word], r11
         self.bytes(&[0x65, 0x4c, 0x8b, 0x1c, 0x25]);
-        self.imm32(displacement);
-        self.relocated(Relocation::Counter);
-        self.bytes(&[0x4d, 0x8d, 0x5b, 0x01]);
+        self.imm32(word);
+        if counts {
+            self.relocated(Relocation::Counter);
+            self.bytes(&[0x4d, 0x8d, 0x5b, amount as u8]);
+        } else {
+            self.bytes(&[0x4d, 0x8d, 0x9b]);
+            self.imm32(amount);
+        }
         self.bytes(&[0x65, 0x4c, 0x89, 0x1c, 0x25]);
-        self.imm32(displacement);
-        self.relocated(Relocation::Counter);
+        self.imm32(word);
+        if counts {
+            self.relocated(Relocation::Counter);
+        }
     }
 
     /// The rest of a side exit, which belongs to no fragment any more. Returns where it begins.
@@ -383,7 +435,8 @@ impl Emitter<'_> {
         let start = self.here();
         match exit.kind {
             ExitKind::Branch { to, flags_dead, .. } => {
-                if exit.counts.is_some() && !flags_dead {
+                let tallied = exit.counts.is_some() || exit.gives_back.is_some();
+                if tallied && !flags_dead {
                     self.point(bits::SPILL_RCX);
                     self.reload_rcx();
                 }

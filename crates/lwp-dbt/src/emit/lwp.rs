@@ -11,6 +11,10 @@ use crate::plan::{Lwp, Selection, branch_bit};
 use crate::routines::CHARGE_BYTES;
 use crate::state_map::bits;
 
+/// The most that is taken from a part of the countdown at once: the immediate operand that holds it
+/// has a sign.
+const MOST_AT_ONCE: u8 = i8::MAX as u8;
+
 /// EventId of LWPVAL's records.
 const VALUE_SAMPLE: u32 = 1;
 /// EventId of LWPINS' records.
@@ -71,6 +75,17 @@ impl Countdown {
     pub fn is_zero(self) -> bool {
         self == Self::default()
     }
+
+    /// Returns the sum of both, where one instruction can take it from a word.
+    pub fn plus(self, other: Self) -> Option<Self> {
+        let sum = |own: u8, more: u8| own.checked_add(more).filter(|sum| *sum <= MOST_AT_ONCE);
+        Some(Self { high: sum(self.high, other.high)?, low: sum(self.low, other.low)? })
+    }
+
+    /// Returns both parts.
+    pub fn parts(self) -> (u8, u8) {
+        (self.high, self.low)
+    }
 }
 
 /// A word of the countdown that has run out, to be dealt with behind the region.
@@ -94,6 +109,37 @@ pub(crate) struct Trip {
     /// The place of its instruction table among those of the region, where an event in it can be
     /// noted.
     pub table: Option<(usize, usize)>,
+    /// Code of its first block alone, where the block is a superblock's first: it goes on there if
+    /// an event is due in the superblock.
+    pub alone: Option<CachePc>,
+    /// Offset of the amount where it is taken.
+    weight_at: usize,
+}
+
+impl Trip {
+    /// That of the fragment at `pc`, which takes `countdown`. The state bits behind the charge are
+    /// `after`.
+    pub fn new(
+        pc: AppPc,
+        fragment: FragmentId,
+        countdown: Countdown,
+        flags_dead: bool,
+        after: u8,
+    ) -> Self {
+        Self {
+            at: 0,
+            fragment,
+            pc,
+            weight: countdown.packed(),
+            word: lwp_slot_displacement(fragment.0),
+            retry: CachePc(0),
+            flags_dead,
+            after,
+            table: None,
+            alone: None,
+            weight_at: 0,
+        }
+    }
 }
 
 impl Emitter<'_> {
@@ -109,25 +155,15 @@ impl Emitter<'_> {
     /// ```
     ///
     /// It stands before the first instruction: an event that is due in the block must be known
-    /// before any of it is executed.
-    pub fn countdown(
-        &mut self,
-        block: &Block,
-        fragment: FragmentId,
-        countdown: Countdown,
-        flags_dead: bool,
-        after: u8,
-        notes: bool,
-    ) {
-        let pc = block.pc;
-        let table = notes.then(|| self.instruction_table(block)).flatten();
-        let word = lwp_slot_displacement(fragment.0);
-        let weight = countdown.packed();
-        let retry = self.here();
+    /// before any of it is executed. A superblock takes what all of its blocks count.
+    pub fn countdown(&mut self, mut trip: Trip) {
+        let Trip { word, weight, after, flags_dead, .. } = trip;
+        trip.retry = self.here();
         self.point(bits::UNCOUNTED);
         if flags_dead {
             self.bytes(&[0x65, 0x48, 0x81, 0x2c, 0x25]);
             self.imm32(word);
+            trip.weight_at = self.out.code.len();
             self.imm32(weight);
             self.point(after);
             self.bytes(&[0x0f, 0x88]);
@@ -136,6 +172,7 @@ impl Emitter<'_> {
             self.point(bits::UNCOUNTED | bits::SPILL_RCX);
             self.load_rcx(word);
             self.add_to_rcx(weight.wrapping_neg());
+            trip.weight_at = self.out.code.len() - 4;
             self.store_rcx(word);
             self.point(after | bits::SPILL_RCX);
             // movzx ecx, byte gs:[word + 7]; jrcxz +5
@@ -143,29 +180,31 @@ impl Emitter<'_> {
             self.imm32(word + 7);
             self.bytes(&[0xe3, 0x05, 0xe9]);
         }
-        let at = self.out.code.len();
-        self.out.trips.push(Trip {
-            at,
-            fragment,
-            pc,
-            weight,
-            word,
-            retry,
-            flags_dead,
-            after,
-            table,
-        });
+        trip.at = self.out.code.len();
+        self.out.trips.push(trip);
         self.imm32(0);
-        debug_assert_eq!(self.here().0 - retry.0, CHARGE_BYTES[usize::from(!flags_dead)]);
+        let taken = self.here().0 - trip.retry.0;
+        debug_assert_eq!(taken, CHARGE_BYTES[usize::from(!flags_dead)]);
         if !flags_dead {
             self.reload_rcx();
         }
         self.point(after);
     }
 
+    /// Sets the amount that is taken at the place that was emitted last.
+    pub fn set_countdown(&mut self, trip: usize, countdown: Countdown) {
+        let trip = &mut self.out.trips[trip];
+        trip.weight = countdown.packed();
+        let taken = match trip.flags_dead {
+            true => trip.weight,
+            false => trip.weight.wrapping_neg(),
+        };
+        self.out.code[trip.weight_at..trip.weight_at + 4].copy_from_slice(&taken.to_le_bytes());
+    }
+
     /// Notes where the instructions of `block` are, if an event in it can be noted: see
     /// [`NOTES`](crate::routines::NOTES). Nothing in it may ask the host or make a system call.
-    fn instruction_table(&mut self, block: &Block) -> Option<(usize, usize)> {
+    pub fn instruction_table(&mut self, block: &Block) -> Option<(usize, usize)> {
         let behind = u8::try_from(block.bytes.len()).ok()?;
         let falls = match block.terminator {
             Terminator::Conditional { target, .. } | Terminator::CountedLoop { target } => {
@@ -217,25 +256,40 @@ impl Emitter<'_> {
         self.point(bits::UNCOUNTED | bits::SPILL_RCX | bits::SPILL_R11);
         self.store_imm32(Slot::LwpWeight, trip.weight);
         self.store_imm32(Slot::LwpWord, trip.word);
-        // lea rcx, [rip + table], or mov ecx, 0
-        match trip.table {
-            Some(_) => self.bytes(&[0x48, 0x8d, 0x0d]),
-            None => self.bytes(&[0xb9]),
-        }
-        let at = self.out.code.len();
-        self.imm32(0);
+        let table = self.name_table(trip);
         self.store_rcx(Slot::LwpTable as u32);
         self.load_address(Register::R11, trip.pc.0);
         // lea rcx, [rip + retry]
         self.bytes(&[0x48, 0x8d, 0x0d]);
         self.displacement_to(trip.retry.0);
         self.jump_to_routine(self.routines.lwp.deal);
-        if let Some((start, end)) = trip.table {
+        if let (Some((start, end)), Some(at)) = (trip.table, table) {
             let displacement = (self.out.code.len() - (at + 4)) as u32;
             self.out.code[at..at + 4].copy_from_slice(&displacement.to_le_bytes());
             self.out.code.extend_from_slice(&self.out.tables[start..end]);
         }
         stub
+    }
+
+    /// rcx := the place where a trip's instructions are, or of its first block alone, inverted, or
+    /// zero. Returns the offset of the displacement of a table, which is set later.
+    fn name_table(&mut self, trip: &Trip) -> Option<usize> {
+        const LEA: [u8; 3] = [0x48, 0x8d, 0x0d];
+        if let Some(alone) = trip.alone {
+            self.bytes(&LEA);
+            self.displacement_to(alone.0);
+            // not rcx
+            self.bytes(&[0x48, 0xf7, 0xd1]);
+            return None;
+        }
+        match trip.table {
+            Some(_) => self.bytes(&LEA),
+            // mov ecx, 0
+            None => self.bytes(&[0xb9]),
+        }
+        let at = self.out.code.len();
+        self.imm32(0);
+        trip.table.map(|_| at)
     }
 
     /// `mov dword gs:[slot], value`

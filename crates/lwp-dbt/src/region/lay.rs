@@ -7,7 +7,7 @@ use super::{
 use crate::addr::{AppPc, CachePc};
 use crate::block::{Block, Carry, Insn, Terminator};
 use crate::context::{RequestKind, SyscallClass};
-use crate::emit::{Charge, Countdown, Emitter};
+use crate::emit::{Charge, Countdown, Emitter, Trip};
 use crate::fragment::{Changeable, Fragment, FragmentId, MergedEdge, Unit, Value};
 use crate::plan::{Checks, EventDeltas, Lwp, Plan, Role};
 use crate::state_map::bits;
@@ -107,10 +107,7 @@ impl Translator {
         if work.emitter.dcache.is_some() {
             work.emitter.watch.dead_after = self.dead_behind(work, block);
         }
-        let countdown = match self.lwp_of(work.unit) {
-            Lwp::On(selection) => Countdown::of(block, &selection),
-            Lwp::Off | Lwp::Absent => Countdown::default(),
-        };
+        let countdown = self.countdown_of(work.unit, block);
         // The countdown is charged before the first instruction, and the counter right behind it.
         let mut before = if merged { bits::EDGE | bits::UNCOUNTED } else { bits::UNCOUNTED };
         // A block that counts nothing still lets a noted event be recorded before it begins.
@@ -121,9 +118,11 @@ impl Translator {
             } else if !countdown.is_zero() {
                 before = bits::EDGE | bits::UNCOUNTED;
             }
-            work.emitter.countdown(block, id, countdown, flags_dead, before, notes);
+            let mut trip = Trip::new(block.pc, id, countdown, flags_dead, before);
+            trip.table = notes.then(|| work.emitter.instruction_table(block)).flatten();
+            work.emitter.countdown(trip);
         }
-        let mut countdown = (countdown.high, countdown.low);
+        let mut countdown = countdown.parts();
         // A charge in the middle of a block is undone by instructions executed so far.
         let first = flags_dead || profiles;
         let early = first || value.is_some();
@@ -198,6 +197,14 @@ impl Translator {
             work.close_fragment();
         }
         next
+    }
+
+    /// Returns the amount that `block` of `unit` takes from the LWP countdown.
+    pub(super) fn countdown_of(&self, unit: &Unit, block: &Block) -> Countdown {
+        match self.lwp_of(unit) {
+            Lwp::On(selection) => Countdown::of(block, &selection),
+            Lwp::Off | Lwp::Absent => Countdown::default(),
+        }
     }
 
     /// Starts a fragment that may be cut off behind the not-taken edge of `from`, which it charges

@@ -71,7 +71,8 @@ pub(super) fn app_state(
         .map(|_| (index, charged));
     // Where profiling is on, EDGE beside UNCOUNTED says that only the countdown has been charged.
     let counted_down = charged || profiles && has(bits::EDGE);
-    let counts_down = fragment.is_some_and(|fragment| fragment.countdown != (0, 0));
+    let counts_down = fragment.is_some_and(|fragment| fragment.countdown != (0, 0))
+        || within.is_some_and(|within| within.countdown != (0, 0));
     let calls = fragment.is_some_and(|it| it.deltas.calls == 1 && it.deltas.indirect == 1);
     // EDGE beside a target in rcx says that a guard has not held.
     let made = point.state & bits::PC_MASK != 0;

@@ -6,6 +6,10 @@
 //! counted there as if it were executed to its end; each way out counts what is left out. The
 //! blocks behind the first have no pc of their own: whoever comes there otherwise needs fragments
 //! of the usual kind.
+//!
+//! The LWP countdown is taken at the beginning too, and each way out gives back what is left out.
+//! Where it does not last, an event is due in the superblock: then control goes on in a fragment of
+//! the first block alone, which takes what that block counts.
 
 use std::sync::Arc;
 
@@ -16,9 +20,9 @@ use super::{
 };
 use crate::addr::{AppPc, CachePc};
 use crate::block::{Block, CodeSource, Terminator};
-use crate::emit::{Charge, ExitKind, Target};
+use crate::emit::{Charge, Countdown, ExitKind, Tally, Target, Trip};
 use crate::fragment::{Fragment, FragmentId, Unit, Within};
-use crate::plan::{Checks, EventDeltas, Plan, Role};
+use crate::plan::{Checks, EventDeltas, Lwp, Plan, Role};
 use crate::recovery::Recovery;
 use crate::state_map::{FlagWriter, bits};
 
@@ -55,6 +59,10 @@ struct Laid {
     flags: Vec<Option<FlagWriter>>,
     /// The counter of the whole.
     counter: Option<u32>,
+    /// The amounts that each block takes from the LWP countdown, where that is on.
+    countdowns: Vec<Countdown>,
+    /// The number of the trip that takes all of them.
+    trip: Option<usize>,
     /// Of each exit, the block that it leaves; the region has so many of other superblocks.
     exits: Vec<usize>,
     first_exit: usize,
@@ -89,15 +97,29 @@ impl Translator {
     /// Returns whether a superblock may begin at `pc`.
     pub(super) fn makes_superblocks(&self, unit: &Unit, pc: AppPc) -> bool {
         let fixed = unit.checks == Checks::None && unit.is_plain_at(pc);
-        fixed && !self.profiles() && !unit.has_fragment(pc)
+        fixed && self.counts_down_at_once(self.lwp_of(unit)) && !unit.has_fragment(pc)
+    }
+
+    /// Returns whether the LWP countdown can be taken for many blocks at once, if it is on: all of
+    /// them count, and nothing is counted beside it.
+    pub(super) fn counts_down_at_once(&self, lwp: Lwp) -> bool {
+        match lwp {
+            Lwp::On(selection) => {
+                self.plan == Plan::Plain && selection.ip.is_none() && !selection.dcache
+            }
+            Lwp::Off | Lwp::Absent => true,
+        }
     }
 
     /// The blocks of `path`, as far as each leads to the next.
     pub(super) fn steps(&self, work: &mut Work<'_>, path: &[AppPc]) -> Vec<Step> {
         let mut steps: Vec<Step> = Vec::new();
+        let mut countdown = Countdown::default();
         for (at, &pc) in path.iter().enumerate().take(MOST_BLOCKS) {
             let fits = (at + 2) * self.fragment_room() <= work.room && work.unit.is_plain_at(pc);
             let Some(block) = self.decode(work, pc).filter(|_| fits) else { break };
+            let Some(sum) = countdown.plus(self.countdown_of(work.unit, &block)) else { break };
+            countdown = sum;
             let to = path.get(at + 1).copied().filter(|to| leads(&block, *to));
             let to = to.filter(|_| at > 0 || !self.ends_exits(&block));
             steps.push(Step { block, to });
@@ -142,7 +164,10 @@ impl Translator {
             let join = work.emitter.here();
             let counters = work.cache.counters.len();
             let charge = match at {
-                0 => self.charge_of(work, &steps[0].block, &mut laid),
+                0 => {
+                    self.count_down(work, steps, &mut laid);
+                    self.charge_of(work, &steps[0].block, &mut laid)
+                }
                 _ => None,
             };
             let next = self.lay_step(work, steps, at, charge, &mut laid);
@@ -162,7 +187,35 @@ impl Translator {
             }
         }
         self.settle(work, &laid);
+        self.lay_alone(work, &steps[0].block, &laid);
         true
+    }
+
+    /// Takes what a superblock counts from the LWP countdown, where that is on.
+    fn count_down(&self, work: &mut Work<'_>, steps: &[Step], laid: &mut Laid) {
+        if !self.profiles() {
+            return;
+        }
+        let pc = steps[0].block.pc;
+        let countdowns = steps.iter().map(|step| self.countdown_of(work.unit, &step.block));
+        laid.countdowns = countdowns.collect();
+        let first = FragmentId(work.cache.fragments.len() as u32);
+        let flags_dead = self.flags_dead(work, pc, 2);
+        let trip = Trip::new(pc, first, Countdown::default(), flags_dead, 0);
+        laid.trip = Some(work.emitter.out.trips.len());
+        work.emitter.countdown(trip);
+    }
+
+    /// Lays out the first block of a superblock alone, for where an event is due in the superblock.
+    fn lay_alone(&self, work: &mut Work<'_>, block: &Block, laid: &Laid) {
+        let Some(trip) = laid.trip else { return };
+        let next = self.lay(work, block, Arrival::Jump, false);
+        let alone = work.unit.fragments.insert(block.pc, laid.fragments[0]);
+        if let Some(id) = alone {
+            work.emitter.out.trips[trip].alone = Some(self.head(work, id));
+            work.unit.inner.push(id);
+        }
+        self.end_of_path(work, next);
     }
 
     /// Emits one block: its body, and how it goes on.
@@ -212,7 +265,7 @@ impl Translator {
                 let taken = to != target;
                 let (condition, out) =
                     if taken { (condition, target) } else { (condition ^ 1, block.next()) };
-                if self.plan.counts() {
+                if self.plan.counts() || self.profiles() {
                     let flags_dead = self.flags_dead(work, out, 2);
                     let kind = ExitKind::Branch { to: out, taken, flags_dead };
                     let exit = work.emitter.branch_out(block, condition, kind);
@@ -305,7 +358,7 @@ impl Translator {
             charged_first: false,
             target: direct_target(&block.terminator),
             deltas: counts,
-            countdown: (0, 0),
+            countdown: laid.countdowns.get(laid.fragments.len()).map_or((0, 0), |it| it.parts()),
             flags_dead,
         });
         match first {
@@ -369,11 +422,34 @@ impl Translator {
             let counts = behind[at].negated().plus(own);
             exit.counts = laid.counter.map(|_| counts);
         }
+        let countdowns = self.settle_countdown(work, laid);
         for (at, &id) in laid.fragments.iter().enumerate() {
             let behind = if laid.counter.is_some() { behind[at] } else { EventDeltas::default() };
-            let next = laid.fragments.get(at + 1).copied();
-            work.cache.within.insert(id, Within { behind, flags: laid.flags[at], next });
+            let countdown = countdowns.get(at).map_or((0, 0), |countdown| countdown.parts());
+            let (flags, next) = (laid.flags[at], laid.fragments.get(at + 1).copied());
+            work.cache.within.insert(id, Within { behind, countdown, flags, next });
         }
+    }
+
+    /// Says how much of the LWP countdown is taken at the beginning, and given back on each way
+    /// out. Returns the amounts that are taken for the blocks behind each.
+    fn settle_countdown(&self, work: &mut Work<'_>, laid: &Laid) -> Vec<Countdown> {
+        let Some(trip) = laid.trip else { return Vec::new() };
+        let mut behind = vec![Countdown::default(); laid.fragments.len()];
+        let mut sum = Countdown::default();
+        for at in (0..laid.fragments.len()).rev() {
+            behind[at] = sum;
+            // As large as that of all steps at most, which fits.
+            sum = sum.plus(laid.countdowns[at]).unwrap_or(sum);
+        }
+        work.emitter.set_countdown(trip, sum);
+        let word = work.emitter.out.trips[trip].word;
+        let exits = &mut work.emitter.out.exits[laid.first_exit..];
+        for (exit, &at) in exits.iter_mut().zip(&laid.exits) {
+            let amount = behind[at].packed();
+            exit.gives_back = (amount != 0).then_some(Tally::Countdown { word, amount });
+        }
+        behind
     }
 
     /// Emits the ways out of the superblocks of a region.
@@ -381,8 +457,11 @@ impl Translator {
         for exit in std::mem::take(&mut work.emitter.out.exits) {
             let from = exit.fragment;
             let counters = &mut work.cache.counters;
-            let counter = exit.counts.map(|counts| counters.push(counts, Role::SideExit(from)));
-            let before = work.emitter.side_exit(&exit, counter);
+            let tally = match exit.counts {
+                Some(counts) => Some(Tally::Counter(counters.push(counts, Role::SideExit(from)))),
+                None => exit.gives_back,
+            };
+            let before = work.emitter.side_exit(&exit, tally);
             work.cache.close_piece(&work.emitter, before, exit.block, Some(exit.fragment));
             let after = work.emitter.side_exit_done(&exit);
             let pc = match exit.kind {

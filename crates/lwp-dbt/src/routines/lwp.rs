@@ -77,6 +77,10 @@ pub(super) fn emit(b: &mut Builder, ring: CodeLabel) -> Result<Labels, IcedError
 /// Every word is negative then, and each block comes here to have what it counts taken by hand, up
 /// to the event. That nothing has been dealt, [`Slot::LwpGiven`] tells.
 ///
+/// A superblock of which an event is due, or whose countdown would be taken by hand, is not
+/// entered: its first block goes on alone. So each way out of one finds the word that its countdown
+/// was taken from.
+///
 /// ```text
 /// counted := given - sum of the words;  high -= counted >> 24;  low -= counted & max
 /// taken   := taken * 7/8 + what has been counted, for each word
@@ -94,6 +98,7 @@ fn emit_deal(b: &mut Builder, ring: CodeLabel) -> Result<(CodeLabel, CodeLabel),
     let mut cut = b.asm.create_label();
     let mut by_hand = b.asm.create_label();
     let mut last = b.asm.create_label();
+    let mut alone = b.asm.create_label();
     let mut deals = b.asm.create_label();
     let start = save_and_enter(b, Commit::None)?;
     b.asm.cmp(Builder::slot32(Slot::LwpNote), 0)?;
@@ -139,10 +144,12 @@ fn emit_deal(b: &mut Builder, ring: CodeLabel) -> Result<(CodeLabel, CodeLabel),
     b.asm.set_label(&mut last)?;
     b.asm.zero_bytes()?;
     b.mark(state(PcSource::ContextPc, ALL_AND_FLAGS, Commit::None))?;
+    see_whether_alone(b, alone)?;
     take_by_hand(b, due, true)?;
     b.asm.set_label(&mut by_hand)?;
     b.asm.zero_bytes()?;
     b.mark(state(PcSource::ContextPc, ALL_AND_FLAGS, Commit::None))?;
+    see_whether_alone(b, alone)?;
     b.asm.mov(rsi, Builder::slot(Slot::LwpHigh))?;
     b.asm.mov(rdi, Builder::slot(Slot::LwpLow))?;
     weigh(b)?;
@@ -151,11 +158,17 @@ fn emit_deal(b: &mut Builder, ring: CodeLabel) -> Result<(CodeLabel, CodeLabel),
     b.asm.set_label(&mut due)?;
     b.asm.zero_bytes()?;
     b.mark(state(PcSource::ContextPc, ALL_AND_FLAGS, Commit::None))?;
+    see_whether_alone(b, alone)?;
     noted::note(b, cut, host)?;
     b.asm.set_label(&mut cut)?;
     b.asm.zero_bytes()?;
     b.mark(state(PcSource::ContextPc, ALL_AND_FLAGS, Commit::None))?;
     event::lead(b, host, resume)?;
+
+    b.asm.set_label(&mut alone)?;
+    b.asm.not(rax)?;
+    b.asm.mov(Builder::slot(Slot::Go), rax)?;
+    b.asm.jmp(resume)?;
 
     b.asm.set_label(&mut noted)?;
     noted::record(b, host)?;
@@ -169,6 +182,14 @@ fn emit_deal(b: &mut Builder, ring: CodeLabel) -> Result<(CodeLabel, CodeLabel),
     b.mark(state(PcSource::ContextPc, ALL, Commit::Mailbox))?;
     b.asm.jmp(ring)?;
     Ok((start, ask))
+}
+
+/// Goes to `alone` where the block at hand is a superblock: [`Slot::LwpTable`] holds the address of
+/// its first block alone, inverted, which comes to rax.
+fn see_whether_alone(b: &mut Builder, alone: CodeLabel) -> Emit {
+    b.asm.mov(rax, Builder::slot(Slot::LwpTable))?;
+    b.asm.test(rax, rax)?;
+    b.asm.js(alone)
 }
 
 /// r8 := the high part of what the block at hand counts, rcx := its low part.
@@ -341,8 +362,8 @@ const LAST: i32 = 128;
 /// It is, where the deal before has counted no more than this: code that stays on a few words has
 /// them all.
 const FEW: i32 = 32;
-/// The sum of the words when each is -1.
-const NOTHING_GIVEN: i32 = -(LWP_SLOTS as i32);
+/// The sum of the words when each is -1, as in [`Slot::LwpGiven`] while nothing is dealt out.
+pub const NOTHING_GIVEN: i32 = -(LWP_SLOTS as i32);
 /// Bits behind the point in what one taken is worth.
 const PRECISION: u32 = 20;
 

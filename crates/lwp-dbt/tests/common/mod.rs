@@ -5,7 +5,7 @@ use lwp_dbt::block::Emulated;
 use lwp_dbt::context::{INDEX_MASK, SyscallClass, TABLE_SLOTS, TargetFeatures};
 use lwp_dbt::{
     AppPc, CachePc, Checks, CodeCache, CodeSink, CodeSource, Destination, HEAD, Layout, Lwp, Plan,
-    Region, RegionLimits, Translator, Unit,
+    Region, RegionLimits, Selection, Translator, Unit,
 };
 use lwp_testkit::native::Machine;
 
@@ -126,6 +126,14 @@ impl Bench {
         classes: Box<[SyscallClass; 512]>,
     ) -> Self {
         Self::with_lwp(plan, Lwp::Absent, checks, start, bytes, emulated, classes)
+    }
+
+    /// A bench whose code counts down instructions and branches, and counts nothing else.
+    pub fn counting_down(checks: Checks, start: u64, bytes: &[u8]) -> Self {
+        let selection = Selection { instructions: true, branches: 0x7f, ..Selection::default() };
+        let classes = Box::new([SyscallClass::Native; 512]);
+        let (emulated, lwp) = (Emulated::default(), Lwp::On(selection));
+        Self::with_lwp(Plan::Plain, lwp, checks, start, bytes, emulated, classes)
     }
 
     pub fn with_lwp(

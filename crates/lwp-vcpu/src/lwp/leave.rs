@@ -68,8 +68,14 @@ impl Machine {
             return true;
         }
         if let (Some(executed), Some(fragment)) = (view.state.countdown, view.fragment) {
+            let in_vain = self.context(tid).is_some_and(|context| context.has_taken_in_vain());
             let (high, low) = self.lwp_rest(tid, fragment, executed);
             self.lwp_give_back(tid, high, low);
+            if in_vain {
+                // The thread would not look at what its words say.
+                self.lwp_collect(tid);
+                self.lwp_publish(tid);
+            }
         }
         if kind.is_some_and(counts_and_waits) {
             let counts = self
@@ -98,7 +104,8 @@ impl Machine {
         context.set(Slot::LwpLow, context.get(Slot::LwpLow).wrapping_add(u64::from(low)));
     }
 
-    /// The amounts that the rest of `fragment` counts, after `executed` of its instructions.
+    /// The amounts that the rest of `fragment` counts, after `executed` of its instructions, and
+    /// the rest of the superblock that it is in.
     pub fn lwp_rest(&mut self, tid: Tid, fragment: FragmentId, executed: u32) -> (u32, u32) {
         let by_instruction = self
             .tasks
@@ -107,13 +114,15 @@ impl Machine {
             .and_then(|thread| thread.lwp.as_ref())
             .is_some_and(|lwp| lwp.selection.instructions);
         let Some((_, family)) = self.space_of(tid) else { return (0, 0) };
+        let behind = family.code_cache.within(fragment).map_or((0, 0), |it| it.countdown);
+        let behind = (u32::from(behind.0), u32::from(behind.1));
         let fragment = family.code_cache.fragment(fragment);
         let (high, low) = (u32::from(fragment.countdown.0), u32::from(fragment.countdown.1));
         if executed >= u32::from(fragment.instructions) {
-            return (0, 0);
+            return behind;
         }
         let done = if by_instruction { executed.min(high) } else { 0 };
-        (high - done, low)
+        (high - done + behind.0, low + behind.1)
     }
 }
 
