@@ -130,6 +130,7 @@ impl<'a> Tracer<'a> {
         quiet.forget_syscall();
         leader.set_regs(&quiet).map_err(text)?;
         machine.set_up(leader.0, &quiet)?;
+        machine.find_heap(leader.0);
         for thread in threads {
             let mut regs = if *thread == leader { regs } else { thread.regs().map_err(text)? };
             if let Some(context) = machine.context(thread.0) {
