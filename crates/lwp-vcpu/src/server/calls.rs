@@ -18,12 +18,13 @@ impl Machine {
             self.ask_tracer(tid, Need::Lock);
             return;
         }
-        let Some(pending) = self.look_at_call(tid, slot) else {
+        let Some(mut pending) = self.look_at_call(tid, slot) else {
             self.ask_tracer(tid, Need::Step);
             return;
         };
-        self.about_to_read(tid, &pending);
-        let mut pending = pending;
+        if let Some(result) = self.about_to_read(tid, &pending) {
+            syscalls::answer_instead(self.contexts.context(slot), &mut pending, result);
+        }
         if self.stands_in_the_way(tid, slot, &mut pending) {
             self.ask_tracer(tid, Need::Flush);
             return;
