@@ -6,7 +6,7 @@ use lwp_dbt::context::SyscallClass;
 use lwp_ptrace::memory;
 
 use crate::contexts::Context;
-use crate::memory_map::OVERHEAD_BYTES;
+use crate::memory_map::{DATA_BYTES, OVERHEAD_BYTES};
 
 /// Numbers of the calls that matter here.
 pub mod nr {
@@ -76,6 +76,7 @@ const PR_SET_SYSCALL_USER_DISPATCH: u64 = 59;
 const SECCOMP_SET_MODE_STRICT: u64 = 0;
 const SECCOMP_SET_MODE_FILTER: u64 = 1;
 const GRND_MASK: u64 = 7;
+const RLIMIT_DATA: u64 = 2;
 const RLIMIT_AS: u64 = 9;
 /// A flag of rseq(2) that there is not.
 const NO_RSEQ_FLAG: u64 = 1 << 30;
@@ -94,9 +95,8 @@ fn class(number: u64, emulated: Emulated) -> SyscallClass {
         nr::MUNMAP | nr::MADVISE => SyscallClass::Unmap,
         nr::MPROTECT => SyscallClass::Protect,
         nr::ARCH_PRCTL => SyscallClass::SetFs,
-        nr::PRLIMIT64 if emulated.fills => SyscallClass::Host,
-        nr::PRLIMIT64 => SyscallClass::Limit,
-        nr::PKEY_MPROTECT
+        nr::PRLIMIT64
+        | nr::PKEY_MPROTECT
         | nr::SHMAT
         | nr::SHMDT
         | nr::BRK
@@ -242,13 +242,13 @@ pub fn before(
             ARCH_SHSTK_ENABLE => answer(&mut pending, EOPNOTSUPP),
             _ => {}
         },
-        nr::SETRLIMIT if args[0] == RLIMIT_AS => {
-            if let Some(address) = raised_limit(context, tid, args[1]) {
+        nr::SETRLIMIT if room_in(args[0]) != 0 => {
+            if let Some(address) = raised_limit(context, tid, args[1], room_in(args[0])) {
                 context.set(Slot::Rsi, address);
             }
         }
-        nr::PRLIMIT64 if args[1] == RLIMIT_AS && args[2] != 0 => {
-            if let Some(address) = raised_limit(context, tid, args[2]) {
+        nr::PRLIMIT64 if room_in(args[1]) != 0 && args[2] != 0 => {
+            if let Some(address) = raised_limit(context, tid, args[2], room_in(args[1])) {
                 context.set(Slot::Rdx, address);
             }
         }
@@ -299,16 +299,25 @@ pub fn filters_all_threads(pending: &Pending) -> bool {
     pending.number == nr::SECCOMP && pending.args[1] & SECCOMP_FILTER_FLAG_TSYNC != 0
 }
 
+/// The bytes of the virtual CPU's own that a limit holds.
+fn room_in(resource: u64) -> u64 {
+    match resource & 0xffff_ffff {
+        RLIMIT_AS => OVERHEAD_BYTES,
+        RLIMIT_DATA => DATA_BYTES,
+        _ => 0,
+    }
+}
+
 /// A copy of the limit at `address`, raised by what the virtual CPU itself maps.
-fn raised_limit(context: Context<'_>, tid: i32, address: u64) -> Option<u64> {
+fn raised_limit(context: Context<'_>, tid: i32, address: u64, room: u64) -> Option<u64> {
     let limit: [u8; 16] = memory::read_array(tid, address).ok()?;
-    Some(context.write_scratch(&map_limit(limit, |value| value.saturating_add(OVERHEAD_BYTES))))
+    Some(context.write_scratch(&map_limit(limit, |value| value.saturating_add(room))))
 }
 
 /// Takes out of the limit at `address` what the virtual CPU itself maps.
-fn lower_limit(tid: i32, address: u64) {
+fn lower_limit(tid: i32, address: u64, room: u64) {
     if let Ok(limit) = memory::read_array(tid, address) {
-        let limit = map_limit(limit, |value| value.saturating_sub(OVERHEAD_BYTES));
+        let limit = map_limit(limit, |value| value.saturating_sub(room));
         let _ = memory::write_exact(tid, address, &limit);
     }
 }
@@ -363,8 +372,8 @@ pub fn concerns_nobody(pending: &Pending, has_code: impl Fn((u64, u64)) -> bool)
         nr::PROCESS_MADVISE => !discards(a4),
         // The kernel chooses a place where nothing is.
         nr::MREMAP => a4 & MREMAP_FIXED == 0 && !has_code(old),
-        nr::GETRLIMIT | nr::SETRLIMIT => a1 != RLIMIT_AS,
-        nr::PRLIMIT64 => a2 != RLIMIT_AS,
+        nr::GETRLIMIT | nr::SETRLIMIT => room_in(a1) == 0,
+        nr::PRLIMIT64 => room_in(a2) == 0,
         nr::GETDENTS64 => false,
         number => {
             let looked_at = Emulated { fills: true, ..Emulated::default() };
@@ -452,8 +461,8 @@ pub fn after(context: Context<'_>, tid: i32, pending: &Pending, result: u64) -> 
         return (result, Effect::None);
     }
     match pending.number {
-        nr::GETRLIMIT if a1 == RLIMIT_AS => lower_limit(tid, a2),
-        nr::PRLIMIT64 if a2 == RLIMIT_AS && a4 != 0 => lower_limit(tid, a4),
+        nr::GETRLIMIT => lower_limit(tid, a2, room_in(a1)),
+        nr::PRLIMIT64 if a4 != 0 => lower_limit(tid, a4, room_in(a2)),
         _ => {}
     }
     let effect = match pending.number {

@@ -10,7 +10,7 @@ use lwp_ptrace::{Tracee, sys};
 use super::Check;
 use crate::config::{Config, Plan};
 use crate::maps::{self, Mapping};
-use crate::memory_map::{CONTEXTS_AT, LOW, OVERHEAD_BYTES, SLOT_BYTES};
+use crate::memory_map::{CONTEXTS_AT, LOW, ROOM, SLOT_BYTES};
 use crate::outcome::{Error, ExitStatus, Outcome};
 
 const SIGKILL: i32 = 9;
@@ -29,7 +29,7 @@ pub fn checks() -> Vec<Check> {
             "run any program: `lwp stat PROGRAM`",
         )];
     };
-    match spawn::spawn(program.as_os_str(), &["true"], None, true, OVERHEAD_BYTES) {
+    match spawn::spawn(program.as_os_str(), &["true"], None, true, ROOM) {
         Ok(tracee) => {
             let mappings = maps::read(tracee.0);
             end(tracee);
