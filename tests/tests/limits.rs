@@ -76,6 +76,16 @@ fn little_memory() {
     sh("ulimit -l 0; echo one | cat; ulimit -l").check();
 }
 
+/// Little room for data is as much as natively, and the program is counted.
+#[test]
+fn little_data() {
+    let dir = TempDir::new();
+    let script = "\"$LWP\" stat --no-cache -x, -e instructions -o counts -- \
+                  sh -c 'ulimit -S -d 2000; ulimit -d; sh -c \"echo one\"'; grep -c 'not counted' counts";
+    let outcome = around_lwp(dir.path(), script);
+    assert_eq!(text(&outcome.stdout), "2000\none\n0\n", "{}", text(&outcome.stderr));
+}
+
 /// What does not fit fails as it does natively.
 #[test]
 fn too_little_memory() {
@@ -99,10 +109,10 @@ fn files_of_no_size() {
 #[test]
 fn limits_of_the_caller_are_passed_on() {
     let dir = TempDir::new();
-    let script = "ulimit -S -n 20; ulimit -S -f 8; ulimit -S -v 900000; \
-                  \"$LWP\" run --no-cache -- sh -c 'ulimit -n; ulimit -f; ulimit -v'";
+    let script = "ulimit -S -n 20; ulimit -S -f 8; ulimit -S -v 900000; ulimit -S -d 2000; \
+                  \"$LWP\" run --no-cache -- sh -c 'ulimit -n; ulimit -f; ulimit -v; ulimit -d'";
     let outcome = around_lwp(dir.path(), script);
-    assert_eq!(text(&outcome.stdout), "20\n8\n900000\n", "{}", text(&outcome.stderr));
+    assert_eq!(text(&outcome.stdout), "20\n8\n900000\n2000\n", "{}", text(&outcome.stderr));
     assert_eq!(outcome.end, End::Code(0));
 }
 
@@ -113,6 +123,7 @@ fn lwp_s_own_limits_are_named() {
         ("ulimit -n 8", "open files"),
         ("ulimit -f 8", "size of files"),
         ("ulimit -v 300000", "address space"),
+        ("ulimit -d 3000", "data"),
     ];
     for (limit, named) in cases {
         let dir = TempDir::new();

@@ -30,7 +30,7 @@ programs! {
         descriptors exec_forms fork_tree job_control many_children orphans wait_forms
     }
     system {
-        address_limit attributes event_loops refused_calls restartable_sequences seccomp seccomp_address
+        address_limit attributes data_limit event_loops refused_calls restartable_sequences seccomp seccomp_address
         seccomp_allow_list timers tracing
     }
     registers {
@@ -38,7 +38,7 @@ programs! {
         x87_mxcsr
     }
     code {
-        changed_files changed_while_busy cross_modified cut_short executable_stack far_apart
+        changed_by_rare_calls changed_files changed_while_busy cross_modified cut_short executable_stack far_apart
         filled_by_calls generated guarded_pages load_unload next_instruction patched_beside
         replaced_ahead replaced_at_once replaced_mappings reserved rewritten_in_place two_mappings unmapped_files write_xor_execute
     }

@@ -1,4 +1,5 @@
-//! Threads of lwp's own, which a limit on processes may forbid.
+//! Threads of lwp's own, which a limit on processes may forbid, or one on data: that on lwp's own is
+//! lifted first.
 
 use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
 
@@ -9,6 +10,7 @@ pub fn start<T: Send + 'static>(
     name: &str,
     body: impl FnOnce() -> T + Send + 'static,
 ) -> Result<JoinHandle<T>, Failure> {
+    lwp_vcpu::lift_limits();
     Builder::new().name(name.into()).spawn(body).map_err(|error| refused(&error))
 }
 
@@ -18,10 +20,12 @@ pub fn start_in<'scope, T: Send + 'scope>(
     name: &str,
     body: impl FnOnce() -> T + Send + 'scope,
 ) -> Result<ScopedJoinHandle<'scope, T>, Failure> {
+    lwp_vcpu::lift_limits();
     Builder::new().name(name.into()).spawn_scoped(scope, body).map_err(|error| refused(&error))
 }
 
 fn refused(error: &std::io::Error) -> Failure {
-    Failure::io("starting a thread", error)
-        .with_help("raise the limit on processes (`ulimit -u`), or end some")
+    Failure::io("starting a thread", error).with_help(
+        "raise the limits on processes (`ulimit -u`) and data (`ulimit -d`), or end some",
+    )
 }

@@ -21,6 +21,7 @@ use std::marker::PhantomData;
 use std::mem::{size_of, zeroed};
 use std::os::fd::RawFd;
 
+use crate::limits::Room;
 use crate::sys::{self, Errno, Result};
 
 /// Instructions for a new child before it becomes the program.
@@ -35,7 +36,7 @@ pub struct Plan {
     /// True if its address space is laid out without randomisation.
     pub fixed_layout: bool,
     /// Bytes to raise a limit on its address space by, if there is one.
-    pub address_space: u64,
+    pub room: Room,
 }
 
 /// A child that has not executed its program yet. Where that never happens, it is killed.
@@ -74,7 +75,7 @@ struct Orders {
     argv: Vec<*const libc::c_char>,
     envp: Vec<*const libc::c_char>,
     fixed_layout: bool,
-    address_space: u64,
+    room: Room,
     ready: RawFd,
     report: RawFd,
     child_ignored: bool,
@@ -120,7 +121,7 @@ pub fn start(plan: &Plan, ready: RawFd, report: RawFd) -> Result<Child<'_>> {
         argv: pointers(&plan.argv),
         envp: pointers(&plan.envp),
         fixed_layout: plan.fixed_layout,
-        address_space: plan.address_space,
+        room: plan.room,
         ready,
         report,
         child_ignored,
@@ -207,7 +208,7 @@ extern "C" fn become_program(orders: *mut libc::c_void) -> libc::c_int {
         let old = call(libc::SYS_personality, [0xffff_ffff, 0, 0, 0]) as usize;
         call(libc::SYS_personality, [old | libc::ADDR_NO_RANDOMIZE as usize, 0, 0, 0]);
     }
-    crate::limits::restore_in_child(orders.address_space);
+    crate::limits::restore_in_child(orders.room);
     let mask = &raw const orders.mask as usize;
     call(libc::SYS_rt_sigprocmask, [libc::SIG_SETMASK as usize, mask, 0, MASK_BYTES]);
     let (argv, envp) = (orders.argv.as_ptr() as usize, orders.envp.as_ptr() as usize);
@@ -266,7 +267,7 @@ mod tests {
             argv: strings(argv),
             envp: strings(envp),
             fixed_layout: true,
-            address_space: 0,
+            room: Room::default(),
         }
     }
 

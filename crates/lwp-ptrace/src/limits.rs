@@ -4,6 +4,7 @@
 //! A limit is lifted in this process and put back in the program before it is executed; see
 //! getrlimit(2).
 
+use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
@@ -11,18 +12,33 @@ use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
 use crate::sys::{Errno, Result};
 
 /// Limits that are lifted: for the machine's memory, which is a large sparse file mapped as a
-/// whole, and for the descriptors that lead to it and to tracees.
-const LIFTED: [Resource; 3] = [Resource::As, Resource::Fsize, Resource::Nofile];
+/// whole, for its heap and the stacks of its threads, and for the descriptors that lead to it and
+/// to tracees.
+const LIFTED: [Resource; 4] = [Resource::As, Resource::Data, Resource::Fsize, Resource::Nofile];
+
+/// The bytes by which limits of a program are raised for memory that is not its own.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Room {
+    /// Of the limit on its address space.
+    pub address_space: u64,
+    /// Of the limit on its data.
+    pub data: u64,
+}
 
 /// Stands for "no limit".
 const NONE: u64 = u64::MAX;
 
 /// Soft and hard limits as they were before [`lift`], in the order of [`LIFTED`].
-static BEFORE: [[AtomicU64; 2]; 3] = [const { [const { AtomicU64::new(NONE) }; 2] }; 3];
+static BEFORE: [[AtomicU64; 2]; 4] = [const { [const { AtomicU64::new(NONE) }; 2] }; 4];
 
-/// Takes away this process's own limits, as far as that is allowed. The programs that it starts
-/// keep them.
+/// Takes away this process's own limits, as far as that is allowed, the first time that it is
+/// called. The programs that it starts to be traced keep them.
 pub fn lift() {
+    static LIFTED_ONCE: Once = Once::new();
+    LIFTED_ONCE.call_once(lift_all);
+}
+
+fn lift_all() {
     for (resource, before) in LIFTED.into_iter().zip(&BEFORE) {
         let old = getrlimit(resource);
         let Some(current) = old.current else { continue };
@@ -41,11 +57,15 @@ pub fn lift() {
     }
 }
 
-/// Gives a new child the limits that this process had; that on its address space is raised by
-/// `address_space` bytes. Makes system calls and nothing else: it runs between fork and exec.
-pub(crate) fn restore_in_child(address_space: u64) {
+/// Gives a new child the limits that this process had, raised by `room`. Makes system calls and
+/// nothing else: it runs between fork and exec.
+pub(crate) fn restore_in_child(room: Room) {
     for (resource, before) in LIFTED.into_iter().zip(&BEFORE) {
-        let more = if resource == Resource::As { address_space } else { 0 };
+        let more = match resource {
+            Resource::As => room.address_space,
+            Resource::Data => room.data,
+            _ => 0,
+        };
         let [current, maximum] = [0, 1].map(|index| match before[index].load(Ordering::Relaxed) {
             NONE => None,
             value => Some(value.saturating_add(more)),

@@ -6,6 +6,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 
 use crate::child::{self, Child, Plan};
+use crate::limits::Room;
 use crate::stop::Stop;
 use crate::sys::{self, Errno};
 use crate::tracee::{OPTIONS, Tracee};
@@ -64,7 +65,7 @@ impl<'a> Starting<'a> {
 pub type Variable = (OsString, OsString);
 
 /// Starts `program`, stopped at its exec event, in `environment` or else in ours. A limit on its
-/// address space is raised by `address_space` bytes.
+/// address space and data are raised by `room`.
 ///
 /// # Errors
 ///
@@ -74,9 +75,9 @@ pub fn spawn(
     argv: &[impl AsRef<OsStr>],
     environment: Option<&[Variable]>,
     fixed_layout: bool,
-    address_space: u64,
+    room: Room,
 ) -> Result<Tracee, SpawnError> {
-    let plan = plan(program, argv, environment, fixed_layout, address_space)?;
+    let plan = plan(program, argv, environment, fixed_layout, room)?;
     let mut starting = Starting::new(&plan)?;
     let tracee = Tracee(starting.child.pid);
     if let Err(error) = sys::seize(tracee.0, OPTIONS) {
@@ -126,7 +127,7 @@ pub fn untraced(
     environment: Option<&[Variable]>,
     fixed_layout: bool,
 ) -> Result<i32, SpawnError> {
-    let plan = plan(program, argv, environment, fixed_layout, 0)?;
+    let plan = plan(program, argv, environment, fixed_layout, Room::default())?;
     let mut starting = Starting::new(&plan)?;
     starting.go();
     match starting.failure() {
@@ -140,7 +141,7 @@ pub(crate) fn plan(
     argv: &[impl AsRef<OsStr>],
     environment: Option<&[Variable]>,
     fixed_layout: bool,
-    address_space: u64,
+    room: Room,
 ) -> Result<Plan, SpawnError> {
     let c_string = |s: &OsStr| CString::new(s.as_bytes()).map_err(|_| SpawnError::Nul);
     let ours: Vec<Variable>;
@@ -160,7 +161,7 @@ pub(crate) fn plan(
         argv: argv.iter().map(|arg| c_string(arg.as_ref())).collect::<Result<Vec<_>, _>>()?,
         envp: environment.iter().map(variable).collect::<Result<Vec<_>, _>>()?,
         fixed_layout,
-        address_space,
+        room,
     })
 }
 

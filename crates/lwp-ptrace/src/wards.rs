@@ -213,7 +213,7 @@ pub fn spawn(
     argv: &[impl AsRef<OsStr>],
     bell: &OwnedFd,
 ) -> std::result::Result<i32, SpawnError> {
-    let plan = spawn::plan(program, argv, None, false, 0)?;
+    let plan = spawn::plan(program, argv, None, false, crate::limits::Room::default())?;
     let mut starting = Starting::new(&plan)?;
     let pid = starting.child.pid;
     take(pid, bell, CREATED).map_err(SpawnError::Trace)?;

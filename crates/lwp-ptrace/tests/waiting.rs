@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 
+use lwp_ptrace::limits::Room;
 use lwp_ptrace::sys::{self, Errno};
 use lwp_ptrace::{Tracee, spawn};
 
@@ -9,7 +10,7 @@ const SIGKILL: i32 = 9;
 const ETIMEDOUT: Errno = Errno(110);
 
 fn started(argv: &[&str]) -> Tracee {
-    let tracee = spawn::spawn(OsStr::new(argv[0]), argv, None, false, 0);
+    let tracee = spawn::spawn(OsStr::new(argv[0]), argv, None, false, Room::default());
     let tracee = tracee.unwrap_or_else(|error| panic!("{argv:?}: {error:?}"));
     tracee.cont(0).expect("it stands at its exec");
     tracee

@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 
 use lwp_arch::Revision;
 use lwp_arch::insn::Operands;
+use lwp_ptrace::limits::Room;
 use lwp_ptrace::{Errno, Regs, Stop, Tid, Vectors, spawn, sys};
 
 use crate::cpuid;
@@ -34,7 +35,7 @@ pub enum End {
 pub fn run(options: &Options) -> Result<End, String> {
     let Some(program) = options.command.first() else { return Err("no program given".into()) };
     stay_on_one_processor();
-    let first = spawn::spawn(OsStr::new(program), &options.command, None, true, 0)
+    let first = spawn::spawn(OsStr::new(program), &options.command, None, true, Room::default())
         .map_err(|error| format!("{}: {error:?}", program.display()))?;
     let mut runner = Runner::new(options.clone());
     runner.threads.insert(first.0, Thread::new(options));

@@ -8,6 +8,7 @@ mod birth;
 pub mod calm;
 mod daemons;
 mod departure;
+pub mod dying;
 mod flush;
 mod image;
 mod locking;
@@ -70,6 +71,8 @@ pub struct Tracer<'a> {
     checkpointed: Instant,
     /// The time of the next look at the calm threads.
     calm: Option<Instant>,
+    /// The time at which a process dies though not all its threads stand still.
+    dying: Option<Instant>,
     /// Threads are being let go, because the run that attached to them ends, or the program has
     /// left them behind.
     detaching: bool,
@@ -97,6 +100,7 @@ impl<'a> Tracer<'a> {
             heard: 0,
             checkpointed: Instant::now(),
             calm: None,
+            dying: None,
             detaching: false,
             sessions: Sessions::at_first(first),
             look: None,
@@ -126,6 +130,7 @@ impl<'a> Tracer<'a> {
         quiet.forget_syscall();
         leader.set_regs(&quiet).map_err(text)?;
         machine.set_up(leader.0, &quiet)?;
+        machine.find_heap(leader.0);
         for thread in threads {
             let mut regs = if *thread == leader { regs } else { thread.regs().map_err(text)? };
             if let Some(context) = machine.context(thread.0) {
@@ -186,6 +191,7 @@ impl<'a> Tracer<'a> {
         self.requests();
         self.checkpoint();
         self.calm = calm::look(&mut lock(self.machine), self.detaching);
+        self.dying = dying::press(&mut lock(self.machine));
         if self.only_thread_is_gone() {
             self.detach_all();
         }
@@ -233,9 +239,9 @@ impl<'a> Tracer<'a> {
         }
         // Requests come over a channel, which cannot be polled together with a descriptor.
         let polled = self.control.is_some().then_some(REQUEST_POLL);
-        let calm = self.calm.map(|at| at.saturating_duration_since(Instant::now()));
-        let look = self.look.map(|at| at.saturating_duration_since(Instant::now()));
-        Some(timeout.into_iter().chain(polled).chain(calm).chain(look).min())
+        let moments = [self.calm, self.dying, self.look].into_iter().flatten();
+        let looks = moments.map(|at| at.saturating_duration_since(Instant::now()));
+        Some(timeout.into_iter().chain(polled).chain(looks).min())
     }
 
     /// Stops the threads that the server wants something done for.
@@ -319,6 +325,9 @@ impl<'a> Tracer<'a> {
                 }
                 exiting(&mut machine, tid)
             }
+            Stop::Group(_) if dying::concerns(&machine, tid) => {
+                dying::park(&mut machine, tid, true)
+            }
             Stop::Group(_) if flush::concerns(&machine, tid) => {
                 flush::park(&mut machine, tid, true)
             }
@@ -339,6 +348,8 @@ impl<'a> Tracer<'a> {
         };
         flush::press(&mut machine, tid);
         wards::press(&mut machine, tid);
+        dying::press_thread(&machine, tid);
+        dying::press(&mut machine);
         // A thread that is gone under our hands reports its end by itself.
         if let Err(error) = result
             && error != Errno::ESRCH
@@ -389,6 +400,7 @@ impl<'a> Tracer<'a> {
     /// A process has become another program.
     fn exec(&mut self, machine: &mut Machine, tid: Tid) -> Handled {
         let pid = tid;
+        machine.tasks.dying.remove(&pid);
         // exec ends all other threads, and the one that called it takes the leader's id.
         let others: Vec<Tid> = machine
             .tasks
@@ -512,6 +524,7 @@ fn interrupted(machine: &mut Machine, tid: Tid) -> Handled {
         Mode::Calling { .. } => sys::cont_syscall(tid, 0),
         // It goes on when all others of its address space stand still too.
         Mode::Parked { .. } => Ok(()),
+        Mode::Running if dying::concerns(machine, tid) => dying::park(machine, tid, false),
         Mode::Running if flush::concerns(machine, tid) => flush::park(machine, tid, false),
         Mode::Running => match thread.need {
             Some(need) => satisfy(machine, tid, need),

@@ -229,6 +229,8 @@ impl Family {
         for word in what.chain(profile) {
             bytes.extend(word.to_le_bytes());
         }
+        // Translated code makes calls by their classes.
+        bytes.extend(crate::syscalls::classes_for_table(&emulated));
         bytes.extend(self.translator.watched_words().into_iter().flat_map(u32::to_le_bytes));
         bytes.extend(places(segments, extent.0).flat_map(u64::to_le_bytes));
         for begin in &self.modules[id.0 as usize].unit.marked {

@@ -72,6 +72,7 @@ pub use config::{
 };
 pub use lwp_arch::EventFlags;
 pub use lwp_languages::functions::Language;
+pub use lwp_ptrace::limits::lift as lift_limits;
 pub use lwp_ptrace::sys::{ChildEventsHeld, hold_child_events};
 pub use lwp_uarch::Caches;
 pub use lwp_uarch::presets::by_name as machine_named;
@@ -221,7 +222,7 @@ impl Start {
     fn new(config: &Config) -> Result<Self, Error> {
         match &config.target {
             Target::Launch { program, argv } => {
-                let room = memory_map::OVERHEAD_BYTES;
+                let room = memory_map::ROOM;
                 let environment = config.environment.as_deref();
                 match spawn::spawn(program.as_os_str(), argv, environment, !config.aslr, room) {
                     Ok(tracee) => Ok(Self::Program(tracee)),
@@ -305,7 +306,7 @@ fn machine_error(what: &str, error: sys::Errno, help: &str) -> Error {
     const EMFILE: i32 = 24;
     const EFBIG: i32 = 27;
     let help = match error.0 {
-        EAGAIN => "raise the limit on processes (`ulimit -u`), or end some",
+        EAGAIN => "raise the limits on processes (`ulimit -u`) and data (`ulimit -d`)",
         ENOMEM => "raise the hard limit on address space (`ulimit -H -v`)",
         EMFILE => "raise the hard limit on open files (`ulimit -H -n`)",
         ENFILE => "end some programs, or raise fs.file-max",

@@ -14,6 +14,7 @@
 
 use lwp_dbt::Layout;
 use lwp_dbt::context::TargetFeatures;
+use lwp_ptrace::limits::Room;
 
 /// Bytes of one thread's context and counters.
 pub const SLOT_BYTES: u64 = 24 << 20;
@@ -91,6 +92,12 @@ pub fn is_ours(mapping: &crate::maps::Mapping) -> bool {
 /// Bytes that an address space's limit must allow beyond what the program asks for: the first
 /// context, low window and the two arenas that most have.
 pub const OVERHEAD_BYTES: u64 = SLOT_BYTES + Layout::BYTES + 2 * (1 << 30);
+
+/// The same of a limit on data, of which the low window is a part.
+pub const DATA_BYTES: u64 = Layout::BYTES;
+
+/// The room that a program's limits must allow beyond what it asks for.
+pub const ROOM: Room = Room { address_space: OVERHEAD_BYTES, data: DATA_BYTES };
 
 /// The number of slots that are mapped where slot `local` is in use.
 pub fn mapped_slots(local: usize) -> usize {

@@ -177,13 +177,18 @@ impl Machine {
     }
 
     /// A thread is about to make a call that may read from the beginning of a file of ours: then
-    /// that is to be of now.
-    pub fn about_to_read(&mut self, tid: Tid, pending: &Pending) {
+    /// that is to be of now. Returns the result of one that such a file natively refuses: it has
+    /// no end.
+    pub fn about_to_read(&mut self, tid: Tid, pending: &Pending) -> Option<i64> {
+        const EINVAL: i64 = -22;
+        const SEEK_SET: u32 = 0;
+        const SEEK_CUR: u32 = 1;
         let [fd, offset, whence, from] = pending.args;
-        let begins = match pending.number {
-            nr::LSEEK => offset == 0 && whence == 0,
-            nr::PREAD64 => from == 0,
-            _ => return,
+        let whence = whence as u32;
+        let (begins, refused) = match pending.number {
+            nr::LSEEK => (offset == 0 && whence == SEEK_SET, whence > SEEK_CUR),
+            nr::PREAD64 => (from == 0, false),
+            _ => return None,
         };
         let fd = fd as i32;
         let inode =
@@ -191,13 +196,15 @@ impl Machine {
         let seen = inode.ok().and_then(|inode| self.seen.file(inode));
         let Some((file, memory)) = seen else {
             // One bit may stand for several.
-            return if fd < LAST_WATCHED {
-                self.watch(tid, fd, false)
-            };
+            if fd < LAST_WATCHED {
+                self.watch(tid, fd, false);
+            }
+            return None;
         };
         if begins && let Some(text) = self.text_of(file, tid) {
             let _ = write(memory, &text);
         }
+        refused.then_some(EINVAL)
     }
 
     /// Takes what is ours out of the entries of a directory that a thread has got; how many bytes

@@ -22,6 +22,7 @@ mod answers;
 mod bells;
 mod calls;
 mod dispatch;
+mod rare_calls;
 mod spin_policy;
 mod wait_predictor;
 

@@ -85,6 +85,8 @@ pub struct Space {
     pub unasked: Unasked,
     /// Ours are to be elsewhere before its program goes on.
     pub moves: bool,
+    /// The end of the heap of brk(2), or an address above it; 0 where it is not known.
+    pub heap_end: u64,
 }
 
 impl Space {
@@ -111,6 +113,7 @@ impl Space {
             notices: Source::default(),
             unasked: Unasked::default(),
             moves: false,
+            heap_end: 0,
         }
     }
 
@@ -124,9 +127,9 @@ impl Space {
     /// Belongs to another family from here on, in which nothing of it is known.
     pub fn flush(&mut self, family: usize, arenas: usize) {
         let (users, contexts, sides) = (self.users, self.contexts, std::mem::take(&mut self.sides));
-        let locks_future = self.locks_future;
+        let (locks_future, heap_end) = (self.locks_future, self.heap_end);
         let side = self.side(family, arenas);
-        *self = Self { users, contexts, sides, locks_future, ..side };
+        *self = Self { users, contexts, sides, locks_future, heap_end, ..side };
     }
 
     /// The copy that fork makes. Anonymous code starts over in the child, because either side may
@@ -154,6 +157,7 @@ impl Space {
             notices: Source::default(),
             unasked: self.unasked.copy(),
             moves: false,
+            heap_end: self.heap_end,
         };
         let own: Vec<UnitId> = self.private.values().copied().collect();
         if own.is_empty() {
@@ -253,6 +257,28 @@ impl Space {
     /// Returns whether an executable mapping is known in `range`.
     pub fn has_code(&self, range: (u64, u64)) -> bool {
         self.code.range(..range.1).next_back().is_some_and(|(_, code)| range.0 < code.end)
+    }
+
+    /// The parts of known executable mappings from `start` on that `mappings` say are none.
+    pub fn gone(&self, start: u64, mappings: &[Mapping]) -> Vec<(u64, u64)> {
+        let mut out = Vec::new();
+        for (&from, code) in self.code.range(..) {
+            let mut at = from.max(start);
+            for mapping in mappings {
+                let executable = mapping.execute && mapping.inode == code.inode;
+                if !executable || mapping.end <= at || code.end <= mapping.start {
+                    continue;
+                }
+                if at < mapping.start {
+                    out.push((at, mapping.start));
+                }
+                at = mapping.end;
+            }
+            if at < code.end {
+                out.push((at, code.end));
+            }
+        }
+        out
     }
 
     /// Returns whether it is still to be found out if notice of writes to `code` can be had.

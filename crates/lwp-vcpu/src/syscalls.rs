@@ -6,7 +6,7 @@ use lwp_dbt::context::SyscallClass;
 use lwp_ptrace::memory;
 
 use crate::contexts::Context;
-use crate::memory_map::OVERHEAD_BYTES;
+use crate::memory_map::{DATA_BYTES, OVERHEAD_BYTES};
 
 /// Numbers of the calls that matter here.
 pub mod nr {
@@ -16,6 +16,7 @@ pub mod nr {
     pub const MMAP: u64 = 9;
     pub const MPROTECT: u64 = 10;
     pub const MUNMAP: u64 = 11;
+    pub const BRK: u64 = 12;
     pub const RT_SIGRETURN: u64 = 15;
     pub const PREAD64: u64 = 17;
     pub const WRITEV: u64 = 20;
@@ -26,6 +27,7 @@ pub mod nr {
     pub const CLONE: u64 = 56;
     pub const FORK: u64 = 57;
     pub const VFORK: u64 = 58;
+    pub const SHMDT: u64 = 67;
     pub const CREAT: u64 = 85;
     pub const GETRLIMIT: u64 = 97;
     pub const PTRACE: u64 = 101;
@@ -36,6 +38,7 @@ pub mod nr {
     pub const SIGALTSTACK: u64 = 131;
     pub const SETRLIMIT: u64 = 160;
     pub const SET_TID_ADDRESS: u64 = 218;
+    pub const REMAP_FILE_PAGES: u64 = 216;
     pub const GETDENTS64: u64 = 217;
     pub const OPENAT: u64 = 257;
     pub const PRLIMIT64: u64 = 302;
@@ -44,13 +47,16 @@ pub mod nr {
     pub const RSEQ: u64 = 334;
     pub const CLONE3: u64 = 435;
     pub const OPENAT2: u64 = 437;
+    pub const PROCESS_MADVISE: u64 = 440;
 }
 
 mod fills;
+mod rare;
 mod transfers;
 mod waits;
 
 pub use fills::{filled, filled_elsewhere, filled_later, fills_ever_after, led_to};
+pub use rare::{of_32_bits, result_of_32_bits};
 pub use transfers::Transfer;
 pub use waits::{forgets_time, minds_signals, timeout, unblocks};
 
@@ -62,6 +68,7 @@ const ARCH_SHSTK_ENABLE: u64 = 0x5001;
 /// MAP_FIXED and MAP_FIXED_NOREPLACE.
 const MAP_AT_PLACE: u64 = 0x10_0010;
 const MREMAP_FIXED: u64 = 2;
+const SHM_REMAP: u64 = 0o40_000;
 const MCL_ONFAULT: u64 = 4;
 const PR_SET_SECCOMP: u64 = 22;
 /// Calls outside a range of addresses raise SIGSYS: those of translated code lie elsewhere.
@@ -69,6 +76,7 @@ const PR_SET_SYSCALL_USER_DISPATCH: u64 = 59;
 const SECCOMP_SET_MODE_STRICT: u64 = 0;
 const SECCOMP_SET_MODE_FILTER: u64 = 1;
 const GRND_MASK: u64 = 7;
+const RLIMIT_DATA: u64 = 2;
 const RLIMIT_AS: u64 = 9;
 /// A flag of rseq(2) that there is not.
 const NO_RSEQ_FLAG: u64 = 1 << 30;
@@ -87,10 +95,13 @@ fn class(number: u64, emulated: Emulated) -> SyscallClass {
         nr::MUNMAP | nr::MADVISE => SyscallClass::Unmap,
         nr::MPROTECT => SyscallClass::Protect,
         nr::ARCH_PRCTL => SyscallClass::SetFs,
-        nr::PRLIMIT64 if emulated.fills => SyscallClass::Host,
-        nr::PRLIMIT64 => SyscallClass::Limit,
-        nr::PKEY_MPROTECT
+        nr::PRLIMIT64
+        | nr::PKEY_MPROTECT
         | nr::SHMAT
+        | nr::SHMDT
+        | nr::BRK
+        | nr::REMAP_FILE_PAGES
+        | nr::PROCESS_MADVISE
         | nr::MREMAP
         | nr::GETRLIMIT
         | nr::SETRLIMIT
@@ -173,6 +184,12 @@ pub enum Effect {
     Written(Pending, u64),
     /// The content of the first range is in the second one, or was there before.
     Moved((u64, u64), (u64, u64)),
+    /// The heap of brk(2) ends here.
+    HeapEnds(u64),
+    /// Shared memory, of unknown size, begins here.
+    Attached(u64),
+    /// Shared memory, of unknown size, has begun here.
+    Detached(u64),
 }
 
 /// Returns whether a call is mlockall(2), and can be made for the program's own mappings by other
@@ -225,13 +242,13 @@ pub fn before(
             ARCH_SHSTK_ENABLE => answer(&mut pending, EOPNOTSUPP),
             _ => {}
         },
-        nr::SETRLIMIT if args[0] == RLIMIT_AS => {
-            if let Some(address) = raised_limit(context, tid, args[1]) {
+        nr::SETRLIMIT if room_in(args[0]) != 0 => {
+            if let Some(address) = raised_limit(context, tid, args[1], room_in(args[0])) {
                 context.set(Slot::Rsi, address);
             }
         }
-        nr::PRLIMIT64 if args[1] == RLIMIT_AS && args[2] != 0 => {
-            if let Some(address) = raised_limit(context, tid, args[2]) {
+        nr::PRLIMIT64 if room_in(args[1]) != 0 && args[2] != 0 => {
+            if let Some(address) = raised_limit(context, tid, args[2], room_in(args[1])) {
                 context.set(Slot::Rdx, address);
             }
         }
@@ -282,16 +299,25 @@ pub fn filters_all_threads(pending: &Pending) -> bool {
     pending.number == nr::SECCOMP && pending.args[1] & SECCOMP_FILTER_FLAG_TSYNC != 0
 }
 
+/// The bytes of the virtual CPU's own that a limit holds.
+fn room_in(resource: u64) -> u64 {
+    match resource & 0xffff_ffff {
+        RLIMIT_AS => OVERHEAD_BYTES,
+        RLIMIT_DATA => DATA_BYTES,
+        _ => 0,
+    }
+}
+
 /// A copy of the limit at `address`, raised by what the virtual CPU itself maps.
-fn raised_limit(context: Context<'_>, tid: i32, address: u64) -> Option<u64> {
+fn raised_limit(context: Context<'_>, tid: i32, address: u64, room: u64) -> Option<u64> {
     let limit: [u8; 16] = memory::read_array(tid, address).ok()?;
-    Some(context.write_scratch(&map_limit(limit, |value| value.saturating_add(OVERHEAD_BYTES))))
+    Some(context.write_scratch(&map_limit(limit, |value| value.saturating_add(room))))
 }
 
 /// Takes out of the limit at `address` what the virtual CPU itself maps.
-fn lower_limit(tid: i32, address: u64) {
+fn lower_limit(tid: i32, address: u64, room: u64) {
     if let Ok(limit) = memory::read_array(tid, address) {
-        let limit = map_limit(limit, |value| value.saturating_sub(OVERHEAD_BYTES));
+        let limit = map_limit(limit, |value| value.saturating_sub(room));
         let _ = memory::write_exact(tid, address, &limit);
     }
 }
@@ -343,10 +369,11 @@ pub fn concerns_nobody(pending: &Pending, has_code: impl Fn((u64, u64)) -> bool)
         nr::MUNMAP => !has_code(old),
         nr::MMAP => a3 & PROT_EXEC == 0 && (a4 & MAP_AT_PLACE == 0 || !has_code(old)),
         nr::MADVISE => !discards(a3) || !has_code(old),
+        nr::PROCESS_MADVISE => !discards(a4),
         // The kernel chooses a place where nothing is.
         nr::MREMAP => a4 & MREMAP_FIXED == 0 && !has_code(old),
-        nr::GETRLIMIT | nr::SETRLIMIT => a1 != RLIMIT_AS,
-        nr::PRLIMIT64 => a2 != RLIMIT_AS,
+        nr::GETRLIMIT | nr::SETRLIMIT => room_in(a1) == 0,
+        nr::PRLIMIT64 => room_in(a2) == 0,
         nr::GETDENTS64 => false,
         number => {
             let looked_at = Emulated { fills: true, ..Emulated::default() };
@@ -361,9 +388,14 @@ pub fn touches(pending: &Pending, fifth: u64) -> [(u64, u64); 2] {
     const NOTHING: (u64, u64) = (0, 0);
     match pending.number {
         nr::MMAP if a4 & MAP_AT_PLACE == 0 => [NOTHING; 2],
-        nr::MMAP | nr::MUNMAP | nr::MPROTECT | nr::PKEY_MPROTECT | nr::MADVISE => {
-            [range(a1, a2), NOTHING]
-        }
+        nr::MMAP
+        | nr::MUNMAP
+        | nr::MPROTECT
+        | nr::PKEY_MPROTECT
+        | nr::MADVISE
+        | nr::REMAP_FILE_PAGES => [range(a1, a2), NOTHING],
+        // Its size is not known.
+        nr::SHMAT if a3 & SHM_REMAP != 0 => [range(a2, 1), NOTHING],
         nr::MREMAP if a4 & MREMAP_FIXED != 0 => [range(a1, a2), range(fifth, a3)],
         nr::MREMAP => [range(a1, a2), NOTHING],
         _ => [NOTHING; 2],
@@ -429,8 +461,8 @@ pub fn after(context: Context<'_>, tid: i32, pending: &Pending, result: u64) -> 
         return (result, Effect::None);
     }
     match pending.number {
-        nr::GETRLIMIT if a1 == RLIMIT_AS => lower_limit(tid, a2),
-        nr::PRLIMIT64 if a2 == RLIMIT_AS && a4 != 0 => lower_limit(tid, a4),
+        nr::GETRLIMIT => lower_limit(tid, a2, room_in(a1)),
+        nr::PRLIMIT64 if a4 != 0 => lower_limit(tid, a4, room_in(a2)),
         _ => {}
     }
     let effect = match pending.number {
@@ -447,7 +479,13 @@ pub fn after(context: Context<'_>, tid: i32, pending: &Pending, result: u64) -> 
         nr::MREMAP => Effect::Moved(range(a1, a2), range(result, a3)),
         nr::OPEN | nr::CREAT | nr::OPENAT | nr::OPENAT2 => Effect::Opened(result as i32),
         nr::GETDENTS64 => Effect::Listed(a1 as i32, a2, result),
-        nr::SHMAT => Effect::Mapped(range(result, 4096)),
+        nr::REMAP_FILE_PAGES => Effect::Mapped(range(a1, a2)),
+        nr::PROCESS_MADVISE => rare::advised(tid, pending),
+        nr::BRK => Effect::HeapEnds(result),
+        // ipc(2) returns nothing.
+        nr::SHMAT if result == 0 => Effect::Attached(a2 & !4095),
+        nr::SHMAT => Effect::Attached(result),
+        nr::SHMDT => Effect::Detached(a1),
         nr::WRITE | nr::WRITEV => Effect::Written(*pending, result),
         _ => Effect::None,
     };

@@ -42,6 +42,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, ThreadId};
 
+use lwp_ptrace::limits::Room;
 use lwp_ptrace::tracee::OPTIONS;
 use lwp_ptrace::{spawn, sys, wards};
 
@@ -107,7 +108,9 @@ impl Pctx {
         let fd = sys::event_fd().map_err(Error::System)?;
         let means = Means::here();
         let spawned = match means {
-            Means::Ptrace => spawn::spawn(file.as_os_str(), argv, None, false, 0).map(|it| it.0),
+            Means::Ptrace => {
+                spawn::spawn(file.as_os_str(), argv, None, false, Room::default()).map(|it| it.0)
+            }
             Means::Host => wards::spawn(file.as_os_str(), argv, &fd),
         };
         let pid = spawned.map_err(|error| Error::from_spawn(program, error))?;

@@ -130,11 +130,55 @@ static void status(void)
     CHECK(waitpid(-1, NULL, WNOHANG) == -1 && errno == ECHILD, "no child of our own");
 }
 
+static void no_end(void)
+{
+    /* Such files have no end to go to; they can be read from any place before it. */
+    const char *names[] = {"/proc/self/maps", "/proc/self/status", "/proc/self/stat", "/proc/self/smaps"};
+    for (int i = 0; i < 4; i++) {
+        char first[20], again[20];
+        int fd = open(names[i], O_RDONLY);
+        MUST(fd >= 0 && read(fd, first, 10) == 10);
+        errno = 0;
+        CHECK_EQ(lseek(fd, 0, SEEK_END), -1, "%s", names[i]);
+        CHECK_EQ(errno, EINVAL, "%s", names[i]);
+        CHECK_EQ(lseek(fd, 0, SEEK_CUR), 10, "%s", names[i]);
+        CHECK_EQ(lseek(fd, 0, 3), -1, "data in %s", names[i]);
+        CHECK_EQ(lseek(fd, 5, SEEK_SET), 5, "%s", names[i]);
+        CHECK_EQ(read(fd, again, 5), 5, "%s", names[i]);
+        CHECK(memcmp(first + 5, again, 5) == 0, "%s", names[i]);
+        close(fd);
+    }
+}
+
+/* PROCMAP_QUERY of Linux 6.11: the next mapping from an address on. */
+struct query { uint64_t size, flags, address, start, end, vma_flags, page, offset, inode; uint32_t minor, major, name, id; uint64_t name_at, id_at; };
+
+static void asked_for_mappings(void)
+{
+    int fd = open("/proc/self/maps", O_RDONLY);
+    MUST(fd >= 0);
+    read_maps();
+    for (uint64_t address = 0;;) {
+        struct query query = {.size = sizeof query, .flags = 0x10, .address = address};
+        if (syscall(SYS_ioctl, fd, 0xc0686611u, &query) != 0) {
+            CHECK(errno == ENOTTY || errno == ENOENT, "an answer or none");
+            break;
+        }
+        if (query.start > 0x7fffffffffff)
+            break;
+        CHECK(at((void *)(uintptr_t)query.start) != NULL, "%#lx is in maps", query.start);
+        address = query.end;
+    }
+    close(fd);
+}
+
 int main(int argc, char **argv)
 {
     (void)argc;
     regions_of_program(argv);
     RUN(code_is_readable);
     RUN(status);
+    RUN(no_end);
+    RUN(asked_for_mappings);
     return done();
 }

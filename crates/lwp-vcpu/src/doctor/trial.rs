@@ -10,7 +10,7 @@ use lwp_ptrace::{Tracee, sys};
 use super::Check;
 use crate::config::{Config, Plan};
 use crate::maps::{self, Mapping};
-use crate::memory_map::{CONTEXTS_AT, LOW, OVERHEAD_BYTES, SLOT_BYTES};
+use crate::memory_map::{CONTEXTS_AT, LOW, ROOM, SLOT_BYTES};
 use crate::outcome::{Error, ExitStatus, Outcome};
 
 const SIGKILL: i32 = 9;
@@ -29,17 +29,21 @@ pub fn checks() -> Vec<Check> {
             "run any program: `lwp stat PROGRAM`",
         )];
     };
-    match spawn::spawn(program.as_os_str(), &["true"], None, true, OVERHEAD_BYTES) {
+    match spawn::spawn(program.as_os_str(), &["true"], None, true, ROOM) {
         Ok(tracee) => {
             let mappings = maps::read(tracee.0);
             end(tracee);
             let config = Config::launch(program.clone(), vec!["true".into()], Plan::Exact);
             let config = Config { timeout: Some(LIMIT), ..config };
-            vec![
+            let outcome = crate::run(&config, None);
+            let steps = outcome.as_ref().ok().map(|outcome| single_steps(&program, outcome));
+            let mut checks = vec![
                 Check::ok("ptrace", "a program can be traced from its start"),
                 window(&mappings),
-                run(&program, crate::run(&config, None)),
-            ]
+                run(&program, outcome),
+            ];
+            checks.extend(steps);
+            checks
         }
         Err(error) => vec![refused(error)],
     }
@@ -122,10 +126,38 @@ fn run(program: &Path, outcome: Result<Outcome, Error>) -> Check {
     }
 }
 
+/// The share of its instructions that a program executed one at a time: some at its start, and
+/// each takes thousands of times longer than in translated code.
+fn single_steps(program: &Path, outcome: &Outcome) -> Check {
+    /// Of so many instructions of a program, one may be stepped over.
+    const MANY: u64 = 1000;
+    let name = "single steps";
+    let title = program.display();
+    let (steps, all) = (outcome.alone.instructions, outcome.counts().instructions);
+    let micros = outcome.alone.time.as_micros() as u64 / steps.max(1);
+    let detail = match steps {
+        0 => format!("{title}: no instruction was executed one at a time"),
+        _ => format!(
+            "{title}: {steps} of {all} instructions were executed one at a time, {micros} us each"
+        ),
+    };
+    if steps <= all / MANY {
+        return Check::ok(name, detail);
+    }
+    Check::warn(
+        name,
+        detail,
+        "a program that goes on like this is slow by a defect of lwp's: `lwp run -v` says how long \
+         yours takes; please report it with the output of `lwp doctor`",
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::doctor::Status;
+    use crate::outcome::{Alone, Counts, ProcessReport, ThreadReport};
+    use std::time::Instant;
 
     fn mapping(start: u64, end: u64) -> Mapping {
         let mut mapping = maps::read(std::process::id() as i32).swap_remove(0);
@@ -151,5 +183,44 @@ mod tests {
         let refusal = refused(SpawnError::Trace(sys::Errno(1)));
         assert_eq!(refusal.status, Status::Fail);
         assert!(refusal.help.contains("SYS_PTRACE"));
+    }
+
+    #[test]
+    fn many_single_steps_are_a_defect() {
+        let thread = ThreadReport {
+            tid: 1,
+            comm: "true".into(),
+            counts: Counts { instructions: 100_000, ..Counts::default() },
+            started: Instant::now(),
+            ended: None,
+            sampled: Vec::new(),
+            cpu: None,
+        };
+        let process = ProcessReport {
+            pid: 1,
+            parent: 0,
+            maker: 0,
+            started: Instant::now(),
+            command: "true".into(),
+            comm: "true".into(),
+            threads: vec![thread],
+            uncounted: None,
+        };
+        let outcome = |instructions| Outcome {
+            status: ExitStatus::Code(0),
+            processes: vec![process.clone()],
+            elapsed: Duration::ZERO,
+            user: Duration::ZERO,
+            system: Duration::ZERO,
+            host: Duration::ZERO,
+            alone: Alone { instructions, time: Duration::from_micros(instructions * 40) },
+        };
+        let check = |steps| single_steps(Path::new("true"), &outcome(steps));
+        assert_eq!(check(0).status, Status::Ok);
+        assert_eq!(check(100).status, Status::Ok);
+        assert!(check(100).detail.contains("100 of 100000"), "{:?}", check(100));
+        let many = check(101);
+        assert_eq!(many.status, Status::Warn);
+        assert!(many.detail.contains("40 us each") && many.help.contains("report"), "{many:?}");
     }
 }

@@ -47,6 +47,12 @@ pub fn calls_otherwise(tid: Tid, pc: u64) -> bool {
     pc >= VSYSCALL || matches!(code, Code::Int_imm8 | Code::Sysenter)
 }
 
+/// Returns whether the instruction at `pc` is INT 0x80, which makes calls of the 32-bit table.
+pub fn calls_32_bits(tid: Tid, pc: u64) -> bool {
+    let instruction = instruction_at(tid, pc);
+    instruction.code() == Code::Int_imm8 && instruction.immediate8() == 0x80
+}
+
 /// Makes registers and memory as the instruction would have left them without our trap flag: a POPF
 /// would set it for the program.
 pub fn hide_trap_flag(tid: Tid, instruction: &Instruction, regs: &mut Regs) {

@@ -13,10 +13,9 @@ use lwp_ptrace::regs::Regs;
 use lwp_ptrace::sys::{self, Errno};
 use lwp_ptrace::{Tid, Tracee};
 
-use super::Handled;
-use super::calm;
 use super::needs::{go_on, step};
 use super::signals::rearm;
+use super::{Handled, calm, dying};
 use crate::family::Family;
 use crate::machine::{Machine, Mode};
 use crate::space::Space;
@@ -182,20 +181,27 @@ fn abandon(machine: &mut Machine, tid: Tid) {
 fn release(machine: &mut Machine, index: usize) {
     machine.caches.flushes.retain(|other| *other != index);
     for tid in threads_in(machine, index) {
-        let Some(Mode::Parked { app, group }) = machine.tasks.threads.get(&tid).map(|it| it.mode)
-        else {
-            continue;
-        };
-        let gone_on = match group {
-            true => machine.enter(tid, &app).and_then(|()| sys::listen(tid)),
-            false => go_on(machine, tid, &app),
-        };
-        // One that has been killed reports that by itself.
-        if let Err(error) = gone_on
-            && error != Errno::ESRCH
-        {
-            lwp_terminal::say!("lwp: thread {tid}: {error}");
+        if !dying::concerns(machine, tid) {
+            let_on(machine, tid);
         }
+    }
+}
+
+/// Lets a parked thread go on.
+pub fn let_on(machine: &mut Machine, tid: Tid) {
+    let Some(Mode::Parked { app, group }) = machine.tasks.threads.get(&tid).map(|it| it.mode)
+    else {
+        return;
+    };
+    let gone_on = match group {
+        true => machine.enter(tid, &app).and_then(|()| sys::listen(tid)),
+        false => go_on(machine, tid, &app),
+    };
+    // One that has been killed reports that by itself.
+    if let Err(error) = gone_on
+        && error != Errno::ESRCH
+    {
+        lwp_terminal::say!("lwp: thread {tid}: {error}");
     }
 }
 

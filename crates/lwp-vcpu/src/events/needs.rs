@@ -157,8 +157,9 @@ pub fn step(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
         count_instruction(machine, tid, app.0.rip, app.0.rip + 2);
         return Tracee(tid).cont(0);
     }
-    if alone::calls_otherwise(tid, app.0.rip) {
-        machine.about_to_call_natively(tid);
+    if let Some(next) = call_otherwise(machine, tid, app) {
+        count_instruction(machine, tid, app.0.rip, next.0.rip);
+        return go_on(machine, tid, &next);
     }
     machine.lwp_about_to_step(tid, &app.0);
     if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
@@ -166,6 +167,20 @@ pub fn step(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
         thread.stepping.since = thread.stepping.asked.take().unwrap_or_else(Instant::now);
     }
     sys::single_step(tid, 0)
+}
+
+/// Prepares a system call that is made natively, should the instruction at the application's pc
+/// make one. The registers behind it where it cannot be made.
+fn call_otherwise(machine: &mut Machine, tid: Tid, app: &Regs) -> Option<Regs> {
+    if !alone::calls_otherwise(tid, app.0.rip) {
+        return None;
+    }
+    machine.about_to_call_natively(tid);
+    if !alone::calls_32_bits(tid, app.0.rip) {
+        return None;
+    }
+    let rax = machine.about_to_call_of_32_bits(tid, app)?;
+    Some(Regs(Raw { rax, rip: app.0.rip + 2, ..app.0 }))
 }
 
 /// The host has executed the instruction at `pc`, and `next` is the one to follow.
@@ -239,6 +254,7 @@ pub fn stepped(
         alone::hide_trap_flag(tid, &instruction, &mut regs);
     }
     if regs.0.rip != pc {
+        machine.called_natively(tid, regs.0.rax);
         machine.lwp_after_state(tid, pc, &regs);
     }
     // A branch to itself is executed too.

@@ -6,6 +6,7 @@ use lwp_ptrace::sys::{self, Errno, SigInfo};
 use lwp_ptrace::{Tid, Tracee};
 
 use super::calm::{self, Ignored};
+use super::dying;
 use super::needs::{go_on, satisfy, step, stepped};
 use super::trap_flag::{self, TRAP_FLAG};
 use super::{Handled, SIGTRAP, TRAP_BRKPT, TRAP_TRACE};
@@ -150,6 +151,9 @@ pub fn deliver(
     if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
         thread.mode = Mode::Delivering { cache, app };
     }
+    if dying::hold(machine, tid, signal) {
+        return Ok(());
+    }
     sys::interrupt(tid)?;
     Tracee(tid).cont(signal)
 }
@@ -176,6 +180,7 @@ pub fn rearm(machine: &mut Machine, tid: Tid, cache: &Regs, app: &Regs, out: boo
 
 /// The stop after a delivery: either a handler's first instruction, or nothing happened.
 pub fn delivered(machine: &mut Machine, tid: Tid, cache: Option<Regs>, app: Regs) -> Handled {
+    dying::survived(machine, tid);
     let regs = Tracee(tid).regs()?;
     let handled = regs.0.rip != app.0.rip || regs.0.rsp != app.0.rsp;
     if handled {

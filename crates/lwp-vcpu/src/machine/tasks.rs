@@ -9,6 +9,7 @@ use lwp_ptrace::regs::Regs;
 
 use crate::contexts::{FileId, Sum};
 use crate::events::calm::{Calm, Ignored};
+use crate::events::dying::Dying;
 use crate::events::wards::Wards;
 use crate::lwp::{KnownCuts, ThreadLwp};
 use crate::markers::Bounds;
@@ -201,6 +202,8 @@ pub struct Tasks {
     pub filtered: bool,
     /// Processes that have started or stopped counting by a marker.
     pub started_counting: HashMap<i32, bool>,
+    /// Processes that are about to die, and dump core.
+    pub dying: HashMap<i32, Dying>,
     /// Processes that others control.
     pub wards: Wards,
 }

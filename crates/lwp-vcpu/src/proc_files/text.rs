@@ -3,7 +3,7 @@
 //! They are taken as bytes: names may hold any.
 
 use crate::maps::{self, Mapping};
-use crate::memory_map::{OVERHEAD_BYTES, is_ours};
+use crate::memory_map::{DATA_BYTES, OVERHEAD_BYTES, is_ours};
 
 const PAGE: u64 = 4096;
 
@@ -201,21 +201,25 @@ pub fn status(text: &[u8], ours: &Ours, runs: impl Fn(&str) -> bool, traced: boo
     })
 }
 
-/// Limits; `raised` where that on address space allows for ours.
+/// Limits; `raised` where those on address space and data allow for ours.
 pub fn limits(text: &[u8], raised: bool) -> Vec<u8> {
     const WIDTH: usize = 21;
-    const NAME: &str = "Max address space";
+    const ROOMS: [(&str, u64); 2] =
+        [("Max address space", OVERHEAD_BYTES), ("Max data size", DATA_BYTES)];
     each_line(text, |line| {
-        let rest = line.strip_prefix(NAME).filter(|_| raised)?;
+        let known = ROOMS.into_iter().find(|(name, _)| raised && line.starts_with(name));
+        let (name, room) = known?;
+        let rest = &line[name.len()..];
         let mut words = rest.split_whitespace();
         let mut less = || {
             let word = words.next()?;
-            Some(word.parse().map_or(word.to_owned(), |limit: u64| {
-                limit.saturating_sub(OVERHEAD_BYTES).to_string()
-            }))
+            Some(
+                word.parse()
+                    .map_or(word.to_owned(), |limit: u64| limit.saturating_sub(room).to_string()),
+            )
         };
         let (soft, hard) = (less()?, less()?);
-        Some(format!("{NAME:<26}{soft:<WIDTH$}{hard:<WIDTH$}bytes     \n"))
+        Some(format!("{name:<26}{soft:<WIDTH$}{hard:<WIDTH$}bytes     \n"))
     })
 }
 

@@ -7,6 +7,7 @@ use super::dispatch::{FIRST, remove_entries};
 use crate::events::wards;
 use crate::family::{Family, UnitId};
 use crate::machine::{Machine, Need};
+use crate::maps;
 use crate::space::Space;
 use crate::syscalls::{self, Before, Effect, Pending};
 
@@ -17,12 +18,13 @@ impl Machine {
             self.ask_tracer(tid, Need::Lock);
             return;
         }
-        let Some(pending) = self.look_at_call(tid, slot) else {
+        let Some(mut pending) = self.look_at_call(tid, slot) else {
             self.ask_tracer(tid, Need::Step);
             return;
         };
-        self.about_to_read(tid, &pending);
-        let mut pending = pending;
+        if let Some(result) = self.about_to_read(tid, &pending) {
+            syscalls::answer_instead(self.contexts.context(slot), &mut pending, result);
+        }
         if self.stands_in_the_way(tid, slot, &mut pending) {
             self.ask_tracer(tid, Need::Flush);
             return;
@@ -83,7 +85,9 @@ impl Machine {
     /// Lets the thread make a call and go on behind it, where nothing need be settled. False where
     /// something must be.
     fn run_and_go(&mut self, tid: Tid, slot: usize, pending: &Pending) -> bool {
-        if !syscalls::concerns_nobody(pending, |range| self.has_code(tid, range)) {
+        if !syscalls::concerns_nobody(pending, |range| self.has_code(tid, range))
+            && !self.leaves_heap(tid, pending)
+        {
             return false;
         }
         let Some((_, family)) = self.space_of(tid) else { return false };
@@ -121,6 +125,11 @@ impl Machine {
         context.set(Slot::Kind, RequestKind::Dispatch as u64);
         let (result, effect) = syscalls::after(context, tid, &pending, context.get(Slot::Rax));
         context.set(Slot::Rax, result);
+        self.settle_effect(tid, slot, effect);
+        effect
+    }
+
+    pub(super) fn settle_effect(&mut self, tid: Tid, slot: usize, effect: Effect) {
         match effect {
             Effect::None | Effect::Opened(_) | Effect::Written(..) => {}
             Effect::Listed(fd, at, bytes) => {
@@ -142,8 +151,15 @@ impl Machine {
                     self.code_changed(tid, to, true);
                 }
             }
+            Effect::HeapEnds(end) => self.heap_ends(tid, end),
+            Effect::Attached(start) => {
+                let found = maps::read(tid).into_iter().find(|it| it.start == start);
+                let end = found.map_or(start + 4096, |mapping| mapping.end);
+                self.code_gone(tid, (start, end));
+                self.code_changed(tid, (start, end), true);
+            }
+            Effect::Detached(start) => self.find_gone(tid, start),
         }
-        effect
     }
 
     /// Executable memory in `range` has been mapped anew, or made executable after it may have been
@@ -169,7 +185,7 @@ impl Machine {
     }
 
     /// Returns whether there is code in `range`, as far as is known.
-    fn has_code(&self, tid: Tid, range: (u64, u64)) -> bool {
+    pub(super) fn has_code(&self, tid: Tid, range: (u64, u64)) -> bool {
         let spaces = self.all_sides(tid);
         spaces
             .iter()
@@ -178,7 +194,7 @@ impl Machine {
 
     /// `range` can no longer be executed: what was translated of it is cut off, so that going there
     /// faults as it should.
-    fn code_gone(&mut self, tid: Tid, range: (u64, u64)) {
+    pub(super) fn code_gone(&mut self, tid: Tid, range: (u64, u64)) {
         self.lwp_forget_cuts();
         for side in self.all_sides(tid) {
             let Some((space, family)) = self.caches.side(side) else { continue };
