@@ -236,9 +236,9 @@ mod tests {
         let mut all = vec![
             Interpreter::Php(php::Interpreter::nowhere()),
             Interpreter::Perl(perl::Interpreter::nowhere()),
-            Interpreter::Lua(lua::Interpreter::nowhere()),
             Interpreter::Java(java::Interpreter::nowhere()),
         ];
+        all.extend(lua::Interpreter::nowhere().map(Interpreter::Lua));
         let versions = [b"3.0.", b"3.1.", b"3.2.", b"3.4.", b"4.0."];
         all.extend(versions.map(|it| Interpreter::Ruby(ruby::Interpreter::nowhere(it))));
         all
