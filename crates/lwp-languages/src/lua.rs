@@ -60,8 +60,8 @@ impl Interpreter {
 mod at {
     /// The header of every object: its type.
     pub const TYPE: u64 = 8;
-    /// `lua_State`: what all states share, the innermost call, and the outermost, which is a part of
-    /// it.
+    /// `lua_State`: what all states share, the innermost call, and the outermost, which is a part
+    /// of it.
     pub const SHARED: u64 = 24;
     pub const CALL: u64 = 32;
     pub const FIRST_CALL: u64 = 96;

@@ -1,4 +1,4 @@
-//! Where Lua's objects have what is read of them, by release.
+//! Places of what is read of Lua's objects, by release.
 
 /// Distances in bytes, kinds, and the form of instructions, from the sources of a release.
 #[derive(Debug, PartialEq, Eq)]
@@ -27,8 +27,8 @@ pub struct Layout {
     pub absolutes: Option<Absolutes>,
     /// Operations.
     pub operations: Operations,
-    /// Bits of an operation; first bits of the operands B and C, and how many each has; the bit of C
-    /// without which it is a register.
+    /// Bits of an operation; first bits of the operands B and C, and how many each has; the bit of
+    /// C without which it is a register.
     pub operation_bits: u32,
     pub a: u32,
     pub b: u32,
