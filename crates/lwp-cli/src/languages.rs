@@ -11,7 +11,7 @@ pub enum Language {
     Python,
     /// Node.
     Node,
-    /// HotSpot, started by `java`.
+    /// HotSpot, started by `java`. Samples read the memory of its interpreter.
     Java,
     /// .NET, started by `dotnet`.
     Dotnet,
@@ -98,6 +98,7 @@ impl Languages {
                 Interpreted::Php => Language::Php,
                 Interpreted::Perl => Language::Perl,
                 Interpreted::Lua => Language::Lua,
+                Interpreted::Java => Language::Java,
             })
         };
         all.filter(wanted).collect()

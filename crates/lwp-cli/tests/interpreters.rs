@@ -156,20 +156,22 @@ fn perl_s_subroutines_are_in_the_stacks_of_samples() {
 
 #[test]
 fn lua_s_functions_are_in_the_stacks_of_samples_by_the_names_they_are_called_by() {
-    if !has("lua5.4") {
-        return;
-    }
     let script = program("weights.lua");
-    let stacks = recorded("lua", &["lua5.4", &script, "word"]);
-    let (each, less) = (format!("function <{script}:29>"), format!("function <{script}:46>"));
-    let weights: [Weight<'_>; 4] = [
-        (&["main chunk", "main", "area", "light"], 1.0),
-        (&["main chunk", "main", "twice", "light"], 2.0),
-        (&["main chunk", "main", &each, "light"], 3.0),
-        (&["main chunk", "main", &less, "heavy"], 3.0),
-    ];
-    weights_are_right("lua", &stacks, &weights);
-    for (function, lines) in [("light", 1..=7), ("heavy", 9..=15), ("area", 19..=22)] {
-        lines_are("lua", &stacks, function, lines);
+    for lua in ["lua5.4", "lua5.3"].into_iter().filter(|lua| has(lua)) {
+        if !is_known(&[lua, "-v"], &["Lua 5.4.", "Lua 5.3.6"]) {
+            continue;
+        }
+        let stacks = recorded(lua, &[lua, &script, "word"]);
+        let (each, less) = (format!("function <{script}:29>"), format!("function <{script}:46>"));
+        let weights: [Weight<'_>; 4] = [
+            (&["main chunk", "main", "area", "light"], 1.0),
+            (&["main chunk", "main", "twice", "light"], 2.0),
+            (&["main chunk", "main", &each, "light"], 3.0),
+            (&["main chunk", "main", &less, "heavy"], 3.0),
+        ];
+        weights_are_right("lua", &stacks, &weights);
+        for (function, lines) in [("light", 1..=7), ("heavy", 9..=15), ("area", 19..=22)] {
+            lines_are("lua", &stacks, function, lines);
+        }
     }
 }

@@ -329,8 +329,105 @@ fn java_names_its_methods_without_being_told_to() {
         stack.frames.iter().any(|frame| frame.function.contains(&format!("Counted.{name}(")))
     };
     assert!(share(&all, |stack| in_method(stack, "leaf")) > 0.05);
-    let interpreted = |stack: &Stack| stack.frames.iter().any(|it| it.function == "Interpreter");
-    assert!(share(&all, interpreted) > 0.05);
+    assert_eq!(maps_left(&dir), Vec::<PathBuf>::new());
+}
+
+/// Virtual machines of Java on this machine: the one in the path, and those beside it.
+fn javas() -> Vec<String> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut first = std::env::split_paths(&path).map(|it| it.join("java"));
+    let first = first.find(|it| it.exists()).expect("java is in the path");
+    let mut found = Vec::new();
+    let all = std::fs::read_dir("/usr/lib/jvm").into_iter().flatten().flatten();
+    let mut others: Vec<PathBuf> = all.map(|it| it.path().join("bin/java")).collect();
+    others.sort();
+    others.insert(0, first);
+    let mut seen: Vec<Option<PathBuf>> = Vec::new();
+    for path in others {
+        let is = std::fs::canonicalize(&path).ok();
+        if is.is_some() && !seen.contains(&is) {
+            seen.push(is);
+            found.extend(path.to_str().map(str::to_owned));
+        }
+    }
+    found
+}
+
+/// The bottom of a chain of methods, innermost last, and how many times the rounds of `light`
+/// called once it has.
+const JAVA: [(&[&str], f64); 6] = [
+    (&["main", "area", "light"], 1.0),
+    (&["main", "area", "heavy"], 3.0),
+    (&["main", "twice", "light"], 2.0),
+    (&["each", "light"], 3.0),
+    (&["run", "lambda$main$0", "heavy"], 3.0),
+    (&["run", "lambda$main$1", "heavy"], 3.0),
+];
+
+/// What must hold of the samples of `Weights.java` when nothing is compiled.
+fn java_is_right(java: &str, all: &[Stack]) {
+    let complete = share(all, Stack::is_complete);
+    assert!(complete >= 0.99, "{java}: {complete}");
+    // Between methods stand those that call through reflection, whichever a release has.
+    let fits = |stack: &Stack, chain: &[&str]| {
+        let names = stack.chain("java");
+        match chain {
+            ["each", last] => names.contains(&"each") && names.last() == Some(last),
+            _ => names.ends_with(chain),
+        }
+    };
+    let base = share(all, |stack| fits(stack, JAVA[0].0));
+    assert!(base > 0.02, "{java}: {base}");
+    for (chain, worth) in JAVA {
+        let ratio = share(all, |stack| fits(stack, chain)) / base;
+        assert!((ratio / worth - 1.0).abs() < 0.12, "{java}: {chain:?}: {ratio:.2}, not {worth}");
+    }
+    let unnamed = share(all, |stack| stack.frames.iter().any(|it| it.function == "Interpreter"));
+    assert!(unnamed < 0.01, "{java}: {unnamed}");
+    for frame in all.iter().flat_map(|stack| &stack.frames) {
+        let lines = match frame.function.as_str() {
+            "some.work.Weights.light" => 6..=10,
+            "some.work.Weights.heavy" => 14..=18,
+            "some.work.Weights$Square.area" => 27..=28,
+            "some.work.Weights.twice" => 33..=34,
+            _ => continue,
+        };
+        assert_eq!(frame.module, "[java]some/work/Weights.java");
+        assert!(lines.contains(&frame.line), "{java}: {frame:?}");
+    }
+    let called = |stack: &Stack| {
+        let mut frames = stack.frames.iter().filter(|frame| frame.is_of("java"));
+        let pair = (frames.next(), frames.next());
+        matches!(pair, (Some(inner), Some(outer)) if inner.function.ends_with(".heavy")
+            && outer.function.ends_with(".area") && outer.line == 28)
+    };
+    let ratio = share(all, called) / share(all, |stack| fits(stack, JAVA[1].0));
+    assert!((ratio - 1.0).abs() < 1e-9, "{java}: the call is in line 28: {ratio}");
+}
+
+#[test]
+fn java_s_interpreted_methods_and_lines_are_in_the_stacks_of_samples() {
+    if !has("javac") || !has("java") {
+        return;
+    }
+    let dir = fresh("languages", "interpreted");
+    let compile = ["javac", "--release", "11", "-d", ".", &program("Weights.java")];
+    assert!(run(&dir, &compile).status.success());
+    for java in javas() {
+        for added in [&[][..], &["--lang", "java"]] {
+            let options = [&["-c", "10007"], added].concat();
+            record(&dir, &options, &[&java, "-Xint", "-cp", ".", "some.work.Weights"]);
+            java_is_right(&java, &stacks(&dir, "lwp.data", &[]));
+        }
+        // Methods are compiled while the program runs, and names stay those that they had.
+        record(&dir, &["-c", "10007"], &[&java, "-cp", ".", "some.work.Weights"]);
+        let all = stacks(&dir, "lwp.data", &[]);
+        let named = share(&all, |stack| stack.chain("java").contains(&"main"));
+        assert!(named > 0.02, "{java}: {named}");
+        let unnamed =
+            share(&all, |stack| stack.frames.iter().any(|it| it.function == "Interpreter"));
+        assert!(unnamed < 0.01, "{java}: {unnamed}");
+    }
     assert_eq!(maps_left(&dir), Vec::<PathBuf>::new());
 }
 

@@ -17,11 +17,14 @@ pub enum Language {
     Perl,
     /// Lua, executed by PUC-Rio's implementation.
     Lua,
+    /// Java, and what else becomes its bytecodes, interpreted by HotSpot.
+    Java,
 }
 
 impl Language {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Python, Self::Ruby, Self::Php, Self::Perl, Self::Lua];
+    pub const ALL: [Self; 6] =
+        [Self::Python, Self::Ruby, Self::Php, Self::Perl, Self::Lua, Self::Java];
 
     /// The word that stands for it.
     pub fn word(self) -> &'static str {
@@ -31,6 +34,7 @@ impl Language {
             Self::Php => "php",
             Self::Perl => "perl",
             Self::Lua => "lua",
+            Self::Java => "java",
         }
     }
 }

@@ -9,7 +9,7 @@ use object::read::{ReadCache, ReadRef};
 use crate::file::File;
 use crate::functions::{Frame, Functions, Language};
 use crate::merge::{Activation, Native};
-use crate::{Memory, lua, perl, php, python, ruby};
+use crate::{Memory, java, lua, perl, php, python, ruby};
 
 /// A file that has an interpreter in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub enum Interpreter {
     Perl(perl::Interpreter),
     /// Lua.
     Lua(lua::Interpreter),
+    /// HotSpot.
+    Java(java::Interpreter),
 }
 
 impl Interpreter {
@@ -35,7 +37,14 @@ impl Interpreter {
 
     /// The interpreter in an ELF file; `None` where there is none, or one that is not known.
     pub fn of<'a>(data: impl ReadRef<'a>, languages: &[Language]) -> Option<Self> {
-        let names = [&python::NAMES[..], &ruby::NAMES, &php::NAMES, &perl::NAMES, &lua::NAMES];
+        let names = [
+            &python::NAMES[..],
+            &ruby::NAMES,
+            &php::NAMES,
+            &perl::NAMES,
+            &lua::NAMES,
+            &java::NAMES,
+        ];
         let file = File::parse(data, &names)?;
         languages.iter().find_map(|language| match language {
             Language::Python => python::Interpreter::of(&file).map(Self::Python),
@@ -43,6 +52,7 @@ impl Interpreter {
             Language::Php => php::Interpreter::of(&file).map(Self::Php),
             Language::Perl => perl::Interpreter::of(&file).map(Self::Perl),
             Language::Lua => lua::Interpreter::of(&file).map(Self::Lua),
+            Language::Java => java::Interpreter::of(&file).map(Self::Java),
         })
     }
 
@@ -66,6 +76,8 @@ impl Interpreter {
             Self::Php(it) => &it.evaluator,
             Self::Perl(it) => &it.evaluator,
             Self::Lua(it) => &it.evaluator,
+            // It is generated when the program begins.
+            Self::Java(_) => &[],
         }
     }
 }
@@ -105,6 +117,7 @@ enum Reader {
     Php(php::Process),
     Perl(perl::Process),
     Lua(lua::Process),
+    Java(Box<java::Process>),
 }
 
 impl Process {
@@ -116,6 +129,7 @@ impl Process {
             Interpreter::Php(it) => Reader::Php(php::Process::new(it, bias)),
             Interpreter::Perl(it) => Reader::Perl(perl::Process::new(it, bias)),
             Interpreter::Lua(it) => Reader::Lua(lua::Process::new(it)),
+            Interpreter::Java(it) => Reader::Java(Box::new(java::Process::new(it, bias))),
         };
         Self { interpreter, bias, reader }
     }
@@ -145,6 +159,7 @@ impl Process {
             Reader::Php(it) => it.stack(thread, functions, memory),
             Reader::Perl(it) => it.stack(&thread.who, functions, memory),
             Reader::Lua(it) => it.stack(thread, functions, memory),
+            Reader::Java(it) => it.stack(thread, functions, memory),
         }
     }
 }
@@ -221,8 +236,9 @@ mod tests {
         let mut all = vec![
             Interpreter::Php(php::Interpreter::nowhere()),
             Interpreter::Perl(perl::Interpreter::nowhere()),
-            Interpreter::Lua(lua::Interpreter::nowhere()),
+            Interpreter::Java(java::Interpreter::nowhere()),
         ];
+        all.extend(lua::Interpreter::nowhere().map(Interpreter::Lua));
         let versions = [b"3.0.", b"3.1.", b"3.2.", b"3.4.", b"4.0."];
         all.extend(versions.map(|it| Interpreter::Ruby(ruby::Interpreter::nowhere(it))));
         all
@@ -232,6 +248,8 @@ mod tests {
         let mut process = Process::new(interpreter, 0);
         let mut functions = Functions::default();
         let frame = |at: u64| Native {
+            place: seed * at,
+            generated: true,
             sp: 0x1_0000 + 0x800 * at,
             evaluator: at.is_multiple_of(2),
             preserved: [Some(0x1_0000 + 8 * seed), None, Some(seed), None, Some(8 * at), Some(16)],

@@ -13,6 +13,7 @@
 mod file;
 pub mod functions;
 pub mod interpreter;
+pub mod java;
 pub mod lua;
 pub mod merge;
 pub mod perl;
@@ -35,6 +36,12 @@ pub trait Memory {
     fn half(&mut self, address: u64) -> Option<u32> {
         let mut bytes = [0; 4];
         self.read(address, &mut bytes).then(|| u32::from_le_bytes(bytes))
+    }
+
+    /// The two bytes at `address`.
+    fn short(&mut self, address: u64) -> Option<u16> {
+        let mut bytes = [0; 2];
+        self.read(address, &mut bytes).then(|| u16::from_le_bytes(bytes))
     }
 
     /// The byte at `address`.

@@ -1,4 +1,4 @@
-//! Lua 5.4, as PUC-Rio's implementation executes it.
+//! Lua 5.3 and 5.4, as PUC-Rio's implementation executes it.
 //!
 //! No symbol leads to a state: programs hold theirs where they like. But whoever executes Lua has
 //! its address in a register or on the native stack, and a state can be told from everything else:
@@ -6,6 +6,7 @@
 //! of their own either. As in Lua's own tracebacks, they have those that they are called by
 //! (`names`).
 
+mod layout;
 mod names;
 
 use std::ops::Range;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use object::read::ReadRef;
 use rustc_hash::FxHashMap;
 
+use self::layout::Layout;
 use crate::Memory;
 use crate::file::File;
 use crate::functions::{Frame, Function, Functions, Language, text};
@@ -28,15 +30,21 @@ pub const NAMES: [&str; 4] = ["lua_ident", "lua_callk", "lua_pcallk", "lua_resum
 pub struct Interpreter {
     /// `luaV_execute`.
     pub evaluator: Vec<Range<u64>>,
+    layout: &'static Layout,
 }
 
 impl Interpreter {
     /// The interpreter in `file`.
     pub fn of<'d, R: ReadRef<'d>>(file: &File<'d, R>) -> Option<Self> {
-        const IDENTITY: &[u8] = b"$LuaVersion: Lua 5.4.";
-        if file.bytes(file.at("lua_ident")?, IDENTITY.len() as u64)? != IDENTITY {
-            return None;
-        }
+        const IDENTITY: &[u8] = b"$LuaVersion: Lua 5.";
+        let identity = file.bytes(file.at("lua_ident")?, IDENTITY.len() as u64 + 3)?;
+        let layout = match identity.strip_prefix(IDENTITY)? {
+            b"4.0" | b"4.1" | b"4.2" | b"4.3" | b"4.4" | b"4.5" | b"4.6" | b"4.7" | b"4.8" => {
+                &layout::LUA_5_4
+            }
+            b"3.3" | b"3.4" | b"3.5" | b"3.6" => &layout::LUA_5_3,
+            _ => return None,
+        };
         let its = |name: &str| name == "luaV_execute" || name == "luaV_execute.cold";
         let mut evaluator = file.functions(its);
         if evaluator.is_empty() {
@@ -44,38 +52,29 @@ impl Interpreter {
             let from = file.at("lua_callk");
             evaluator.extend(from.and_then(|at| file.largest_called(&[at], 2)));
         }
-        Some(Self { evaluator })
+        Some(Self { evaluator, layout })
     }
 }
 
-/// Offsets in bytes, from the sources of Lua 5.4.
+/// Offsets in bytes that both releases have.
 mod at {
     /// The header of every object: its type.
     pub const TYPE: u64 = 8;
-    /// `lua_State`: whether it has been left, what all states share, the innermost call, and the
-    /// outermost, which is a part of it.
-    pub const STATUS: u64 = 10;
+    /// `lua_State`: what all states share, the innermost call, and the outermost, which is a part
+    /// of it.
     pub const SHARED: u64 = 24;
     pub const CALL: u64 = 32;
     pub const FIRST_CALL: u64 = 96;
-    /// `CallInfo`: the function's place, the caller, the next instruction, flags.
+    /// `CallInfo`: the function's place, the caller.
     pub const FUNCTION: u64 = 0;
     pub const CALLER: u64 = 16;
-    pub const INSTRUCTION: u64 = 32;
-    pub const FLAGS: u64 = 62;
     /// `TValue`: what kind of value.
     pub const KIND: u64 = 8;
     /// `LClosure.p`.
     pub const PROTOTYPE: u64 = 24;
-    /// `Proto`: sizes, the line, instructions, lines, source.
+    /// `Proto`: how many instructions and lines.
     pub const INSTRUCTIONS: u64 = 24;
     pub const LINES: u64 = 28;
-    pub const ABSOLUTES: u64 = 40;
-    pub const LINE: u64 = 44;
-    pub const CODE: u64 = 64;
-    pub const LINE_LIST: u64 = 88;
-    pub const ABSOLUTE_LIST: u64 = 96;
-    pub const SOURCE: u64 = 112;
     /// `TString`: bytes of a short one, of a long one, and where they begin.
     pub const SHORT_LENGTH: u64 = 11;
     pub const LONG_LENGTH: u64 = 16;
@@ -84,15 +83,11 @@ mod at {
 
 /// Types of objects.
 const THREAD: u8 = 8;
-const PROTOTYPE: u8 = 10;
 const SHORT_STRING: u8 = 4;
 const LONG_STRING: u8 = 20;
 /// Of a value: a function in Lua; it is collectable.
 const LUA_FUNCTION: u8 = 6 | COLLECTABLE;
 const COLLECTABLE: u8 = 0x40;
-/// Flags of calls: a function in C; the evaluator was called for it.
-const C: u16 = 1 << 1;
-const FRESH: u16 = 1 << 2;
 /// Bytes of an evaluator's native stack that are searched for its state, and most states of a
 /// thread.
 const SEARCHED: u64 = 1 << 10;
@@ -107,6 +102,7 @@ const MOST: usize = 1 << 14;
 /// The interpreter of a process.
 #[derive(Debug)]
 pub struct Process {
+    layout: &'static Layout,
     known: FxHashMap<u64, Code>,
 }
 
@@ -129,8 +125,8 @@ struct Call {
 
 impl Process {
     /// The interpreter of a process.
-    pub fn new(_: &Interpreter) -> Self {
-        Self { known: FxHashMap::default() }
+    pub fn new(interpreter: &Interpreter) -> Self {
+        Self { layout: interpreter.layout, known: FxHashMap::default() }
     }
 
     /// Reads the frames of a thread, as [`crate::interpreter::Process::stack`] does.
@@ -143,7 +139,7 @@ impl Process {
         let mut frames = Frames::default();
         // A coroutine's state lies further in than the one that has resumed it.
         let mut last = None;
-        for state in Self::states_of(thread, memory) {
+        for state in self.states_of(thread, memory) {
             let shared = memory.word(state.wrapping_add(at::SHARED));
             if last.is_none() || shared == last {
                 last = shared;
@@ -155,7 +151,7 @@ impl Process {
     }
 
     /// The states that a thread executes, the innermost first.
-    fn states_of(thread: &Thread<'_>, memory: &mut dyn Memory) -> Vec<u64> {
+    fn states_of(&self, thread: &Thread<'_>, memory: &mut dyn Memory) -> Vec<u64> {
         let mut found = Vec::new();
         let mut tried: Vec<u64> = Vec::new();
         let mut look = |address: u64, found: &mut Vec<u64>, memory: &mut dyn Memory| {
@@ -170,7 +166,7 @@ impl Process {
                 return;
             }
             tried.push(address);
-            if is_state(address, memory) {
+            if is_state(self.layout, address, memory) {
                 found.push(address);
             }
         };
@@ -200,14 +196,15 @@ impl Process {
         memory: &mut dyn Memory,
         frames: &mut Frames,
     ) -> Option<()> {
-        let calls = calls(state, memory)?;
+        let calls = calls(self.layout, state, memory)?;
         for (index, call) in calls.iter().enumerate() {
             let Some((prototype, instruction)) = call.lua else { continue };
             let caller = calls.get(index + 1).and_then(|caller| caller.lua);
-            let caller = caller.filter(|_| call.flags & FRESH == 0 || index + 1 < calls.len());
+            let caller =
+                caller.filter(|_| call.flags & self.layout.fresh == 0 || index + 1 < calls.len());
             let frame = self.frame(prototype, instruction, caller, functions, memory)?;
             let room = frames.push(frame);
-            if call.flags & FRESH != 0 {
+            if call.flags & self.layout.fresh != 0 {
                 frames.end();
             }
             if !room {
@@ -226,11 +223,12 @@ impl Process {
         functions: &mut Functions,
         memory: &mut dyn Memory,
     ) -> Option<Frame> {
-        if memory.byte(prototype.checked_add(at::TYPE)?)? != PROTOTYPE {
+        let layout = self.layout;
+        if memory.byte(prototype.checked_add(at::TYPE)?)? != layout.prototype {
             return None;
         }
         let mut word = |offset: u64| memory.word(prototype.checked_add(offset)?);
-        let fields = [word(at::SOURCE)?, word(at::CODE)?, word(at::LINE)?];
+        let fields = [word(layout.source)?, word(layout.code)?, word(layout.line)?];
         if self.known.get(&prototype).is_none_or(|known| known.fields != fields) {
             let line = fields[2] as u32;
             let source = string(fields[0], memory)?;
@@ -239,14 +237,14 @@ impl Process {
                 Some(name) => name.to_owned(),
                 None => format!("[string \"{}\"]", source.lines().next().unwrap_or_default()),
             };
-            let mut called = || caller.and_then(|(at, pc)| names::called(at, pc, memory));
+            let mut called = || caller.and_then(|(at, pc)| names::called(layout, at, pc, memory));
             let name = match line {
                 0 => "main chunk".to_owned(),
                 _ => called().unwrap_or_else(|| format!("function <{file}:{line}>")),
             };
             let (name, file) = (Arc::from(name), Arc::from(file));
             let function = functions.number(Function { language: Language::Lua, name, file, line });
-            let lines = lines(prototype, line, memory).unwrap_or_default();
+            let lines = lines(layout, prototype, line, memory).unwrap_or_default();
             if self.known.len() >= MOST {
                 self.known.clear();
             }
@@ -260,15 +258,16 @@ impl Process {
 }
 
 /// Returns whether a state is at `address` that executes something.
-fn is_state(address: u64, memory: &mut dyn Memory) -> bool {
+fn is_state(layout: &Layout, address: u64, memory: &mut dyn Memory) -> bool {
     memory.byte(address.wrapping_add(at::TYPE)) == Some(THREAD)
-        && memory.byte(address.wrapping_add(at::STATUS)) == Some(0)
+        && memory.byte(address.wrapping_add(layout.status)) == Some(0)
         && memory.pointer(address.wrapping_add(at::SHARED)).is_some()
-        && calls(address, memory).is_some_and(|calls| calls.iter().any(|call| call.lua.is_some()))
+        && calls(layout, address, memory)
+            .is_some_and(|calls| calls.iter().any(|call| call.lua.is_some()))
 }
 
 /// The calls of a state, innermost first; `None` unless they lead back to the state.
-fn calls(state: u64, memory: &mut dyn Memory) -> Option<Vec<Call>> {
+fn calls(layout: &Layout, state: u64, memory: &mut dyn Memory) -> Option<Vec<Call>> {
     let first = state.checked_add(at::FIRST_CALL)?;
     let mut at = memory.pointer(state.checked_add(at::CALL)?)?;
     let mut calls: Vec<Call> = Vec::new();
@@ -277,11 +276,12 @@ fn calls(state: u64, memory: &mut dyn Memory) -> Option<Vec<Call>> {
             return Some(calls);
         }
         let mut flags = [0; 2];
-        if at & 7 != 0 || !memory.read(at.checked_add(at::FLAGS)?, &mut flags) {
+        if at & 7 != 0 || !memory.read(at.checked_add(layout.flags)?, &mut flags) {
             return None;
         }
         let flags = u16::from_le_bytes(flags);
-        let lua = if flags & C == 0 { lua_call(at, memory) } else { None };
+        let in_lua = flags & layout.kind == layout.kind_of_lua;
+        let lua = if in_lua { lua_call(layout, at, memory) } else { None };
         calls.push(Call { at, flags, lua });
         at = memory.pointer(at.checked_add(at::CALLER)?)?;
         // A chain that meets itself is none.
@@ -294,50 +294,68 @@ fn calls(state: u64, memory: &mut dyn Memory) -> Option<Vec<Call>> {
 
 /// The prototype of the function in Lua that is called, and the index of the instruction that it
 /// executes.
-fn lua_call(call: u64, memory: &mut dyn Memory) -> Option<(u64, u64)> {
+fn lua_call(layout: &Layout, call: u64, memory: &mut dyn Memory) -> Option<(u64, u64)> {
     let value = memory.pointer(call.checked_add(at::FUNCTION)?)?;
     if memory.byte(value.checked_add(at::KIND)?)? != LUA_FUNCTION {
         return None;
     }
     let closure = memory.pointer(value)?;
     let prototype = memory.pointer(closure.checked_add(at::PROTOTYPE)?)?;
-    let code = memory.pointer(prototype.checked_add(at::CODE)?)?;
-    let next = memory.word(call.checked_add(at::INSTRUCTION)?)?;
+    let code = memory.pointer(prototype.checked_add(layout.code)?)?;
+    let next = memory.word(call.checked_add(layout.instruction)?)?;
     let index = (next.checked_sub(code)? / 4).saturating_sub(1);
     let count = memory.half(prototype.checked_add(at::INSTRUCTIONS)?)?;
     (index < u64::from(count)).then_some((prototype, index))
 }
 
-/// The line of each instruction: a difference to the one before, or, where that is -128, in a list
-/// of its own.
-fn lines(prototype: u64, first: u32, memory: &mut dyn Memory) -> Option<Vec<u32>> {
-    const ABSOLUTE: i8 = -128;
+/// The line of each instruction.
+fn lines(layout: &Layout, prototype: u64, first: u32, memory: &mut dyn Memory) -> Option<Vec<u32>> {
     let count = u64::from(memory.half(prototype.checked_add(at::LINES)?)?);
-    let absolutes = u64::from(memory.half(prototype.checked_add(at::ABSOLUTES)?)?);
-    if count > TABLE || absolutes > TABLE / 8 {
+    let list = memory.word(prototype.checked_add(layout.lines)?)?;
+    if count > TABLE {
         return None;
     }
+    let Some(absolutes) = &layout.absolutes else {
+        return halves(list, count, memory);
+    };
     let mut differences = vec![0; count as usize];
-    let list = memory.word(prototype.checked_add(at::LINE_LIST)?)?;
     if !memory.read(list, &mut differences) {
         return None;
     }
-    let mut pairs = vec![0; 8 * absolutes as usize];
-    let list = memory.word(prototype.checked_add(at::ABSOLUTE_LIST)?)?;
-    if absolutes > 0 && !memory.read(list, &mut pairs) {
+    let count = u64::from(memory.half(prototype.checked_add(absolutes.count)?)?);
+    let list = memory.word(prototype.checked_add(absolutes.list)?)?;
+    let pairs = match count {
+        0 => Vec::new(),
+        _ => halves(list, count.checked_mul(2)?, memory)?,
+    };
+    Some(by_differences(first, &differences, &pairs))
+}
+
+/// The numbers of four bytes each at an address.
+fn halves(address: u64, count: u64, memory: &mut dyn Memory) -> Option<Vec<u32>> {
+    if count > TABLE / 4 {
         return None;
     }
-    let mut pairs = pairs.chunks_exact(8).map(|pair| [pair[4], pair[5], pair[6], pair[7]]);
+    let mut bytes = vec![0; 4 * count as usize];
+    let read = memory.read(address, &mut bytes);
+    let number = |it: &[u8]| u32::from_le_bytes([it[0], it[1], it[2], it[3]]);
+    read.then(|| bytes.chunks_exact(4).map(number).collect())
+}
+
+/// Lines as differences to the one before, or, where that is -128, in pairs of index and line.
+fn by_differences(first: u32, differences: &[u8], pairs: &[u32]) -> Vec<u32> {
+    const ABSOLUTE: i8 = -128;
+    let mut absolutes = pairs.chunks_exact(2).map(|pair| pair[1]);
     let mut line = first;
     let lines = differences.iter().map(|difference| {
         let difference = difference.cast_signed();
         line = match difference {
-            ABSOLUTE => pairs.next().map_or(line, u32::from_le_bytes),
+            ABSOLUTE => absolutes.next().unwrap_or(line),
             _ => line.wrapping_add_signed(i32::from(difference)),
         };
         line
     });
-    Some(lines.collect())
+    lines.collect()
 }
 
 /// The text of a string.
@@ -353,8 +371,8 @@ fn string(address: u64, memory: &mut dyn Memory) -> Option<String> {
 
 #[cfg(test)]
 impl Interpreter {
-    /// One that is in no file.
-    pub fn nowhere() -> Self {
-        Self { evaluator: Vec::new() }
+    /// One of each layout that is in no file.
+    pub fn nowhere() -> [Self; 2] {
+        [&layout::LUA_5_4, &layout::LUA_5_3].map(|layout| Self { evaluator: Vec::new(), layout })
     }
 }

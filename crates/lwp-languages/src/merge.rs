@@ -10,6 +10,10 @@ use std::ops::Range;
 /// A native frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Native {
+    /// The address of its instruction.
+    pub place: u64,
+    /// The instruction is in no file.
+    pub generated: bool,
     /// Its memory begins here, and ends where that of the next frame begins.
     pub sp: u64,
     /// It is the evaluator's, as far as that is known.
@@ -18,7 +22,11 @@ pub struct Native {
     pub preserved: [Option<u64>; 6],
 }
 
-/// The index of r15 among a frame's preserved registers.
+/// The index of rbp among a frame's preserved registers.
+pub const RBP: usize = 1;
+/// The index of r13 among them.
+pub const R13: usize = 3;
+/// The index of r15 among them.
 pub const R15: usize = 5;
 
 /// Frames that one activation of the evaluator executes.
@@ -95,7 +103,10 @@ mod tests {
     fn native(frames: &[(u64, bool)]) -> Vec<Native> {
         frames
             .iter()
-            .map(|&(sp, evaluator)| Native { sp, evaluator, preserved: [None; 6] })
+            .map(|&(sp, evaluator)| {
+                let preserved = [None; 6];
+                Native { place: 0, generated: false, sp, evaluator, preserved }
+            })
             .collect()
     }
 

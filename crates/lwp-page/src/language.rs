@@ -98,7 +98,7 @@ impl Language {
     /// way.
     pub fn of(function: &Function, module: &Module) -> Self {
         let name = function.name.as_str();
-        let interpreted = [Self::Python, Self::Ruby, Self::Php, Self::Perl, Self::Lua];
+        let interpreted = [Self::Python, Self::Ruby, Self::Php, Self::Perl, Self::Lua, Self::Java];
         if let Some((word, _)) = module.path.strip_prefix('[').and_then(|it| it.split_once(']'))
             && let Some(language) = interpreted.into_iter().find(|it| it.word() == word)
         {

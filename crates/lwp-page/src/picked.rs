@@ -222,18 +222,11 @@ pub fn groups(subject: &Subject, by: By) -> Vec<(String, Who)> {
             first.into_iter().map(group).collect()
         }
         By::Thread => {
-            let mut weights = vec![0u64; profile.threads.len()];
-            for sample in &profile.samples {
-                let weight = &mut weights[sample.thread.index()];
-                *weight = weight.saturating_add(sample.values.get(0));
-            }
-            let mut order: Vec<usize> = (0..weights.len()).collect();
-            order.sort_by_key(|number| std::cmp::Reverse(weights[*number]));
-            let name = |number: usize| {
-                let thread = &profile.threads[number];
-                (format!("{} ({})", thread.comm, thread.tid), Who::Thread(number as u32))
+            let name = |number: &u32| {
+                let thread = &profile.threads[*number as usize];
+                (format!("{} ({})", thread.comm, thread.tid), Who::Thread(*number))
             };
-            order.into_iter().map(name).collect()
+            subject.threads.iter().map(name).collect()
         }
     }
 }

@@ -79,6 +79,9 @@ pub struct Subject {
     pub labels: Vec<Label>,
     /// The key of each function in addresses, in other subjects too.
     pub keys: Vec<Key>,
+    /// Numbers of the threads, the heaviest first: every page offers them, and a large recording
+    /// has millions of samples.
+    pub threads: Vec<u32>,
     /// Functions by key.
     pub functions: FxHashMap<Key, FunctionId>,
     /// The contexts of all recorded stacks, and each stack's.
@@ -102,7 +105,8 @@ impl Subject {
         let functions = functions.collect();
         let contexts = (profile.mode == Mode::Sampled).then(|| contexts(profile));
         let leaves = of.lanes.iter().map(|lane| leaves(profile, lane)).collect();
-        Self { labels, keys, functions, contexts, leaves, picked: Mutex::default(), of }
+        let threads = threads(profile);
+        Self { labels, keys, threads, functions, contexts, leaves, picked: Mutex::default(), of }
     }
 
     /// The counts.
@@ -141,6 +145,18 @@ fn labels(profile: &Profile) -> Vec<Label> {
         }
     };
     (0..profile.functions.len()).map(label).collect()
+}
+
+/// Numbers of the threads, the heaviest first.
+fn threads(profile: &Profile) -> Vec<u32> {
+    let mut weights = vec![0u64; profile.threads.len()];
+    for sample in &profile.samples {
+        let weight = &mut weights[sample.thread.index()];
+        *weight = weight.saturating_add(sample.values.get(0));
+    }
+    let mut order: Vec<u32> = (0..weights.len() as u32).collect();
+    order.sort_by_key(|number| std::cmp::Reverse(weights[*number as usize]));
+    order
 }
 
 /// The innermost functions of each part of a lane.

@@ -110,7 +110,7 @@ impl Languages {
         self.memory.begin(tid);
         for image in images {
             let complete = ending == Ending::Bottom;
-            let (found, activations) = self.read(who, pid, image, (frames, complete));
+            let (found, activations) = self.read(who, pid, image, (code, frames, complete));
             if !found.is_empty() {
                 self.put(places, pid, (&found, &activations, complete), profiler);
                 return;
@@ -125,7 +125,7 @@ impl Languages {
         who: Who,
         pid: i32,
         (image, bias): (u32, u64),
-        (frames, complete): (&[Frame], bool),
+        (code, frames, complete): (&[CodeRange], &[Frame], bool),
     ) -> (Vec<LanguageFrame>, Vec<Activation>) {
         let Some(interpreter) = self.interpreters.get(&image) else { return Default::default() };
         if self.processes.len() >= MOST {
@@ -137,7 +137,14 @@ impl Languages {
             *process = fresh();
         }
         self.native.clear();
+        let of_file = |place: u64| {
+            let after = code.partition_point(|range| range.start <= place);
+            let range = after.checked_sub(1).and_then(|at| code.get(at));
+            range.is_some_and(|range| place < range.end && range.image.is_some())
+        };
         self.native.extend(frames.iter().map(|frame| Native {
+            place: frame.place,
+            generated: !of_file(frame.place),
             sp: frame.sp,
             evaluator: interpreter.evaluates(frame.place.wrapping_sub(bias)),
             preserved: [RBX, RBP, 12, 13, 14, 15].map(|register| frame.registers.get(register)),
