@@ -215,7 +215,8 @@ fn doctor_says_ok_or_how_to_get_there() {
         .collect();
     let expected = "kernel, ptrace scope, tracer, container, shared memory, mappings, overcommit, address space, \
                     processor, hidden features, limits, layout, processors, branch table, hardware PMU, vdso, \
-                    huge pages, cache, generated code, seccomp, ptrace, fixed addresses, trial, single steps, advice";
+                    huge pages, cache, generated code, seccomp, ptrace, fixed addresses, trial, \
+                    single steps, advice";
     assert_eq!(checks.join(", "), expected, "{text}");
     assert_eq!(output.status.success(), !text.contains("FAIL"), "{text}");
     // Where these tests run, programs can be run: the trial says how far it came.
