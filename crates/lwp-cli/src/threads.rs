@@ -1,5 +1,5 @@
-//! Threads of lwp's own, which a limit on processes may forbid, or one on data: that on lwp's own is
-//! lifted first.
+//! Threads of lwp's own, which a limit on processes or on data may forbid: lwp lifts the latter
+//! first.
 
 use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
 
