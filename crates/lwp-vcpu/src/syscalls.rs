@@ -64,6 +64,8 @@ const PROT_WRITE: u64 = 2;
 const PROT_EXEC: u64 = 4;
 const ARCH_SET_GS: u64 = 0x1001;
 const ARCH_GET_GS: u64 = 0x1004;
+const ARCH_GET_CPUID: u64 = 0x1011;
+const ARCH_SET_CPUID: u64 = 0x1012;
 const ARCH_SHSTK_ENABLE: u64 = 0x5001;
 /// MAP_FIXED and MAP_FIXED_NOREPLACE.
 const MAP_AT_PLACE: u64 = 0x10_0010;
@@ -83,6 +85,7 @@ const NO_RSEQ_FLAG: u64 = 1 << 30;
 const EPERM: i64 = -1;
 const ENOMEM: i64 = -12;
 const EFAULT: i64 = -14;
+const ENODEV: i64 = -19;
 const EINVAL: i64 = -22;
 const ENOSYS: i64 = -38;
 const EOPNOTSUPP: i64 = -95;
@@ -240,6 +243,9 @@ pub fn before(
                 answer(&mut pending, if written.is_ok() { 0 } else { EFAULT });
             }
             ARCH_SHSTK_ENABLE => answer(&mut pending, EOPNOTSUPP),
+            // The virtual processor has no faulting of CPUID.
+            ARCH_GET_CPUID => answer(&mut pending, 1),
+            ARCH_SET_CPUID => answer(&mut pending, ENODEV),
             _ => {}
         },
         nr::SETRLIMIT if room_in(args[0]) != 0 => {

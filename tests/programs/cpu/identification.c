@@ -184,6 +184,32 @@ static void other_control_registers(void)
     CHECK(false, "no fault");
 }
 
+static volatile int faults;
+static void skip_cpuid(int number, siginfo_t *info, void *context)
+{
+    (void)number, (void)info;
+    faults++;
+    regs_of(context)[REG_RIP] += 2;
+}
+
+/* CPUID faults if the processor says that it will, and is allowed if it says that it cannot. */
+static void faulting(void)
+{
+    enum { GET = 0x1011, SET = 0x1012 };
+    unsigned a, b, c, d;
+    on_signal(SIGSEGV, skip_cpuid, 0);
+    CHECK_EQ(syscall(SYS_arch_prctl, GET, 0), 1, "it is allowed at first");
+    bool can = syscall(SYS_arch_prctl, SET, 0) == 0;
+    CHECK(can || errno == ENODEV, "a reason");
+    CHECK_EQ(syscall(SYS_arch_prctl, GET, 0), !can, "whether it is allowed");
+    for (int i = 0; i < 3; i++)
+        __cpuid(0, a, b, c, d);
+    CHECK_EQ(faults, can ? 3 : 0, "faults");
+    if (can)
+        CHECK_EQ(syscall(SYS_arch_prctl, SET, 1), 0, "it is allowed again");
+    signal(SIGSEGV, SIG_DFL);
+}
+
 int main(void)
 {
     RUN(leaves);
@@ -192,5 +218,6 @@ int main(void)
     RUN(time_stamps);
     RUN(random_numbers);
     RUN(other_control_registers);
+    RUN(faulting);
     return done();
 }
