@@ -240,9 +240,15 @@ impl Translator {
 
     /// Counts executions also where the plan does not, and notes where indirect branches lead, in
     /// fragments that are not part of superblocks and whose code cannot change. Must be said before
-    /// anything is translated. Nothing comes of it where no superblocks can be made.
+    /// anything is translated. Nothing comes of it where profiling is on: a first run would pay half
+    /// as much again.
     pub fn learn(&mut self) {
-        self.learns = self.counts_down_at_once(self.lwp);
+        self.learns = !self.profiles();
+    }
+
+    /// Returns whether an execution profile makes the code better.
+    pub fn uses_profiles(&self) -> bool {
+        self.counts_down_at_once(self.lwp)
     }
 
     /// The same translator, which counts for an execution profile or does not.

@@ -312,7 +312,7 @@ impl Family {
         });
         let grown = moved || are_worth_writing(new, module.unit.new_entries(), old);
         let known = module.unit.knowledge();
-        let unknown = known != Knowledge::Well && long && self.translator.learns();
+        let unknown = known != Knowledge::Well && long && self.translator.uses_profiles();
         if !grown && !unknown {
             return None;
         }
@@ -383,6 +383,7 @@ impl Family {
         let before = unsaved.known;
         let restored = module.unit.restored_fragments() > 0;
         let wanted = unsaved.long && restored || before == Knowledge::Watched;
+        let wanted = wanted && self.translator.learns();
         let knowledge = Knowledge::from_profile(&profile, wanted);
         // What counts in any case is good as it is.
         let as_it_is = knowledge == Knowledge::Little && self.translator.plan().counts();

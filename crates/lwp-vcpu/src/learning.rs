@@ -147,7 +147,8 @@ impl Machine {
     pub fn learned(&self, family: usize) -> Option<ExecutionProfile> {
         let known = self.caches.families.get(family)?.as_ref()?;
         if !known.translator.learns() {
-            return None;
+            // It may still be laid out by what others have learned.
+            return known.translator.uses_profiles().then(ExecutionProfile::default);
         }
         let mut slots = Vec::new();
         for (tid, thread) in &self.tasks.threads {
