@@ -240,8 +240,8 @@ impl Translator {
 
     /// Counts executions also where the plan does not, and notes where indirect branches lead, in
     /// fragments that are not part of superblocks and whose code cannot change. Must be said before
-    /// anything is translated. Nothing comes of it where profiling is on: a first run would pay half
-    /// as much again.
+    /// anything is translated. Nothing comes of it where profiling is on: a first run would pay
+    /// half as much again.
     pub fn learn(&mut self) {
         self.learns = !self.profiles();
     }
