@@ -130,7 +130,7 @@ fn php_s_functions_are_in_the_stacks_of_samples() {
         (&["{main}", "main", "usort", "{closure}", "heavy"], 3.0),
     ];
     weights_are_right("php", &stacks, &weights);
-    for (function, lines) in [("light", 4..=8), ("heavy", 10..=17), ("area", 21..=25)] {
+    for (function, lines) in [("light", 2..=8), ("heavy", 10..=17), ("area", 21..=25)] {
         lines_are("php", &stacks, function, lines);
     }
 }
