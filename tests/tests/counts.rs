@@ -4,7 +4,7 @@ use lwp_tests::{
     End, Executable, Job, Outcome, TempDir, compile, compile_tool, lwp_binary, translations,
 };
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -231,6 +231,25 @@ fn superblocks_are_left_exactly() {
     assert!(most >= 100, "only {most} signals came");
 }
 
+/// The command that records `program` into `file`, with the cache in `kept` or without one.
+fn recording(
+    options: &[&str],
+    file: &OsStr,
+    kept: Option<&Path>,
+    program: &[OsString],
+) -> Vec<OsString> {
+    let mut words: Vec<OsString> = vec![lwp_binary().into(), "record".into()];
+    words.extend(options.iter().map(OsString::from));
+    words.extend(["-o".into(), file.into()]);
+    match kept {
+        Some(dir) => words.extend(["--cache-dir".into(), dir.into()]),
+        None => words.push("--no-cache".into()),
+    }
+    words.push("--".into());
+    words.extend(program.iter().cloned());
+    words
+}
+
 /// Counts of an exact recording: of each instruction, under its event and address, and calls, under
 /// the names of both functions.
 fn recorded((program, exit): &Command, kept: Option<&Path>) -> (Counts, Outcome) {
@@ -239,15 +258,7 @@ fn recorded((program, exit): &Command, kept: Option<&Path>) -> (Counts, Outcome)
     let lwp = |words: &[&str]| -> Vec<OsString> {
         std::iter::once(lwp_binary().into()).chain(words.iter().map(OsString::from)).collect()
     };
-    let mut record = lwp(&["record", "-q", "-o"]);
-    record.push(file.clone());
-    match kept {
-        Some(dir) => record.extend(["--cache-dir".into(), dir.into()]),
-        None => record.push("--no-cache".into()),
-    }
-    record.push("--".into());
-    record.extend(program.iter().cloned());
-    let outcome = run(record, *exit, dir.path(), &[]);
+    let outcome = run(recording(&["-q"], &file, kept, program), *exit, dir.path(), &[]);
     let said = |words: &[&str]| {
         let command = [lwp(words), vec!["-i".into(), file.clone()]].concat();
         String::from_utf8(run(command, 0, dir.path(), &[]).stdout).expect("text")
@@ -303,16 +314,8 @@ fn recordings_of_superblocks_are_exact() {
 fn counted_down((program, exit): &Command, kept: Option<&Path>) -> (u64, Outcome) {
     let dir = TempDir::new();
     let file: OsString = dir.path().join("data").into();
-    let mut record: Vec<OsString> = vec![lwp_binary().into()];
-    record.extend(["record", "-e", "instructions:c=10007,branches:c=5003", "-o"].map(Into::into));
-    record.push(file);
-    match kept {
-        Some(dir) => record.extend(["--cache-dir".into(), dir.into()]),
-        None => record.push("--no-cache".into()),
-    }
-    record.push("--".into());
-    record.extend(program.iter().cloned());
-    let outcome = run(record, *exit, dir.path(), &[]);
+    let options = ["-e", "instructions:c=10007,branches:c=5003"];
+    let outcome = run(recording(&options, &file, kept, program), *exit, dir.path(), &[]);
     let said = String::from_utf8_lossy(&outcome.stderr).into_owned();
     let line = said.lines().find(|line| line.contains(" samples of instructions, ")).expect(&said);
     let total = line.rsplit(' ').next().expect("a number").replace(',', "");

@@ -364,7 +364,7 @@ const JAVA: [(&[&str], f64); 6] = [
     (&["run", "lambda$main$1", "heavy"], 3.0),
 ];
 
-/// What must hold of the samples of `Weights.java` when nothing is compiled.
+/// Checks of the samples of `Weights.java`, of which nothing is compiled.
 fn java_is_right(java: &str, all: &[Stack]) {
     let complete = share(all, Stack::is_complete);
     assert!(complete >= 0.99, "{java}: {complete}");

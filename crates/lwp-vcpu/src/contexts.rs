@@ -198,9 +198,13 @@ impl Context<'_> {
     /// out: it is about to give that back, and to have what it counts taken by hand.
     pub fn has_taken_in_vain(&self) -> bool {
         let nothing = i64::from(lwp_dbt::routines::NOTHING_GIVEN).cast_unsigned();
+        self.get(Slot::LwpGiven) == nothing && self.lwp_words() != nothing
+    }
+
+    /// The sum of all words of the LWP countdown.
+    pub fn lwp_words(&self) -> u64 {
         let words = (0..LWP_SLOTS).map(|index| self.lwp_word(index));
-        let sum = words.fold(0, |sum: u64, word| sum.wrapping_add(word));
-        self.get(Slot::LwpGiven) == nothing && sum != nothing
+        words.fold(0, u64::wrapping_add)
     }
 
     /// Lets no word of the LWP countdown have anything of the high part: the next block that counts

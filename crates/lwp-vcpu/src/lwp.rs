@@ -27,7 +27,7 @@ use std::time::Instant;
 
 use lwp_arch::retired::{Access, AccessKind, Branch, BranchKind};
 use lwp_arch::{AppPc as Ip, Fault, Retired};
-use lwp_dbt::context::{LWP_LOW_MAX, LWP_SHIFT, LWP_SLOTS, MOST_NOTES, NO_PROCESSOR};
+use lwp_dbt::context::{LWP_LOW_MAX, LWP_SHIFT, MOST_NOTES, NO_PROCESSOR};
 use lwp_dbt::{EventDeltas, FragmentId, IpFilter, Selection, Slot};
 use lwp_model::{Cpu, LwpUnit, Occurrences, Signals, Watched, Xorshift32};
 use lwp_ptrace::Tid;
@@ -416,8 +416,7 @@ fn selection(watched: Watched) -> Selection {
 
 /// The rest of the countdown: high and low part.
 fn countdown(context: Context<'_>) -> [i64; 2] {
-    let words = (0..LWP_SLOTS).fold(0u64, |sum, index| sum.wrapping_add(context.lwp_word(index)));
-    let counted = context.get(Slot::LwpGiven).wrapping_sub(words);
+    let counted = context.get(Slot::LwpGiven).wrapping_sub(context.lwp_words());
     [
         context.get(Slot::LwpHigh).wrapping_sub(counted >> LWP_SHIFT) as i64,
         context.get(Slot::LwpLow).wrapping_sub(counted & LWP_LOW_MAX) as i64,

@@ -8,7 +8,7 @@
 //! of the usual kind.
 //!
 //! The LWP countdown is taken at the beginning too, and each way out gives back what is left out.
-//! Where it does not last, an event is due in the superblock: then control goes on in a fragment of
+//! If it does not last, an event is due in the superblock: then control goes on in a fragment of
 //! the first block alone, which takes what that block counts.
 
 use std::sync::Arc;

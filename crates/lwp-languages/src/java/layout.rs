@@ -58,7 +58,7 @@ impl Exports {
     }
 }
 
-/// Where HotSpot's objects have what is read of them: distances in bytes.
+/// Distances in bytes of everything that is read of HotSpot's objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
     /// The address of `AbstractInterpreter::_code`.

@@ -65,14 +65,11 @@ impl Machine {
         let Some(note) = self.lwp_note(tid) else { return };
         // Else it is the next block that has begun, even if that is the same again.
         let runs = self.context(tid).is_some_and(|context| !context.has_taken_in_vain());
-        let within =
-            view.fragment.filter(|_| runs).filter(|_| view.state.countdown.is_some()).filter(
-                |id| {
-                    let found =
-                        self.space_of(tid).map(|(_, family)| family.code_cache.fragment(*id).pc);
-                    found == Some(AppPc(note.block))
-                },
-            );
+        let charged = runs && view.state.countdown.is_some();
+        let within = view.fragment.filter(|_| charged).filter(|id| {
+            let found = self.space_of(tid).map(|(_, family)| family.code_cache.fragment(*id).pc);
+            found == Some(AppPc(note.block))
+        });
         let executed = within.and(view.state.countdown);
         self.lwp_settle_note(tid, executed, view.app.0.rip);
     }
