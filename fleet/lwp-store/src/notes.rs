@@ -11,7 +11,7 @@ use crate::commit::{Change, Plan, commit};
 use crate::error::Result;
 use crate::file::FileWriter;
 use crate::kind::Kind;
-use crate::rows::time;
+use crate::rows::moment;
 use crate::schema::{arrow_schema, columns};
 use crate::snapshot::Snapshot;
 use crate::store::{Store, day, now_millis};
@@ -38,7 +38,7 @@ impl Store {
     ///
     /// If the storage fails.
     pub async fn note(&self, note: &Note) -> Result<u64> {
-        let now = now_millis() / 1000;
+        let now = now_millis();
         let cell = |(name, of): (&str, crate::schema::Type)| -> ArrayRef {
             let text = match name {
                 "project" => &note.project,
@@ -46,7 +46,7 @@ impl Store {
                 "commit" => &note.commit,
                 "text" => &note.text,
                 "author" => &note.author,
-                "started" => return time(now, 1),
+                "started" => return moment(now * 1000, 1),
                 _ => return new_null_array(&of.arrow(), 1),
             };
             Arc::new(StringArray::from(vec![Some(text.as_str()).filter(|text| !text.is_empty())]))
@@ -55,7 +55,7 @@ impl Store {
         let batch = RecordBatch::try_new(arrow_schema(Kind::Note), cells)?;
         let mut writer = FileWriter::new(Kind::Note)?;
         writer.write(&batch)?;
-        let add = self.put(&day(now)?, "n", writer.finish()?, 0).await?;
+        let add = self.put(&day(now / 1000)?, "n", writer.finish()?, 0).await?;
         commit(self, &mut Noting { add, done: false }).await
     }
 }

@@ -276,8 +276,12 @@ impl<'a> Rows<'a> {
 }
 
 /// Seconds since 1970, once for each row.
-pub fn time(seconds: i64, rows: usize) -> ArrayRef {
-    let micros = seconds.saturating_mul(1_000_000);
+fn time(seconds: i64, rows: usize) -> ArrayRef {
+    moment(seconds.saturating_mul(1_000_000), rows)
+}
+
+/// Microseconds since 1970, once for each row.
+pub fn moment(micros: i64, rows: usize) -> ArrayRef {
     Arc::new(TimestampMicrosecondArray::from(vec![micros; rows]).with_timezone("UTC"))
 }
 
