@@ -159,11 +159,8 @@ impl Machine {
         }
         if let Some(notices) = self.notices_to_release(tid) {
             self.release(&notices, &filled_by(tid, (number, args)));
-            if notices.protection().is_some() {
-                // The call is to find, and to leave, the program's own protection.
-                let touched = syscalls::touches(&Pending::of(number, &args), args[4]);
-                self.release(&notices, &touched);
-            }
+            let touched = syscalls::touches(&Pending::of(number, &args), args[4]);
+            self.release_touched(&notices, touched);
         }
         if let Some((other, ranges)) = self.filled_elsewhere(tid, (number, args))
             && let Some(notices) = self.notices_to_release(other)
@@ -275,10 +272,14 @@ impl Machine {
     /// Writes the number of `child` to a word, where the kernel could not.
     fn number_at(&mut self, tid: Tid, child: Tid, word: u64) {
         let Some(notices) = self.notices_to_release(tid) else { return };
-        let failed = self.release(&notices, &[(word, word.saturating_add(4))]);
+        let mut failed = self.release(&notices, &[(word, word.saturating_add(4))]);
+        failed |= pages_of((word, word.saturating_add(4))).any(|page| notices.is_released(page));
         let own = Status::read(child).last_number("NSpid:");
         if let (true, Some(number)) = (failed, own) {
-            let _ = memory::write_exact(tid, word, &(number as u32).to_le_bytes());
+            let bytes = (number as u32).to_le_bytes();
+            let written = memory::write_exact(tid, word, &bytes);
+            // It may be protected until the thread goes on.
+            let _ = written.or_else(|_| memory::force_write(tid, word, &bytes));
         }
     }
 

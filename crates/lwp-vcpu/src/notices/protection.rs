@@ -28,6 +28,7 @@ use crate::exec::find_syscall;
 use crate::inject::{Call, Injector};
 use crate::machine::{Machine, Mode};
 use crate::maps::{self, Mapping, Status};
+use crate::syscalls::{self, Pending};
 
 const EIO: i32 = 5;
 const SYS_MPROTECT: u64 = 10;
@@ -128,6 +129,11 @@ impl Notices {
         true
     }
 
+    /// Returns whether a page is still to be given its own protection back.
+    pub(super) fn is_released(&self, page: u64) -> bool {
+        self.protection().is_some_and(|protection| protection.released().contains(&page))
+    }
+
     /// Returns whether pages are still to be given their own protection back.
     pub fn has_released(&self) -> bool {
         self.protection().is_some_and(|protection| !protection.released().is_empty())
@@ -145,6 +151,20 @@ impl Notices {
             pages.entry(page).or_insert(Page::NEW).state = State::Left(None);
         }
         Vec::new()
+    }
+
+    /// Leaves the pages of `range` alone that are guarded, until something is mapped or protected
+    /// there. Returns them.
+    fn leave_guarded(&self, range: (u64, u64)) -> Vec<u64> {
+        let mut pages = self.pages();
+        let guarded = |(at, page): &(&u64, &mut Page)| {
+            page.state == State::Guarded && **at < range.1 && range.0 < **at + PAGE
+        };
+        let left = pages.iter_mut().filter(guarded).map(|(at, page)| {
+            page.state = State::Left(None);
+            *at
+        });
+        left.collect()
     }
 
     /// Notes whether pages could be guarded, by the results of the calls.
@@ -243,9 +263,37 @@ impl Machine {
     pub fn guard_code(&mut self, tid: Tid, pc: u64) -> Result<(), Errno> {
         let Some(notices) = self.protecting(tid) else { return Ok(()) };
         let code = self.space_of(tid).and_then(|(space, _)| space.known_code(pc));
-        let guarded = code.map_or_else(Vec::new, |(_, code)| notices.to_guard(pc, code.end));
+        let mut guarded = code.map_or_else(Vec::new, |(_, code)| notices.to_guard(pc, code.end));
+        // The thread asks again.
+        guarded.retain(|page| !self.is_being_changed(tid, *page));
         self.change_protection(tid, &notices, guarded)?;
         Ok(())
+    }
+
+    /// Returns whether a thread beside `tid` is making a call that changes the mapping of a page.
+    fn is_being_changed(&self, tid: Tid, page: u64) -> bool {
+        let base = self.tasks.base_space(tid);
+        let touches = |call: &Pending| {
+            // The fifth argument is not kept: a mapping may be moved anywhere.
+            let moves = call.number == syscalls::nr::MREMAP;
+            let [from, _] = syscalls::touches(call, 0);
+            moves || from.0 < page + PAGE && page < from.1
+        };
+        self.tasks.threads.iter().any(|(other, thread)| {
+            thread.pending.as_ref().is_some_and(touches) && self.tasks.base_space(*other) == base
+        })
+    }
+
+    /// A call is about to change mappings in `ranges`: it is to find, and to leave, the program's
+    /// own protection there.
+    pub(super) fn release_touched(&mut self, notices: &Notices, ranges: [(u64, u64); 2]) {
+        if notices.protection().is_none() {
+            return;
+        }
+        for page in ranges.into_iter().flat_map(|range| notices.leave_guarded(range)) {
+            self.cut_off_page(notices.key, page);
+            notices.unprotect(page);
+        }
     }
 
     /// Gives released pages their own protection back. The thread stands still. Returns whether
@@ -401,9 +449,7 @@ pub fn write_fault(machine: &mut Machine, tid: Tid, fault: &SigInfo) -> Result<b
         if notices.pauses() {
             machine.caches.notices.note_pause();
         }
-    } else if !notices.protection().is_some_and(|it| it.released().contains(&page))
-        && !is_writable(tid, page)
-    {
+    } else if !notices.is_released(page) && !can_be_written_now(tid, fault)? {
         return Ok(false);
     }
     machine.unprotect_now(tid)?;
@@ -411,8 +457,13 @@ pub fn write_fault(machine: &mut Machine, tid: Tid, fault: &SigInfo) -> Result<b
     Ok(true)
 }
 
-fn is_writable(tid: Tid, page: u64) -> bool {
-    maps::read(tid).iter().any(|it| (it.start..it.end).contains(&page) && it.write)
+/// Returns whether the write that `fault` is of succeeds by now: another thread has seen to that.
+/// An instruction that is fetched where nothing can be executed raises the same fault.
+fn can_be_written_now(tid: Tid, fault: &SigInfo) -> Result<bool, Errno> {
+    let mappings = maps::read(tid);
+    let at = mappings.iter().find(|it| (it.start..it.end).contains(&fault.address()));
+    let fetched = fault.address().wrapping_sub(Tracee(tid).regs()?.0.rip) < LONGEST;
+    Ok(at.is_some_and(|it| it.write && (it.execute || !fetched)))
 }
 
 /// Has a thread whose write has been let happen go on, in its `mode`.
