@@ -292,9 +292,7 @@ const PAUSED: u64 = u64::MAX;
 
 impl Waiting {
     fn new() -> std::io::Result<Self> {
-        let event = || {
-            sys::event_fd().map_err(|error| std::io::Error::from_raw_os_error(error.0))
-        };
+        let event = || sys::event_fd().map_err(|error| std::io::Error::from_raw_os_error(error.0));
         let (end, paused, writes) = (event()?, event()?, Writes::new()?);
         writes.add_fd(&end, END)?;
         writes.add_fd(&paused, PAUSED)?;

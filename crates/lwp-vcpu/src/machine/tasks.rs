@@ -30,7 +30,7 @@ pub enum Need {
     Flush,
     /// Find out whether notice of writes to its code can be had.
     Notices,
-    /// Guard the pages of the code at the request's pc, and no longer guard those that are released.
+    /// Guard the pages of the code at the request's pc, and no longer those that are released.
     Guard,
     /// Put another text in the place of a file of `/proc` that the thread has just opened at this
     /// descriptor.

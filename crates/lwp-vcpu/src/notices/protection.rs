@@ -1,5 +1,5 @@
-//! Guarding by the protection of pages, where the kernel gives no descriptor to guard them by: under
-//! a container's filter, and on kernels before 5.11.
+//! Guarding by the protection of pages, where the kernel gives no descriptor to guard them by:
+//! under a container's filter, and on kernels before 5.11.
 //!
 //! A guarded page cannot be written to, and the first write to it is a fault. The thread that has
 //! made it stands still then; the host cuts off what was translated of the page, has the thread
@@ -10,11 +10,14 @@
 //!
 //! | it sees | and therefore |
 //! | --- | --- |
-//! | a fault where natively there is none | it is not delivered; if SIGSEGV was blocked or ignored, the kernel has reset its action, which is put back |
+//! | a fault where natively there is none | it is not delivered |
+//! | the action for SIGSEGV, reset for it | it is put back, if the signal was blocked or ignored |
 //! | EFAULT of system calls | see [`super::fills`] |
 //! | several mappings in place of one | pages are released before mremap(2) and the like |
-//! | the protection in `/proc/PID/maps` | texts say what the program has set, and so do mappings that we read ([`show_as_set`]) |
+//! | the protection in `/proc/PID/maps` | texts say what the program has set |
 //! | the same in a copy that fork makes | the copy's pages are guarded from the beginning |
+//!
+//! Mappings that the host reads for itself say what the program has set as well: [`show_as_set`].
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -114,7 +117,9 @@ impl Notices {
     pub fn is_open(&self, page: u64) -> bool {
         let Some(protection) = self.protection() else { return false };
         let state = self.pages().get(&page).map_or(State::Open, |page| page.state);
-        state == State::Open && !protection.retired.load(Ordering::Relaxed) && self.is_guardable(page)
+        state == State::Open
+            && !protection.retired.load(Ordering::Relaxed)
+            && self.is_guardable(page)
     }
 
     /// Guards nothing from now on. False where whoever has these notices is to drop them.
@@ -141,7 +146,8 @@ impl Notices {
 
     /// The pages of code at `pc` that are to be guarded, if there are not too many.
     fn to_guard(&self, pc: u64, end: u64) -> Vec<u64> {
-        let open: Vec<u64> = pages_of(code_at(pc, end)).filter(|page| self.is_open(*page)).collect();
+        let open: Vec<u64> =
+            pages_of(code_at(pc, end)).filter(|page| self.is_open(*page)).collect();
         let mut pages = self.pages();
         let guarded = pages.values().filter(|page| page.state == State::Guarded).count();
         if guarded < MOST_GUARDED {

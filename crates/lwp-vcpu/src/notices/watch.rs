@@ -100,6 +100,7 @@ impl Pending<'_> {
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
+    use std::thread::JoinHandle;
 
     use lwp_ptrace::userfault::{Reach, Userfault};
     use lwp_ptrace::{Tid, memory};
@@ -124,6 +125,10 @@ mod tests {
         Some((notices, pages_of(range).map(|page| page as usize - start).collect()))
     }
 
+    fn spawn<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+        std::thread::Builder::new().spawn(work).expect("a thread")
+    }
+
     #[test]
     fn the_holder_of_the_lock_may_write_to_guarded_pages() {
         let waiting = Arc::new(Waiting::new().expect("descriptors"));
@@ -136,14 +141,14 @@ mod tests {
         let held = lock.lock().expect("nobody panics");
         let watched = {
             let (lock, waiting) = (Arc::clone(&lock), Arc::clone(&waiting));
-            std::thread::spawn(move || {
+            spawn(move || {
                 let mut pending = Pending { waiting: &waiting, writes: Vec::new() };
                 drop(pending.lock(&lock));
                 pending.writes.len()
             })
         };
         let (written, end) = mpsc::channel();
-        std::thread::spawn(move || {
+        spawn(move || {
             // As the host writes to a program's memory.
             let process = std::process::id() as Tid;
             for page in pages {
@@ -152,7 +157,8 @@ mod tests {
             }
             let _ = written.send(());
         });
-        end.recv_timeout(Duration::from_secs(60)).expect("the writes happen while the lock is held");
+        end.recv_timeout(Duration::from_secs(60))
+            .expect("the writes happen while the lock is held");
         drop(held);
         assert_eq!(watched.join().expect("a thread"), 2, "both are still to be cut off");
     }
