@@ -4,8 +4,8 @@
     tests/foreign/servers.py [--rounds N] [--seconds N] [--warm-up SECONDS] [--modes LIST]
                              [--results FILE] [NAME]...
 
-NAME is redis, redis-pipelined, postgres-select, postgres-write, nginx-small, nginx-large or node; default: all whose
-tools are installed. MODES are any of run,stat (default: both).
+NAME is redis, redis-pipelined, postgres-select, postgres-write, nginx-small, nginx-large, node or java; default: all
+whose tools are installed. MODES are any of run,stat (default: both).
 
 A server runs natively and in each mode at the same time, and clients, which are native, load one after the other, each
 for so many seconds a round. What else the machine does thus meets all modes alike. A table is printed with the medians
@@ -247,8 +247,19 @@ class Node(Http):
         return [tool("node"), "http.js", str(self.port)]
 
 
+class Java(Http):
+    needs = ["javac", "java", "wrk"]
+
+    def prepare(self):
+        output([tool("javac"), "-d", str(self.place), str(HERE / "Hello.java")])
+
+    def command(self):
+        # Without the property, each answer waits for the client's delayed acknowledgement.
+        return [tool("java"), "-Dsun.net.httpserver.nodelay=true", "-cp", str(self.place), "Hello", str(self.port)]
+
+
 SERVERS = {"redis": Redis, "redis-pipelined": RedisPipelined, "postgres-select": Postgres, "postgres-write": PostgresWrite,
-           "nginx-small": Nginx, "nginx-large": NginxLarge, "node": Node}
+           "nginx-small": Nginx, "nginx-large": NginxLarge, "node": Node, "java": Java}
 
 
 def measure(name, modes, options, place):
