@@ -78,6 +78,8 @@ class Server:
     """A server under one mode, in a folder and a session of its own."""
 
     needs: list[str] = []
+    # A server whose code is compiled while it serves is warmed up for so many seconds at least.
+    warms_up = 0
 
     def __init__(self, mode, place):
         self.mode, self.place, self.port = mode, place, free_port()
@@ -249,6 +251,7 @@ class Node(Http):
 
 class Java(Http):
     needs = ["javac", "java", "wrk"]
+    warms_up = 30
 
     def prepare(self):
         output([tool("javac"), "-d", str(self.place), str(HERE / "Hello.java")])
@@ -269,7 +272,7 @@ def measure(name, modes, options, place):
         for mode in modes:
             servers[mode] = SERVERS[name](mode, place / f"{name}.{mode}")
         for server in servers.values():
-            server.load(options.warm_up)
+            server.load(max(options.warm_up, server.warms_up))
         for number in range(options.rounds):
             figures = {}
             for mode in modes[number % len(modes):] + modes[:number % len(modes)]:
