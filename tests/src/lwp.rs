@@ -20,6 +20,8 @@ pub enum Mode {
     Warm,
     /// `lwp run` with generated code guarded as for users without privileges.
     UserMode,
+    /// `lwp run` with generated code guarded by the protection of its pages, as under a filter.
+    Protected,
     /// `lwp run` with generated code that compares itself.
     Compared,
     /// `lwp run` with code that runs one instruction at a time where no translation can be near it.
@@ -36,6 +38,7 @@ impl Mode {
             Self::Learn => "learn",
             Self::Warm => "warm",
             Self::UserMode => "user-mode",
+            Self::Protected => "protected",
             Self::Compared => "compared",
             Self::Stepped => "stepped",
         }
@@ -46,7 +49,7 @@ impl Mode {
     pub fn command(self, argv: &[OsString], scratch: &Path) -> Vec<OsString> {
         let mut line: Vec<OsString> = match self {
             Self::Native => Vec::new(),
-            Self::Run | Self::UserMode | Self::Compared | Self::Stepped => {
+            Self::Run | Self::UserMode | Self::Protected | Self::Compared | Self::Stepped => {
                 vec![lwp_binary().into(), "run".into(), "--no-cache".into()]
             }
             Self::Stat | Self::Learn | Self::Warm => {
@@ -75,6 +78,7 @@ impl Mode {
     fn setting(self) -> Option<&'static str> {
         match self {
             Self::UserMode => Some("LWP_GUARD=user"),
+            Self::Protected => Some("LWP_GUARD=protect"),
             Self::Compared => Some("LWP_GUARD=0"),
             Self::Stepped => Some("LWP_FAR=0"),
             _ => None,
@@ -86,11 +90,13 @@ impl Mode {
 /// notice that the code changes, and the one without room near its code in both ways to execute it.
 pub fn modes(name: &str) -> Vec<Mode> {
     let mut all = vec![Mode::Native, Mode::Run, Mode::Stat, Mode::Learn, Mode::Warm];
-    let others = [Mode::UserMode, Mode::Compared, Mode::Stepped];
+    let others = [Mode::UserMode, Mode::Protected, Mode::Compared, Mode::Stepped];
     let known: Vec<Mode> = all.iter().chain(&others).copied().collect();
     match name {
         "cpu/out_of_reach" => all.push(Mode::Stepped),
-        _ if name.starts_with("code/") => all.extend([Mode::UserMode, Mode::Compared]),
+        _ if name.starts_with("code/") => {
+            all.extend([Mode::UserMode, Mode::Protected, Mode::Compared]);
+        }
         _ => {}
     }
     let Ok(wanted) = std::env::var("LWP_TEST_MODES") else { return all.to_vec() };

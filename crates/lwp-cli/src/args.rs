@@ -455,6 +455,7 @@ fn trials() -> Trials {
         guards: match () {
             () if is("LWP_GUARD", "0") => Guards::Off,
             () if is("LWP_GUARD", "user") => Guards::UserMode,
+            () if is("LWP_GUARD", "protect") => Guards::Protection,
             () => Guards::Best,
         },
         foresees: is("LWP_FORESEE", "1"),

@@ -89,7 +89,7 @@ impl Attack {
         let mut machine = Machine::new(config(kind), Arc::new(sys::event_fd().map_err(errno)?));
         let report = machine.observers.add_report(tid, 0, String::new(), String::new());
         let contexts = machine.contexts.files.add().map_err(errno)?;
-        machine.tasks.processes.insert(tid, Process { space: usize::MAX, report, contexts });
+        machine.tasks.processes.insert(tid, Process { space: usize::MAX, report, contexts, fault_action: None });
         let slot = machine.add_thread(tid, tid, contexts).ok_or(io::ErrorKind::OutOfMemory)?;
         let mappings = maps::read(tid);
         let made = machine.new_space(tid, Owner::default(), &mappings, Anchors::of(tid));

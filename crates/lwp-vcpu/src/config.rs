@@ -267,6 +267,8 @@ pub enum Guards {
     Best,
     /// They are guarded as for users without privileges: the kernel's own writes do not wait.
     UserMode,
+    /// They are guarded as under a container's filter: by their protection.
+    Protection,
     /// No page is guarded: generated code compares its own bytes.
     Off,
 }

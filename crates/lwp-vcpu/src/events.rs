@@ -120,7 +120,7 @@ impl<'a> Tracer<'a> {
         let leader = *leader.ok_or("the process has no threads")?;
         let report = new_report(&mut machine, pid, 0);
         let contexts = machine.contexts.files.add().map_err(|error| error.to_string())?;
-        machine.tasks.processes.insert(pid, Process { space: usize::MAX, report, contexts });
+        machine.tasks.processes.insert(pid, Process { space: usize::MAX, report, contexts, fault_action: None });
         let text = |error: Errno| error.to_string();
         let regs = leader.regs().map_err(text)?;
         for thread in threads {

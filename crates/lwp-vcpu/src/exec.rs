@@ -23,6 +23,7 @@ use crate::maps::{self, Mapping, Status};
 use crate::memory_map::{
     CONTEXTS_AT, FAMILIES, LOW, is_ours, low_window, mapped_slots, slot_offset,
 };
+use crate::notices::FaultAction;
 use crate::owner::Owner;
 use crate::space::Space;
 use crate::ways::overlap;
@@ -100,6 +101,7 @@ impl Machine {
         let pid = self.tasks.threads.get(&tid).map_or(tid, |thread| thread.pid);
         if let Some(process) = self.tasks.processes.get_mut(&pid) {
             process.space = index;
+            process.fault_action = FaultAction::inherited(&status);
         }
         Ok(())
     }

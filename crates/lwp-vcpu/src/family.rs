@@ -64,6 +64,13 @@ pub struct Code {
     pub notices: Option<Arc<Notices>>,
 }
 
+impl Code {
+    /// Returns whether it is guarded at `pc` as soon as a thread stands still for that.
+    pub fn lacks_guard(&self, pc: u64) -> bool {
+        self.notices.as_ref().is_some_and(|notices| notices.lacks_guard(pc, self.range.1))
+    }
+}
+
 /// A unit with what is needed to translate more of it.
 #[derive(Debug)]
 pub struct Module {

@@ -8,7 +8,6 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lwp_ptrace::userfault::Reach;
 use lwp_ptrace::{Tid, sys};
 
 use crate::config::{Config, Plan};
@@ -66,14 +65,14 @@ pub struct Machine {
 impl Machine {
     /// A machine with nothing in it.
     pub fn new(config: Config, wake_tracer: Arc<OwnedFd>) -> Self {
-        let reach = notices::reach(&config);
-        let processor = Processor::new(&config, reach == Some(Reach::UserMode));
+        let way = notices::way(&config);
+        let processor = Processor::new(&config, way.is_some_and(notices::Way::looks_at_calls));
         let spin = if sys::allowed_cpus() > 1 { pauses_in(THREAD_SPIN) } else { 0 };
         Self {
             contexts: Contexts::new(processor.cpu.real_xcr0()),
             processor,
             tasks: Tasks::default(),
-            caches: CodeCaches::new(&config, reach),
+            caches: CodeCaches::new(&config, way),
             observers: Observers::new(&config),
             errands: Errands::new(wake_tracer),
             spin_policy: SpinPolicy::new(spin),

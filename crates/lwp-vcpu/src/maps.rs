@@ -10,6 +10,8 @@ pub struct Mapping {
     pub start: u64,
     /// First address after it.
     pub end: u64,
+    /// May be read.
+    pub read: bool,
     /// May be written.
     pub write: bool,
     /// May be executed.
@@ -44,6 +46,7 @@ pub fn parse(line: &str) -> Option<Mapping> {
     Some(Mapping {
         start: u64::from_str_radix(start, 16).ok()?,
         end: u64::from_str_radix(end, 16).ok()?,
+        read: perms.first() == Some(&b'r'),
         write: perms.get(1) == Some(&b'w'),
         execute: perms.get(2) == Some(&b'x'),
         shared: perms.get(3) == Some(&b's'),

@@ -3,6 +3,9 @@
 //! Code in such a page is translated like any other once the page is *guarded*: the first write to
 //! it waits until the host has cut off what was translated of the page. A page that is written
 //! often is left alone for a while; its fragments compare their own bytes before they run instead.
+//!
+//! Pages are guarded by userfaultfd(2), or by mprotect(2) where that is refused: see
+//! [`protection`].
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -20,10 +23,15 @@ use crate::maps::{self, Status};
 
 mod fills;
 mod holder;
+mod protection;
 mod watch;
 
 use fills::Told;
 pub use fills::Unasked;
+use protection::Protection;
+pub use protection::{
+    FaultAction, joins, pieces, show_as_set, unprotect_for_signal, write_again, write_fault,
+};
 pub use watch::watch;
 
 const SYS_CLOSE: u64 = 3;
@@ -43,14 +51,41 @@ const CALM: Duration = Duration::from_secs(20);
 pub struct Notices {
     /// Their number among all of a run.
     pub key: u64,
-    descriptor: Userfault,
-    /// The kernel's own writes wait too. Where they fail instead, calls are looked at first.
-    waits_for_kernel: bool,
+    means: Means,
     pages: Mutex<FxHashMap<u64, Page>>,
     /// The range in which pages may be guarded, as far as threads know.
     told: Mutex<Told>,
     /// Those to which the kernel may write whenever it likes.
     unasked: Unasked,
+}
+
+/// The means of guarding pages.
+#[derive(Debug)]
+enum Means {
+    /// A descriptor of the kernel's.
+    Userfault {
+        descriptor: Userfault,
+        /// The kernel's own writes wait too. Where they fail instead, calls are looked at first.
+        waits_for_kernel: bool,
+    },
+    /// The protection of the pages, which a thread of the program has to change.
+    Protection(Protection),
+}
+
+/// The writes to generated code of which notice can be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Those that wait for the holder of a descriptor.
+    Userfault(Reach),
+    /// Those of the program, by a fault in it.
+    Protection,
+}
+
+impl Way {
+    /// Returns whether the kernel's own writes to a guarded page fail.
+    pub fn looks_at_calls(self) -> bool {
+        self != Self::Userfault(Reach::All)
+    }
 }
 
 /// A page in which code has been executed.
@@ -86,17 +121,30 @@ pub enum Source {
     Given(Arc<Notices>),
 }
 
-impl Notices {
-    /// Those of the address space that `descriptor` belongs to.
-    fn new(key: u64, descriptor: Userfault, reach: Reach, unasked: Unasked) -> Self {
-        Self {
-            key,
-            descriptor,
-            waits_for_kernel: reach == Reach::All,
-            pages: Mutex::default(),
-            told: Mutex::default(),
-            unasked,
+impl Source {
+    /// Guards nothing from now on.
+    pub fn give_up(&mut self) {
+        if !matches!(self, Self::Given(notices) if notices.retire()) {
+            *self = Self::Refused;
         }
+    }
+}
+
+impl Notices {
+    fn new(key: u64, means: Means, unasked: Unasked) -> Self {
+        Self { key, means, pages: Mutex::default(), told: Mutex::default(), unasked }
+    }
+
+    fn descriptor(&self) -> Option<&Userfault> {
+        match &self.means {
+            Means::Userfault { descriptor, .. } => Some(descriptor),
+            Means::Protection(_) => None,
+        }
+    }
+
+    /// Returns whether the kernel's own writes to a guarded page wait too.
+    fn waits_for_kernel(&self) -> bool {
+        matches!(self.means, Means::Userfault { waits_for_kernel: true, .. })
     }
 
     fn pages(&self) -> MutexGuard<'_, FxHashMap<u64, Page>> {
@@ -111,7 +159,7 @@ impl Notices {
 
     /// Guards the page; false where it is not to be guarded.
     fn guard_page(&self, page: u64, mapping: (u64, u64)) -> bool {
-        if !self.may_guard((page, page + PAGE)) || self.unasked.has(page) {
+        if !self.is_guardable(page) {
             return false;
         }
         let mut pages = self.pages();
@@ -121,18 +169,25 @@ impl Notices {
             State::Left(_) => return false,
             State::Open => {}
         }
-        let guard = || self.descriptor.protect((page, page + PAGE), true);
+        // A protected page is guarded at a stop of the thread that wants its code.
+        let Some(descriptor) = self.descriptor() else { return false };
+        let guard = || descriptor.protect((page, page + PAGE), true);
         let guarded = guard().or_else(|_| {
-            self.descriptor.register(mapping)?;
+            descriptor.register(mapping)?;
             guard()
         });
         *state = if guarded.is_ok() { State::Guarded } else { State::Left(None) };
         guarded.is_ok()
     }
 
+    /// Returns whether the kernel need not write to a page at times that nobody knows.
+    fn is_guardable(&self, page: u64) -> bool {
+        self.may_guard((page, page + PAGE)) && !self.unasked.has(page)
+    }
+
     /// The next write that waits.
     fn next_write(&self) -> Option<Write> {
-        self.descriptor.next_write()
+        self.descriptor()?.next_write()
     }
 
     /// Nothing that was translated of the page of `address` can be reached any more: lets the write
@@ -147,8 +202,13 @@ impl Notices {
     }
 
     fn unprotect(&self, page: u64) {
-        // The page may be gone, and its address space too.
-        let _ = self.descriptor.protect((page, page + PAGE), false);
+        match &self.means {
+            Means::Userfault { descriptor, .. } => {
+                // The page may be gone, and its address space too.
+                let _ = descriptor.protect((page, page + PAGE), false);
+            }
+            Means::Protection(protection) => protection.release(page),
+        }
     }
 
     /// Notes that what is mapped in `range` has changed.
@@ -208,7 +268,7 @@ pub fn pages_of(range: (u64, u64)) -> impl Iterator<Item = u64> {
 #[derive(Debug, Default)]
 pub struct Board {
     /// The writes of which notice can be had.
-    reach: Option<Reach>,
+    way: Option<Way>,
     waiting: Option<Arc<Waiting>>,
     /// Nobody waits for them yet.
     new: bool,
@@ -220,18 +280,25 @@ pub struct Board {
 pub struct Waiting {
     writes: Writes,
     end: OwnedFd,
+    /// A page is left alone from now on.
+    paused: OwnedFd,
     given: Mutex<FxHashMap<u64, Weak<Notices>>>,
 }
 
 /// The key of the end of the run.
 const END: u64 = 0;
+/// The key of a pause that begins.
+const PAUSED: u64 = u64::MAX;
 
 impl Waiting {
     fn new() -> std::io::Result<Self> {
-        let end = sys::event_fd().map_err(|error| std::io::Error::from_raw_os_error(error.0))?;
-        let writes = Writes::new()?;
+        let event = || {
+            sys::event_fd().map_err(|error| std::io::Error::from_raw_os_error(error.0))
+        };
+        let (end, paused, writes) = (event()?, event()?, Writes::new()?);
         writes.add_fd(&end, END)?;
-        Ok(Self { writes, end, given: Mutex::default() })
+        writes.add_fd(&paused, PAUSED)?;
+        Ok(Self { writes, end, paused, given: Mutex::default() })
     }
 
     fn given(&self) -> MutexGuard<'_, FxHashMap<u64, Weak<Notices>>> {
@@ -255,37 +322,58 @@ impl Waiting {
 ///
 /// If the kernel cannot write to guarded pages, all that it might write is known only of a
 /// program that has been looked at from its beginning.
-pub fn reach(config: &Config) -> Option<Reach> {
-    let filtered = Status::read(std::process::id() as Tid).number("Seccomp:") != Some(0);
-    let reach = match config.trials.guards {
-        Guards::Best if !filtered => Reach::best().ok()?,
-        Guards::UserMode => Reach::UserMode,
-        Guards::Best | Guards::Off => return None,
+pub fn way(config: &Config) -> Option<Way> {
+    // A filter may kill for a call that it does not expect. Whoever loads a library calls mprotect.
+    let filtered = filters(std::process::id() as Tid) != Some(0);
+    let best = || Reach::best().map_or(Way::Protection, Way::Userfault);
+    let way = match config.trials.guards {
+        Guards::Best if !filtered => best(),
+        Guards::Best | Guards::Protection => Way::Protection,
+        Guards::UserMode => Way::Userfault(Reach::UserMode),
+        Guards::Off => return None,
     };
     let launched = matches!(config.target, Target::Launch { .. });
     let looks_at_calls = launched && config.sampling.is_empty();
-    (reach == Reach::All || looks_at_calls).then_some(reach)
+    (!way.looks_at_calls() || looks_at_calls).then_some(way)
+}
+
+/// The number of system call filters in force in a thread; one where only that there are some is
+/// known.
+fn filters(tid: Tid) -> Option<u64> {
+    let status = Status::read(tid);
+    match status.number("Seccomp:")? {
+        0 => Some(0),
+        _ => Some(status.number("Seccomp_filters:").unwrap_or(1)),
+    }
 }
 
 impl Board {
     /// None yet, in a run in which notice of such writes can be had.
-    pub fn reaching(reach: Option<Reach>) -> Self {
-        Self { reach, ..Self::default() }
+    pub fn reaching(way: Option<Way>) -> Self {
+        Self { way, ..Self::default() }
     }
 
-    /// Takes over descriptor `number` of process `pid`, which has been made for this.
-    fn add(&mut self, pid: i32, number: i32, unasked: Unasked) -> Option<Arc<Notices>> {
+    /// Adds notices that are had by these means.
+    fn add(&mut self, means: Means, unasked: Unasked) -> Option<Arc<Notices>> {
         if self.waiting.is_none() {
             self.waiting = Some(Arc::new(Waiting::new().ok()?));
             self.new = true;
         }
         let waiting = self.waiting.as_ref()?;
         self.made += 1;
-        let descriptor = Userfault::take(pid, number).ok()?;
-        let notices = Arc::new(Notices::new(self.made, descriptor, self.reach?, unasked));
+        let notices = Arc::new(Notices::new(self.made, means, unasked));
         waiting.given().insert(notices.key, Arc::downgrade(&notices));
-        waiting.writes.add(&notices.descriptor, notices.key).ok()?;
+        if let Some(descriptor) = notices.descriptor() {
+            waiting.writes.add(descriptor, notices.key).ok()?;
+        }
         Some(notices)
+    }
+
+    /// Has somebody look at how long pages are left alone.
+    fn note_pause(&self) {
+        if let Some(waiting) = &self.waiting {
+            sys::event_signal(&waiting.paused);
+        }
     }
 
     /// The things that somebody is to wait for from now on, once.
@@ -309,8 +397,12 @@ impl Machine {
         if self.space_of(tid).is_some_and(|(space, _)| !matches!(space.notices, Source::Unknown)) {
             return;
         }
-        let notices = self.caches.notices.reach.and_then(|reach| self.make_notices(tid, reach));
-        let source = notices.map_or(Source::Refused, Source::Given);
+        let notices = self.caches.notices.way.and_then(|way| self.make_notices(tid, way));
+        self.give_notices(tid, notices.map_or(Source::Refused, Source::Given));
+    }
+
+    /// Has all sides of the address space of `tid` know these notices.
+    fn give_notices(&mut self, tid: Tid, source: Source) {
         for side in self.all_sides(tid) {
             if let Some(Some(space)) = self.caches.spaces.get_mut(side) {
                 space.notices = source.clone();
@@ -318,8 +410,16 @@ impl Machine {
         }
     }
 
-    fn make_notices(&mut self, tid: Tid, reach: Reach) -> Option<Arc<Notices>> {
+    fn make_notices(&mut self, tid: Tid, way: Way) -> Option<Arc<Notices>> {
         let pid = self.tasks.threads.get(&tid)?.pid;
+        let base = self.tasks.base_space(tid).and_then(|base| self.caches.spaces[base].as_ref());
+        let unasked = base.map_or_else(Unasked::default, |space| space.unasked.clone());
+        let Way::Userfault(reach) = way else {
+            // The filters of ours let a program protect its memory; those of its own need not.
+            let own = filters(tid)? > filters(std::process::id() as Tid)?;
+            let means = Means::Protection(Protection::default());
+            return self.caches.notices.add(means, unasked).filter(|_| !own);
+        };
         let status = Status::read(tid);
         // A filter may kill for a call that it does not expect.
         if status.number("Seccomp:").is_some_and(|mode| mode != 0) {
@@ -328,11 +428,10 @@ impl Machine {
         let site = find_syscall(tid, &maps::read(tid))?;
         let mut injector = Injector::new(tid, site, &status);
         let number = injector.call([SYS_USERFAULTFD, reach.flags(), 0, 0, 0, 0, 0]).ok()?;
-        let base = self.tasks.base_space(tid).and_then(|base| self.caches.spaces[base].as_ref());
-        let unasked = base.map_or_else(Unasked::default, |space| space.unasked.clone());
-        let notices = self.caches.notices.add(pid, number as i32, unasked);
+        let descriptor = Userfault::take(pid, number as i32);
         let _ = injector.call([SYS_CLOSE, number, 0, 0, 0, 0, 0]);
-        notices
+        let (descriptor, waits_for_kernel) = (descriptor.ok()?, reach == Reach::All);
+        self.caches.notices.add(Means::Userfault { descriptor, waits_for_kernel }, unasked)
     }
 
     /// Does without notices from now on: nobody can wait for them.
@@ -345,7 +444,7 @@ impl Machine {
                     family.invalidate_all(unit);
                 }
             }
-            space.notices = Source::Refused;
+            space.notices.give_up();
         }
     }
 

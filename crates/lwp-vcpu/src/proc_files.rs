@@ -23,6 +23,7 @@ use crate::maps::{self, Status};
 use crate::memory_map::is_ours;
 use crate::syscalls::{Pending, nr};
 
+mod as_set;
 mod sleeping;
 mod text;
 
@@ -230,6 +231,7 @@ impl Machine {
             // Names need not be of characters; they are not looked into.
             Some(bytes)
         };
+        let protected = self.protected_pages(about);
         let ours = || Some(Ours::sum(&String::from_utf8_lossy(&read("smaps")?)));
         // A thread that is stopped for us runs natively, and so does one that waits for us.
         let runs = |state: &str| match state {
@@ -238,8 +240,8 @@ impl Machine {
             _ => about == reader,
         };
         Some(match kind {
-            Kind::Maps => text::maps(&read("maps")?),
-            Kind::Smaps => text::smaps(&read("smaps")?),
+            Kind::Maps => text::maps(&as_set::maps(&read("maps")?, &protected)),
+            Kind::Smaps => text::smaps(&as_set::smaps(&read("smaps")?, &protected)),
             Kind::SmapsRollup => text::rollup(&read("smaps_rollup")?, &ours()?),
             Kind::NumaMaps => text::numa_maps(&read("numa_maps")?, &maps::read(about)),
             Kind::Statm => text::statm(&read("statm")?, &ours()?),

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use crate::family::{Code, Family, FileKey, Table, UnitId};
 use crate::mapped_file::MappedFile;
 use crate::maps::{self, Mapping};
-use crate::notices::{Source, Unasked};
+use crate::notices::{Source, Unasked, show_as_set};
 use crate::pagemap::Pagemap;
 
 mod inserted;
@@ -286,6 +286,11 @@ impl Space {
         code.guardable && matches!(self.notices, Source::Unknown)
     }
 
+    /// Returns whether `code` at `pc` is guarded as soon as a thread stands still for that.
+    pub fn lacks_guard(&self, code: CodeRange, pc: u64) -> bool {
+        self.code_to_translate(0, code).lacks_guard(pc)
+    }
+
     /// Returns whether these are the notices of writes to its code.
     pub fn has_notices(&self, key: u64) -> bool {
         matches!(&self.notices, Source::Given(notices) if notices.key == key)
@@ -405,6 +410,8 @@ impl Space {
     }
 
     fn take_in(&mut self, family: &mut Family, tid: i32, mappings: &[Mapping]) {
+        let mut mappings = mappings.to_vec();
+        show_as_set(&mut mappings, &self.notices);
         let pagemap = Pagemap::of(tid);
         let mut group_start = 0;
         for (index, mapping) in mappings.iter().enumerate() {
@@ -452,7 +459,8 @@ impl Space {
         }
         let checked = mapping.write || mapping.shared || written;
         let kernel_writes = family.translator.emulated().fills && mapping.name == "[stack]";
-        let guardable = mapping.write && !mapping.shared && mapping.inode == 0 && !kernel_writes;
+        let of_memory = mapping.read && mapping.write && !mapping.shared && mapping.inode == 0;
+        let guardable = of_memory && !kernel_writes;
         let mut start = mapping.start;
         while start < mapping.end {
             let gib = start >> 30;

@@ -17,6 +17,7 @@ pub mod nr {
     pub const MPROTECT: u64 = 10;
     pub const MUNMAP: u64 = 11;
     pub const BRK: u64 = 12;
+    pub const RT_SIGACTION: u64 = 13;
     pub const RT_SIGRETURN: u64 = 15;
     pub const PREAD64: u64 = 17;
     pub const WRITEV: u64 = 20;
@@ -27,6 +28,7 @@ pub mod nr {
     pub const CLONE: u64 = 56;
     pub const FORK: u64 = 57;
     pub const VFORK: u64 = 58;
+    pub const EXIT: u64 = 60;
     pub const SHMDT: u64 = 67;
     pub const CREAT: u64 = 85;
     pub const GETRLIMIT: u64 = 97;
@@ -70,6 +72,7 @@ const ARCH_SHSTK_ENABLE: u64 = 0x5001;
 /// MAP_FIXED and MAP_FIXED_NOREPLACE.
 const MAP_AT_PLACE: u64 = 0x10_0010;
 const MREMAP_FIXED: u64 = 2;
+const SIGSEGV: u64 = 11;
 const SHM_REMAP: u64 = 0o40_000;
 const MCL_ONFAULT: u64 = 4;
 const PR_SET_SECCOMP: u64 = 22;
@@ -119,6 +122,7 @@ fn class(number: u64, emulated: Emulated) -> SyscallClass {
         nr::CREAT | nr::OPENAT2 => SyscallClass::Host,
         nr::WRITE | nr::WRITEV if emulated.writes => SyscallClass::Host,
         nr::PREAD64 | nr::GETDENTS64 if emulated.fills => SyscallClass::Fills,
+        nr::RT_SIGACTION if emulated.fills => SyscallClass::Host,
         nr::LSEEK | nr::PREAD64 | nr::GETDENTS64 => SyscallClass::Watched,
         _ if emulated.fills => fills::class(number),
         _ => SyscallClass::Native,
@@ -165,6 +169,13 @@ pub struct Pending {
     pub result: Option<i64>,
 }
 
+impl Pending {
+    /// A call with these arguments.
+    pub fn of(number: u64, args: &[u64; 6]) -> Self {
+        Self { number, args: [args[0], args[1], args[2], args[3]], result: None }
+    }
+}
+
 /// The change that a call has made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
@@ -193,6 +204,8 @@ pub enum Effect {
     Attached(u64),
     /// Shared memory, of unknown size, has begun here.
     Detached(u64),
+    /// The action for SIGSEGV is the one at this address.
+    FaultAction(u64),
 }
 
 /// Returns whether a call is mlockall(2), and can be made for the program's own mappings by other
@@ -378,6 +391,7 @@ pub fn concerns_nobody(pending: &Pending, has_code: impl Fn((u64, u64)) -> bool)
         nr::PROCESS_MADVISE => !discards(a4),
         // The kernel chooses a place where nothing is.
         nr::MREMAP => a4 & MREMAP_FIXED == 0 && !has_code(old),
+        nr::RT_SIGACTION => a1 != SIGSEGV || a2 == 0,
         nr::GETRLIMIT | nr::SETRLIMIT => room_in(a1) == 0,
         nr::PRLIMIT64 => room_in(a2) == 0,
         nr::GETDENTS64 => false,
@@ -492,6 +506,7 @@ pub fn after(context: Context<'_>, tid: i32, pending: &Pending, result: u64) -> 
         nr::SHMAT if result == 0 => Effect::Attached(a2 & !4095),
         nr::SHMAT => Effect::Attached(result),
         nr::SHMDT => Effect::Detached(a1),
+        nr::RT_SIGACTION if a1 == SIGSEGV && a2 != 0 => Effect::FaultAction(a2),
         nr::WRITE | nr::WRITEV => Effect::Written(*pending, result),
         _ => Effect::None,
     };

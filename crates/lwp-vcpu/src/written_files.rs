@@ -11,7 +11,6 @@ use std::os::unix::fs::MetadataExt;
 use lwp_ptrace::Tid;
 
 use crate::machine::Machine;
-use crate::notices::Source;
 use crate::proc_files::flags_of;
 use crate::server::drop_code;
 
@@ -47,7 +46,7 @@ impl Machine {
         for side in self.all_sides(tid) {
             let Some((space, family)) = self.caches.side(side) else { continue };
             space.note_patched();
-            space.notices = Source::Refused;
+            space.notices.give_up();
             for unit in space.forget(EVERYTHING) {
                 drop_code(tid, space, family, unit, EVERYTHING, true);
             }

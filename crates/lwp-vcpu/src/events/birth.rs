@@ -15,6 +15,7 @@ use crate::inject::Injector;
 use crate::machine::{Machine, Mode, Process};
 use crate::maps::{self, Status};
 use crate::memory_map::{CONTEXTS_AT, SLOT_BYTES, slot_offset};
+use crate::notices::Source;
 use crate::server::remove_entries;
 use crate::syscalls::nr;
 
@@ -169,6 +170,7 @@ pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bo
         return false;
     };
     let (space, report, makers) = (process.space, process.report, process.contexts);
+    let fault_action = process.fault_action;
     let shares_contexts =
         is_thread || shares_memory || machine.tasks.filtered && is_filtered(child);
     let contexts = match shares_contexts {
@@ -185,6 +187,9 @@ pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bo
     if !is_thread {
         // Those that it is made with are its own, or are kept until it has its own.
         machine.contexts.files.enter(makers);
+        let notices = machine.caches.spaces.get(space).and_then(Option::as_ref);
+        let notices = notices.map_or_else(Source::default, |space| space.notices.clone());
+        let makers_notices = if shares_memory { Source::Unknown } else { notices };
         let space = if shares_memory { share(machine, space) } else { copy(machine, child, space) };
         let (comm, command) = (
             machine.observers.reports[report].comm.clone(),
@@ -192,7 +197,8 @@ pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bo
         );
         let report = machine.observers.add_report(child, pid, comm, command);
         machine.observers.reports[report].maker = maker;
-        machine.tasks.processes.insert(child, Process { space, report, contexts });
+        machine.tasks.processes.insert(child, Process { space, report, contexts, fault_action });
+        machine.inherit_guards(child, &makers_notices);
         machine.inherit_bounds(child, child, maker);
     }
     if let Some(index) = machine.tasks.space_index(child)
@@ -278,6 +284,7 @@ fn start(machine: &mut Machine, tid: Tid) -> Handled {
     if !settle_in(machine, tid, &regs)? {
         return Ok(());
     }
+    machine.unprotect_now(tid)?;
     if side.is_some() {
         return begin_unprofiled(machine, tid);
     }

@@ -21,7 +21,7 @@ pub fn start_image(machine: &mut Machine, tid: Tid, parent: i32) -> Handled {
         }
     };
     machine.tasks.started_counting.remove(&tid);
-    machine.tasks.processes.insert(tid, Process { space: usize::MAX, report, contexts });
+    machine.tasks.processes.insert(tid, Process { space: usize::MAX, report, contexts, fault_action: None });
     let mut regs = Tracee(tid).regs()?;
     let added = machine.extended_stack(tid, &regs);
     regs.0.rsp = added.unwrap_or(regs.0.rsp);

@@ -30,6 +30,7 @@ pub fn satisfy(machine: &mut Machine, tid: Tid, need: Need) -> Handled {
         Need::Side => make_side(machine, tid, &view.app),
         Need::Flush => flush::begin(machine, tid, &view.app),
         Need::Notices => find_notices(machine, tid, &view.app),
+        Need::Guard => guard(machine, tid, &view.app),
         Need::Step => step(machine, tid, &view.app),
         Need::Hide(fd) => {
             Tracee(tid).set_regs(&view.app)?;
@@ -109,6 +110,13 @@ fn find_notices(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
     go_on(machine, tid, app)
 }
 
+/// Guards the pages of the code that the thread is about to execute.
+fn guard(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
+    Tracee(tid).set_regs(app)?;
+    machine.guard_code(tid, app.0.rip)?;
+    go_on(machine, tid, app)
+}
+
 /// Executes one instruction natively, in place.
 pub fn step(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
     machine.enter_function(tid, app);
@@ -176,6 +184,7 @@ fn call_otherwise(machine: &mut Machine, tid: Tid, app: &Regs) -> Option<Regs> {
         return None;
     }
     machine.about_to_call_natively(tid);
+    let _ = machine.unprotect_now(tid);
     if !alone::calls_32_bits(tid, app.0.rip) {
         return None;
     }

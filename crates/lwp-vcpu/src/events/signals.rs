@@ -11,12 +11,19 @@ use super::needs::{go_on, satisfy, step, stepped};
 use super::trap_flag::{self, TRAP_FLAG};
 use super::{Handled, SIGTRAP, TRAP_BRKPT, TRAP_TRACE};
 use crate::machine::{Machine, Mode};
+use crate::notices;
 use crate::state::View;
+
+const SIGSEGV: i32 = 11;
 
 /// A signal is about to be delivered.
 pub fn signalled(machine: &mut Machine, tid: Tid, signal: i32) -> Handled {
     let Some(thread) = machine.tasks.threads.get(&tid) else { return Err(Errno::ESRCH) };
-    match thread.mode {
+    let mode = thread.mode;
+    if signal == SIGSEGV && notices::write_fault(machine, tid, &sys::get_siginfo(tid)?)? {
+        return notices::write_again(tid, mode);
+    }
+    match mode {
         Mode::Stepping { pc, trapped, answer } => {
             stepped(machine, tid, signal, (pc, trapped, answer))
         }
@@ -67,7 +74,6 @@ fn is_of_trap_flag(code: i32) -> bool {
 /// Returns whether `signal` is of the instruction that the thread has just executed, and not sent.
 fn is_fault(signal: i32, info: &SigInfo) -> bool {
     const SIGBUS: i32 = 7;
-    const SIGSEGV: i32 = 11;
     matches!(signal, SIGSEGV | SIGBUS) && info.code() > 0
 }
 
@@ -145,6 +151,7 @@ pub fn deliver(
         rearm(machine, tid, &cache, &app, true);
     }
     machine.about_to_lay_frame(tid, app.0.rsp);
+    notices::unprotect_for_signal(machine, tid, &info)?;
     let mut native = app;
     native.0.gs_base = machine.context(tid).map_or(0, |context| context.address());
     Tracee(tid).set_regs(&native)?;

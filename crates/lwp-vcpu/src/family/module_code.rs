@@ -26,6 +26,11 @@ impl CodeSource for ModuleCode<'_> {
         if pc.0 < self.range.0 || pc.0 >= self.range.1 {
             return 0;
         }
+        // It is read when it is guarded, by whoever comes there.
+        let page = pc.0 & !(PAGE as u64 - 1);
+        if self.notices.is_some_and(|notices| notices.is_open(page)) {
+            return 0;
+        }
         let want = buffer.len().min((self.range.1 - pc.0) as usize);
         let buffer = &mut buffer[..want];
         match &mut self.pages {

@@ -44,6 +44,10 @@ impl Machine {
         if kind == RequestKind::Llwpcb && self.processor.emulated.fills {
             // The host writes records, and could not where pages are guarded.
             self.do_without_notices(tid);
+            if self.has_released(tid) {
+                self.ask_tracer(tid, Need::Guard);
+                return None;
+            }
         }
         let in_cut = self.lwp_reach_end_of_cut(tid);
         self.lwp_collect_but(tid, in_cut.then_some(pc));

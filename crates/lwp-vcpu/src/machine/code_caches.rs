@@ -3,11 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use lwp_ptrace::userfault::Reach;
-
 use crate::config::Config;
 use crate::family::{Family, Kind};
-use crate::notices::Board;
+use crate::notices::{Board, Way};
 use crate::saving::Saving;
 use crate::space::Space;
 use crate::store::Store;
@@ -35,9 +33,9 @@ pub struct CodeCaches {
 
 impl CodeCaches {
     /// None yet, in a run with these settings, in which notice of such writes can be had.
-    pub fn new(config: &Config, reach: Option<Reach>) -> Self {
+    pub fn new(config: &Config, way: Option<Way>) -> Self {
         let saving = Saving::of(config);
-        Self { notices: Board::reaching(reach), saving, ..Self::default() }
+        Self { notices: Board::reaching(way), saving, ..Self::default() }
     }
 
     /// Returns a side of an address space, with its family.

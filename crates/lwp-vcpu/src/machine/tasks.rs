@@ -13,6 +13,7 @@ use crate::events::dying::Dying;
 use crate::events::wards::Wards;
 use crate::lwp::{KnownCuts, ThreadLwp};
 use crate::markers::Bounds;
+use crate::notices::FaultAction;
 use crate::profile::ThreadProfile;
 use crate::syscalls::Pending;
 
@@ -29,6 +30,8 @@ pub enum Need {
     Flush,
     /// Find out whether notice of writes to its code can be had.
     Notices,
+    /// Guard the pages of the code at the request's pc, and no longer guard those that are released.
+    Guard,
     /// Put another text in the place of a file of `/proc` that the thread has just opened at this
     /// descriptor.
     Hide(i32),
@@ -179,6 +182,8 @@ pub struct Process {
     pub contexts: FileId,
     /// Index of its report.
     pub report: usize,
+    /// The action that it has set for SIGSEGV, where that is looked at and known.
+    pub fault_action: Option<FaultAction>,
 }
 
 /// All processes and threads.

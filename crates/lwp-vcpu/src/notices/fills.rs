@@ -27,9 +27,9 @@ use rustc_hash::FxHashSet;
 
 use super::{Notices, Page, Source, State, pages_of};
 use crate::contexts::Context;
-use crate::machine::Machine;
+use crate::machine::{Machine, Need};
 use crate::maps::Status;
-use crate::syscalls;
+use crate::syscalls::{self, Pending};
 
 /// Addresses from one to below the other.
 type Range = (u64, u64);
@@ -66,7 +66,7 @@ impl Notices {
     /// Returns whether pages in `range` may be guarded now: either the kernel can write to them, or
     /// threads know that it cannot.
     pub fn may_guard(&self, range: Range) -> bool {
-        self.waits_for_kernel || self.told().covers(range)
+        self.waits_for_kernel() || self.told().covers(range)
     }
 
     /// Notes that pages in `range` may be guarded from now on. Returns what threads are to be told,
@@ -85,7 +85,7 @@ impl Notices {
     /// Leaves the pages of `range` alone for ever, as far as threads have been told of them.
     /// Returns those that are guarded.
     fn leave(&self, range: Range) -> Vec<u64> {
-        let told = if self.waits_for_kernel { (0, USER_END) } else { self.told().range };
+        let told = if self.waits_for_kernel() { (0, USER_END) } else { self.told().range };
         let range = (range.0.max(told.0), range.1.min(told.1));
         let mut pages = self.pages();
         let mut leave = |page: &u64| {
@@ -115,7 +115,7 @@ fn filled_by(tid: Tid, (number, args): (u64, [u64; 6])) -> Vec<Range> {
 
 impl Machine {
     /// The notices of the address space of `tid`.
-    fn notices_of(&self, tid: Tid) -> Option<Arc<Notices>> {
+    pub(super) fn notices_of(&self, tid: Tid) -> Option<Arc<Notices>> {
         let space = self.caches.spaces.get(self.tasks.base_space(tid)?)?.as_ref()?;
         match &space.notices {
             Source::Given(notices) => Some(Arc::clone(notices)),
@@ -125,7 +125,7 @@ impl Machine {
 
     /// The notices of the address space of `tid`, if the kernel cannot write to what they guard.
     fn notices_to_release(&self, tid: Tid) -> Option<Arc<Notices>> {
-        self.notices_of(tid).filter(|notices| !notices.waits_for_kernel)
+        self.notices_of(tid).filter(|notices| !notices.waits_for_kernel())
     }
 
     /// Has the kernel's writes to these ranges succeed, from now on. Returns whether they would
@@ -140,7 +140,8 @@ impl Machine {
         any
     }
 
-    /// A thread is about to make the system call in its context.
+    /// A thread is about to make the system call in its context. Pages that this releases may still
+    /// have to be given their own protection back: see [`Machine::awaits_release`].
     pub fn about_to_fill(&mut self, tid: Tid, slot: usize) {
         let (number, args) = call_in(self.contexts.context(slot));
         if let Some(range) = syscalls::filled_later(number, &args, &reader(tid)) {
@@ -149,19 +150,48 @@ impl Machine {
         if !self.processor.emulated.fills {
             return;
         }
-        if syscalls::fills_ever_after(number) {
+        if number == syscalls::nr::EXIT {
+            self.about_to_leave_locks(tid);
+        }
+        let filters = syscalls::installs_filter(&Pending::of(number, &args));
+        if syscalls::fills_ever_after(number) || filters {
             self.do_without_notices(tid);
         }
         if let Some(notices) = self.notices_to_release(tid) {
             self.release(&notices, &filled_by(tid, (number, args)));
+            let touched = syscalls::touches(&Pending::of(number, &args), args[4]);
+            self.release_touched(&notices, touched);
         }
-        if let Some((pid, ranges)) = syscalls::filled_elsewhere(number, &args, &reader(tid)) {
-            let mut threads = self.tasks.threads.iter();
-            let other = threads.find(|(tid, thread)| **tid == pid || thread.pid == pid);
-            if let Some(notices) = other.and_then(|(other, _)| self.notices_to_release(*other)) {
-                self.release(&notices, &ranges);
-            }
+        if let Some((other, ranges)) = self.filled_elsewhere(tid, (number, args))
+            && let Some(notices) = self.notices_to_release(other)
+        {
+            self.release(&notices, &ranges);
         }
+    }
+
+    /// The ranges that a call of `tid` fills in another process, and a thread of that.
+    fn filled_elsewhere(&self, tid: Tid, call: (u64, [u64; 6])) -> Option<(Tid, Vec<Range>)> {
+        let (pid, ranges) = syscalls::filled_elsewhere(call.0, &call.1, &reader(tid))?;
+        let mut threads = self.tasks.threads.iter();
+        let (other, _) = threads.find(|(tid, thread)| **tid == pid || thread.pid == pid)?;
+        Some((*other, ranges))
+    }
+
+    /// Returns whether pages that the call in a thread's context may write to are still to be given
+    /// their own protection back: then the thread is to stand still for that, or to wait for
+    /// another one.
+    pub fn awaits_release(&mut self, tid: Tid, slot: usize) -> bool {
+        if !self.processor.emulated.fills {
+            return false;
+        }
+        let elsewhere = self.filled_elsewhere(tid, call_in(self.contexts.context(slot)));
+        let other = elsewhere.map(|(other, _)| other).filter(|other| self.has_released(*other));
+        if let Some(other) = other
+            && self.tasks.threads.get(&other).is_some_and(|thread| thread.need.is_none())
+        {
+            self.ask_tracer(other, Need::Guard);
+        }
+        other.is_some() || self.has_released(tid)
     }
 
     /// The kernel may write to `range` whenever it likes.
@@ -183,7 +213,7 @@ impl Machine {
             for unit in space.private_units() {
                 family.invalidate_all(unit);
             }
-            space.notices = Source::Refused;
+            space.notices.give_up();
         }
     }
 
@@ -242,10 +272,14 @@ impl Machine {
     /// Writes the number of `child` to a word, where the kernel could not.
     fn number_at(&mut self, tid: Tid, child: Tid, word: u64) {
         let Some(notices) = self.notices_to_release(tid) else { return };
-        let failed = self.release(&notices, &[(word, word.saturating_add(4))]);
+        let mut failed = self.release(&notices, &[(word, word.saturating_add(4))]);
+        failed |= pages_of((word, word.saturating_add(4))).any(|page| notices.is_released(page));
         let own = Status::read(child).last_number("NSpid:");
         if let (true, Some(number)) = (failed, own) {
-            let _ = memory::write_exact(tid, word, &(number as u32).to_le_bytes());
+            let bytes = (number as u32).to_le_bytes();
+            let written = memory::write_exact(tid, word, &bytes);
+            // It may be protected until the thread goes on.
+            let _ = written.or_else(|_| memory::force_write(tid, word, &bytes));
         }
     }
 

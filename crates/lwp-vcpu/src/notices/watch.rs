@@ -7,10 +7,11 @@
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
+use lwp_ptrace::sys;
 use lwp_ptrace::userfault::Write;
 
 use super::holder::Holder;
-use super::{END, FIRST_PAUSE, Notices, Waiting};
+use super::{END, FIRST_PAUSE, Notices, PAUSED, Waiting};
 use crate::machine::Machine;
 
 /// The pause between two looks at the lock while a write waits.
@@ -26,6 +27,9 @@ pub fn watch(machine: &Mutex<Machine>, waiting: &Waiting) {
         let keys = waiting.writes.wait(timeout);
         if keys.contains(&END) {
             return;
+        }
+        if keys.contains(&PAUSED) {
+            sys::event_clear(&waiting.paused);
         }
         writes.receive(keys);
         let mut guard = writes.lock(machine);
@@ -101,7 +105,7 @@ mod tests {
     use lwp_ptrace::{Tid, memory};
 
     use super::super::fills::Unasked;
-    use super::super::{PAGE, pages_of};
+    use super::super::{Means, PAGE, pages_of};
     use super::*;
 
     const KEY: u64 = 1;
@@ -112,9 +116,10 @@ mod tests {
         let first = start.next_multiple_of(PAGE as usize);
         let range = (first as u64, first as u64 + 2 * PAGE);
         let descriptor = Userfault::own(Reach::All).ok()?;
-        let notices = Arc::new(Notices::new(KEY, descriptor, Reach::All, Unasked::default()));
+        waiting.writes.add(&descriptor, KEY).expect("a descriptor");
+        let means = Means::Userfault { descriptor, waits_for_kernel: true };
+        let notices = Arc::new(Notices::new(KEY, means, Unasked::default()));
         waiting.given().insert(KEY, Arc::downgrade(&notices));
-        waiting.writes.add(&notices.descriptor, KEY).expect("a descriptor");
         assert!(notices.guard(range, range));
         Some((notices, pages_of(range).map(|page| page as usize - start).collect()))
     }

@@ -18,6 +18,11 @@ impl Machine {
             self.ask_tracer(tid, Need::Lock);
             return;
         }
+        self.about_to_fill(tid, slot);
+        if self.awaits_release(tid, slot) {
+            self.ask_tracer(tid, Need::Guard);
+            return;
+        }
         let Some(mut pending) = self.look_at_call(tid, slot) else {
             self.ask_tracer(tid, Need::Step);
             return;
@@ -41,6 +46,7 @@ impl Machine {
     /// Arranges the system call in the context; returns the routine that makes it and reports it.
     /// `None` where it must be stepped over.
     pub fn arrange_call(&mut self, tid: Tid, slot: usize) -> Option<u64> {
+        self.about_to_fill(tid, slot);
         let mut pending = self.look_at_call(tid, slot)?;
         if self.stands_in_the_way(tid, slot, &mut pending) {
             let context = self.contexts.context(slot);
@@ -51,7 +57,6 @@ impl Machine {
 
     /// Looks at a system call before it is made. `None` where it must be stepped over.
     fn look_at_call(&mut self, tid: Tid, slot: usize) -> Option<Pending> {
-        self.about_to_fill(tid, slot);
         let mut random = self.processor.random;
         let mut stream = || {
             random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -159,6 +164,7 @@ impl Machine {
                 self.code_changed(tid, (start, end), true);
             }
             Effect::Detached(start) => self.find_gone(tid, start),
+            Effect::FaultAction(at) => self.note_fault_action(tid, at),
         }
     }
 

@@ -62,6 +62,9 @@ impl Machine {
                 Some(arena) if space.has_arena(arena) && space.lacks_notices(range) => {
                     return Need::Notices;
                 }
+                Some(arena) if space.has_arena(arena) && space.lacks_guard(range, pc.0) => {
+                    return Need::Guard;
+                }
                 Some(arena) if space.has_arena(arena) => {}
                 Some(arena) if space.refuses_arena(arena) => return Need::Flush,
                 _ => return Need::Arena,
@@ -111,6 +114,9 @@ impl Machine {
         }
         let mut code = space.code_to_translate(start, range);
         self.prepare_guards(tid, &mut code);
+        if code.lacks_guard(pc.0) {
+            return None;
+        }
         let (space, family) = self.space_of(tid)?;
         let region = family.translate(&code, tid, pc, indirect, limits);
         space.inserted.add_fresh(range.unit, &region.entries);
@@ -231,7 +237,9 @@ fn translate_ahead(
     }
     let Candidate { pc, entry, .. } = ahead;
     let code = space.code_to_translate(start, range);
-    if code.notices.as_ref().is_some_and(|notices| !notices.may_guard(code.range)) {
+    if code.notices.as_ref().is_some_and(|notices| !notices.may_guard(code.range))
+        || code.lacks_guard(pc.0)
+    {
         return None;
     }
     let region = family.translate(&code, tid, pc, entry, limits);

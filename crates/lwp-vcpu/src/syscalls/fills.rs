@@ -5,7 +5,7 @@
 
 use lwp_dbt::context::SyscallClass;
 
-use super::nr::{SET_TID_ADDRESS, SIGALTSTACK};
+use super::nr::{EXIT, SET_TID_ADDRESS, SIGALTSTACK};
 
 const READV: u64 = 19;
 const IOCTL: u64 = 16;
@@ -24,7 +24,7 @@ const PREADV2: u64 = 327;
 const IO_URING_SETUP: u64 = 425;
 
 /// Calls whose arguments lead to what they write.
-const FAR: [u64; 12] = [
+const FAR: [u64; 13] = [
     READV,
     IOCTL,
     RECVMSG,
@@ -37,17 +37,19 @@ const FAR: [u64; 12] = [
     PROCESS_VM_READV,
     PROCESS_VM_WRITEV,
     PREADV2,
+    // The locks that the thread leaves behind.
+    EXIT,
 ];
 /// Calls after which the kernel writes wherever it has been told to in memory.
 const EVER_AFTER: [u64; 3] = [IO_SETUP, IO_URING_SETUP, USERFAULTFD];
 
 /// Calls that write to no memory of the program, or that end in another program, or whose writes
 /// are looked at when they have made a thread.
-const NEVER: [u64; 87] = [
+const NEVER: [u64; 86] = [
     // write, close, brk, pwrite64, writev, access, sched_yield, msync, dup, dup2, pause, alarm
     1, 3, 12, 18, 20, 21, 24, 26, 32, 33, 34, 37,
-    // getpid, sendto, sendmsg, shutdown, bind, listen, clone, fork, vfork, execve, exit, kill
-    39, 44, 46, 48, 49, 50, 56, 57, 58, 59, 60, 62,
+    // getpid, sendto, sendmsg, shutdown, bind, listen, clone, fork, vfork, execve, kill
+    39, 44, 46, 48, 49, 50, 56, 57, 58, 59, 62,
     // msgsnd, flock, fsync, fdatasync, truncate, ftruncate, chdir, fchdir, rename, mkdir, rmdir
     69, 73, 74, 75, 76, 77, 80, 81, 82, 83, 84,
     // link, unlink, symlink, chmod, fchmod, chown, fchown, lchown, umask, the ids, setpgid, getppid

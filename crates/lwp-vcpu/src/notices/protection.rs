@@ -1,0 +1,525 @@
+//! Guarding by the protection of pages, where the kernel gives no descriptor to guard them by: under
+//! a container's filter, and on kernels before 5.11.
+//!
+//! A guarded page cannot be written to, and the first write to it is a fault. The thread that has
+//! made it stands still then; the host cuts off what was translated of the page, has the thread
+//! give it back its own protection, and has it write once more. Only a thread of the program can
+//! change its protection: it is stopped for that, also where a page is to be guarded.
+//!
+//! The program is not to see any of this:
+//!
+//! | it sees | and therefore |
+//! | --- | --- |
+//! | a fault where natively there is none | it is not delivered; if SIGSEGV was blocked or ignored, the kernel has reset its action, which is put back |
+//! | EFAULT of system calls | see [`super::fills`] |
+//! | several mappings in place of one | pages are released before mremap(2) and the like |
+//! | the protection in `/proc/PID/maps` | texts say what the program has set, and so do mappings that we read ([`show_as_set`]) |
+//! | the same in a copy that fork makes | the copy's pages are guarded from the beginning |
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lwp_ptrace::sys::{self, Errno, SigInfo};
+use lwp_ptrace::{Tid, Tracee, memory};
+use rustc_hash::FxHashSet;
+
+use super::{Means, Notices, PAGE, Page, Source, State, pages_of};
+use crate::exec::find_syscall;
+use crate::inject::{Call, Injector};
+use crate::machine::{Machine, Mode};
+use crate::maps::{self, Mapping, Status};
+use crate::syscalls::{self, Pending};
+
+const EIO: i32 = 5;
+const SYS_MPROTECT: u64 = 10;
+const SYS_RT_SIGACTION: u64 = 13;
+const READ_EXECUTE: u64 = 5;
+const READ_WRITE_EXECUTE: u64 = 7;
+const SIGSEGV: u64 = 11;
+const SIGSEGV_BIT: u64 = 1 << (SIGSEGV - 1);
+/// The `si_code` of a fault at a page that is there and protected.
+const SEGV_ACCERR: i32 = 2;
+/// Each may split a mapping in three, and the kernel allows 65,530 of them.
+const MOST_GUARDED: usize = 8192;
+/// The longest instruction.
+const LONGEST: u64 = 15;
+
+/// The state of guarding by protection in an address space.
+#[derive(Debug, Default)]
+pub(super) struct Protection {
+    /// Pages that are guarded no longer, and that a thread is to give their own protection back.
+    released: Mutex<FxHashSet<u64>>,
+    /// No page is guarded any more.
+    retired: AtomicBool,
+    /// A `syscall` instruction in the program.
+    site: AtomicU64,
+}
+
+impl Protection {
+    fn released(&self) -> MutexGuard<'_, FxHashSet<u64>> {
+        self.released.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn release(&self, page: u64) {
+        self.released().insert(page);
+    }
+
+    /// A `syscall` instruction in the address space of `tid`.
+    fn site(&self, tid: Tid) -> Option<u64> {
+        let known = self.site.load(Ordering::Relaxed);
+        if known != 0 && memory::read_array(tid, known).is_ok_and(|code: [u8; 2]| code == [0x0f, 5])
+        {
+            return Some(known);
+        }
+        let found = find_syscall(tid, &maps::read(tid))?;
+        self.site.store(found, Ordering::Relaxed);
+        Some(found)
+    }
+}
+
+/// The calls that guard pages and release others.
+#[derive(Debug, Default)]
+struct Changes {
+    guarded: Vec<u64>,
+    released: Vec<u64>,
+}
+
+impl Changes {
+    fn calls(&self) -> Vec<Call> {
+        let protect = |page: &u64, prot| [SYS_MPROTECT, *page, PAGE, prot, 0, 0, 0];
+        let guarded = self.guarded.iter().map(|page| protect(page, READ_EXECUTE));
+        guarded.chain(self.released.iter().map(|page| protect(page, READ_WRITE_EXECUTE))).collect()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.guarded.is_empty() && self.released.is_empty()
+    }
+}
+
+impl Notices {
+    pub(super) fn protection(&self) -> Option<&Protection> {
+        match &self.means {
+            Means::Protection(protection) => Some(protection),
+            Means::Userfault { .. } => None,
+        }
+    }
+
+    /// Returns whether code at `pc`, in memory that ends at `end`, is guarded as soon as a thread
+    /// stands still for that.
+    pub fn lacks_guard(&self, pc: u64, end: u64) -> bool {
+        self.protection().is_some() && pages_of(code_at(pc, end)).any(|page| self.is_open(page))
+    }
+
+    /// Returns whether a page is guarded as soon as a thread stands still for that.
+    pub fn is_open(&self, page: u64) -> bool {
+        let Some(protection) = self.protection() else { return false };
+        let state = self.pages().get(&page).map_or(State::Open, |page| page.state);
+        state == State::Open && !protection.retired.load(Ordering::Relaxed) && self.is_guardable(page)
+    }
+
+    /// Guards nothing from now on. False where whoever has these notices is to drop them.
+    pub fn retire(&self) -> bool {
+        let Some(protection) = self.protection() else { return false };
+        protection.retired.store(true, Ordering::Relaxed);
+        for (address, page) in self.pages().iter_mut() {
+            if std::mem::replace(&mut page.state, State::Left(None)) == State::Guarded {
+                protection.release(*address);
+            }
+        }
+        true
+    }
+
+    /// Returns whether a page is still to be given its own protection back.
+    pub(super) fn is_released(&self, page: u64) -> bool {
+        self.protection().is_some_and(|protection| protection.released().contains(&page))
+    }
+
+    /// Returns whether pages are still to be given their own protection back.
+    pub fn has_released(&self) -> bool {
+        self.protection().is_some_and(|protection| !protection.released().is_empty())
+    }
+
+    /// The pages of code at `pc` that are to be guarded, if there are not too many.
+    fn to_guard(&self, pc: u64, end: u64) -> Vec<u64> {
+        let open: Vec<u64> = pages_of(code_at(pc, end)).filter(|page| self.is_open(*page)).collect();
+        let mut pages = self.pages();
+        let guarded = pages.values().filter(|page| page.state == State::Guarded).count();
+        if guarded < MOST_GUARDED {
+            return open;
+        }
+        for page in open {
+            pages.entry(page).or_insert(Page::NEW).state = State::Left(None);
+        }
+        Vec::new()
+    }
+
+    /// Leaves the pages of `range` alone that are guarded, until something is mapped or protected
+    /// there. Returns them.
+    fn leave_guarded(&self, range: (u64, u64)) -> Vec<u64> {
+        let mut pages = self.pages();
+        let guarded = |(at, page): &(&u64, &mut Page)| {
+            page.state == State::Guarded && **at < range.1 && range.0 < **at + PAGE
+        };
+        let left = pages.iter_mut().filter(guarded).map(|(at, page)| {
+            page.state = State::Left(None);
+            *at
+        });
+        left.collect()
+    }
+
+    /// Notes whether pages could be guarded, by the results of the calls.
+    fn note_guarded(&self, guarded: &[u64], results: &[i64]) {
+        let mut pages = self.pages();
+        for (page, result) in guarded.iter().zip(results) {
+            let state = if *result == 0 { State::Guarded } else { State::Left(None) };
+            pages.entry(*page).or_insert(Page::NEW).state = state;
+        }
+    }
+
+    /// The pages that cannot be written to for our sake, in order.
+    pub fn protected_pages(&self) -> Vec<u64> {
+        let Some(protection) = self.protection() else { return Vec::new() };
+        let pages = self.pages();
+        let guarded = pages.iter().filter(|(_, page)| page.state == State::Guarded);
+        let mut all: Vec<u64> = guarded.map(|(address, _)| *address).collect();
+        all.extend(protection.released().iter());
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+}
+
+/// The bytes that an instruction at `pc` may have in memory that ends at `end`.
+fn code_at(pc: u64, end: u64) -> (u64, u64) {
+    (pc, pc.saturating_add(LONGEST).min(end))
+}
+
+/// Has `mappings` say what the program has set: pages that are protected for our sake can be
+/// written to, and the mapping that they are parts of is one.
+pub fn show_as_set(mappings: &mut Vec<Mapping>, source: &Source) {
+    let Source::Given(notices) = source else { return };
+    let pages = notices.protected_pages();
+    if !pages.is_empty() {
+        show_pages(mappings, &pages);
+    }
+}
+
+/// The same for pages in order.
+fn show_pages(mappings: &mut Vec<Mapping>, pages: &[u64]) {
+    let mut shown: Vec<Mapping> = Vec::with_capacity(mappings.len());
+    for mapping in mappings.drain(..).flat_map(|mapping| pieces(mapping, pages)) {
+        match shown.last_mut().filter(|last| joins(last, &mapping)) {
+            Some(last) => last.end = mapping.end,
+            None => shown.push(mapping),
+        }
+    }
+    *mappings = shown;
+}
+
+/// The parts of a mapping as the program has set them; `pages` are those that are protected for our
+/// sake, in order.
+pub fn pieces(mapping: Mapping, pages: &[u64]) -> Vec<Mapping> {
+    let inside = |page: &&u64| (mapping.start..mapping.end).contains(*page);
+    let first = pages.partition_point(|page| *page < mapping.start);
+    let protected = pages[first..].iter().take_while(inside);
+    let mut cuts: Vec<(u64, bool)> = Vec::new();
+    let mut at = mapping.start;
+    for page in protected.filter(|_| !mapping.write) {
+        cuts.extend((at < *page).then_some((at, false)));
+        cuts.push((*page, true));
+        at = page + PAGE;
+    }
+    cuts.extend((at < mapping.end).then_some((at, mapping.write)));
+    let ends = cuts.iter().skip(1).map(|(start, _)| *start).chain([mapping.end]);
+    let piece = |((start, write), end): (&(u64, bool), u64)| Mapping {
+        start: *start,
+        end,
+        write: *write,
+        ..mapping.clone()
+    };
+    cuts.iter().zip(ends).map(piece).collect()
+}
+
+/// Returns whether the kernel would have made one mapping of two neighbours.
+pub fn joins(a: &Mapping, b: &Mapping) -> bool {
+    let same = |it: &Mapping| (it.read, it.write, it.execute, it.shared, it.inode);
+    a.end == b.start && same(a) == same(b) && b.inode == 0 && a.name == b.name
+}
+
+impl Machine {
+    /// The notices of the address space of `tid` that are had by protection.
+    fn protecting(&self, tid: Tid) -> Option<Arc<Notices>> {
+        self.notices_of(tid).filter(|notices| notices.protection().is_some())
+    }
+
+    /// Returns whether pages of the address space of `tid` are still to be given their protection
+    /// back.
+    pub fn has_released(&self, tid: Tid) -> bool {
+        self.notices_of(tid).is_some_and(|notices| notices.has_released())
+    }
+
+    /// Guards the pages of the code at `pc`, and gives others their own protection back. The thread
+    /// stands still.
+    pub fn guard_code(&mut self, tid: Tid, pc: u64) -> Result<(), Errno> {
+        let Some(notices) = self.protecting(tid) else { return Ok(()) };
+        let code = self.space_of(tid).and_then(|(space, _)| space.known_code(pc));
+        let mut guarded = code.map_or_else(Vec::new, |(_, code)| notices.to_guard(pc, code.end));
+        // The thread asks again.
+        guarded.retain(|page| !self.is_being_changed(tid, *page));
+        self.change_protection(tid, &notices, guarded)?;
+        Ok(())
+    }
+
+    /// Returns whether a thread beside `tid` is making a call that changes the mapping of a page.
+    fn is_being_changed(&self, tid: Tid, page: u64) -> bool {
+        let base = self.tasks.base_space(tid);
+        let touches = |call: &Pending| {
+            // The fifth argument is not kept: a mapping may be moved anywhere.
+            let moves = call.number == syscalls::nr::MREMAP;
+            let [from, _] = syscalls::touches(call, 0);
+            moves || from.0 < page + PAGE && page < from.1
+        };
+        self.tasks.threads.iter().any(|(other, thread)| {
+            thread.pending.as_ref().is_some_and(touches) && self.tasks.base_space(*other) == base
+        })
+    }
+
+    /// A call is about to change mappings in `ranges`: it is to find, and to leave, the program's
+    /// own protection there.
+    pub(super) fn release_touched(&mut self, notices: &Notices, ranges: [(u64, u64); 2]) {
+        if notices.protection().is_none() {
+            return;
+        }
+        for page in ranges.into_iter().flat_map(|range| notices.leave_guarded(range)) {
+            self.cut_off_page(notices.key, page);
+            notices.unprotect(page);
+        }
+    }
+
+    /// Gives released pages their own protection back. The thread stands still. Returns whether
+    /// it has made calls for that.
+    pub fn unprotect_now(&mut self, tid: Tid) -> Result<bool, Errno> {
+        match self.protecting(tid) {
+            Some(notices) => self.change_protection(tid, &notices, Vec::new()),
+            None => Ok(false),
+        }
+    }
+
+    /// The pages of the address space of `tid` that cannot be written to for our sake, in order.
+    pub fn protected_pages(&self, tid: Tid) -> Vec<u64> {
+        self.notices_of(tid).map_or_else(Vec::new, |notices| notices.protected_pages())
+    }
+
+    /// Notes the action for SIGSEGV that a thread has set.
+    pub fn note_fault_action(&mut self, tid: Tid, at: u64) {
+        let Some(thread) = self.tasks.threads.get(&tid) else { return };
+        if let Some(process) = self.tasks.processes.get_mut(&thread.pid) {
+            process.fault_action = FaultAction::read(tid, at);
+        }
+    }
+
+    fn change_protection(
+        &mut self,
+        tid: Tid,
+        notices: &Notices,
+        guarded: Vec<u64>,
+    ) -> Result<bool, Errno> {
+        let Some(protection) = notices.protection() else { return Ok(false) };
+        let released = std::mem::take(&mut *protection.released()).into_iter().collect();
+        let changes = Changes { guarded, released };
+        if changes.is_empty() {
+            return Ok(false);
+        }
+        let stack = Tracee(tid).regs()?.0.rsp;
+        let site = protection.site(tid).ok_or(Errno::ESRCH)?;
+        let mut injector = Injector::new(tid, site, &Status::read(tid));
+        let calls = changes.calls();
+        if let Some((_, family)) = self.space_of(tid)
+            && calls.len() > 1
+        {
+            injector.use_batch(family.routine(family.translator.routines().batch), stack);
+        }
+        let made = injector.calls(&calls);
+        let Ok(results) = made else {
+            // Another thread will see to it, unless this one is there and cannot.
+            protection.released().extend(changes.released);
+            return Err(Tracee(tid).regs().map_or_else(|error| error, |_| Errno(EIO)));
+        };
+        notices.note_guarded(&changes.guarded, &results);
+        Ok(true)
+    }
+
+    /// Puts back the action for SIGSEGV, and that it was blocked, where the kernel has reset both
+    /// for a fault of ours.
+    fn restore_action(&mut self, tid: Tid, status: &Status) -> Result<(), Errno> {
+        let thread = self.tasks.threads.get(&tid).ok_or(Errno::ESRCH)?;
+        let process = self.tasks.processes.get(&thread.pid).ok_or(Errno::ESRCH)?;
+        let Some(action) = process.fault_action else { return Ok(()) };
+        let has = |name| status.signals(name).is_some_and(|set| set & SIGSEGV_BIT != 0);
+        let (reset, blocked) = match action.handler() {
+            FaultAction::DEFAULT => (false, false),
+            FaultAction::IGNORE => (!has("SigIgn:"), false),
+            _ => (!action.is_once() && !has("SigCgt:"), true),
+        };
+        if !reset {
+            return Ok(());
+        }
+        let at = self.context(tid).ok_or(Errno::ESRCH)?.write_scratch(&action.0);
+        let site = self.protecting(tid).and_then(|notices| notices.protection()?.site(tid));
+        let mut injector = Injector::new(tid, site.ok_or(Errno::ESRCH)?, status);
+        let _ = injector.call([SYS_RT_SIGACTION, SIGSEGV, at, 0, 8, 0, 0]);
+        drop(injector);
+        if blocked {
+            sys::set_sigmask(tid, sys::get_sigmask(tid)? | SIGSEGV_BIT)?;
+        }
+        Ok(())
+    }
+
+    /// A copy of an address space has been made by fork for `child`: its pages are guarded as those
+    /// of the original, whose notices `source` has.
+    pub fn inherit_guards(&mut self, child: Tid, source: &Source) {
+        let Source::Given(original) = source else { return };
+        let Some(_) = original.protection() else { return };
+        let known: Vec<u64> = original.pages().keys().copied().collect();
+        if known.is_empty() {
+            return;
+        }
+        let base = self.tasks.base_space(child).and_then(|base| self.caches.spaces[base].as_ref());
+        let unasked = base.map_or_else(Default::default, |space| space.unasked.clone());
+        let means = Means::Protection(Protection::default());
+        let Some(notices) = self.caches.notices.add(means, unasked) else { return };
+        *notices.told() = *original.told();
+        let mappings = maps::read(child);
+        let protected = |page: &u64| {
+            let at = mappings.iter().find(|mapping| (mapping.start..mapping.end).contains(page));
+            at.is_some_and(|mapping| mapping.execute && !mapping.write)
+        };
+        for page in known.into_iter().filter(protected) {
+            notices.pages().insert(page, Page { state: State::Guarded, ..Page::NEW });
+        }
+        self.give_notices(child, Source::Given(notices));
+    }
+}
+
+/// The action that a program has set for SIGSEGV, as rt_sigaction(2) takes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FaultAction([u8; 32]);
+
+impl FaultAction {
+    const DEFAULT: u64 = 0;
+    const IGNORE: u64 = 1;
+
+    /// The one at `address`.
+    pub fn read(tid: Tid, address: u64) -> Option<Self> {
+        memory::read_array(tid, address).ok().map(Self)
+    }
+
+    /// That of a program which was started with SIGSEGV ignored; none of another.
+    pub fn inherited(status: &Status) -> Option<Self> {
+        let mut action = [0; 32];
+        action[0] = Self::IGNORE as u8;
+        status.signals("SigIgn:").filter(|set| set & SIGSEGV_BIT != 0).map(|_| Self(action))
+    }
+
+    fn word(&self, index: usize) -> u64 {
+        u64::from_le_bytes(self.0[index * 8..][..8].try_into().expect("eight bytes"))
+    }
+
+    fn handler(&self) -> u64 {
+        self.word(0)
+    }
+
+    /// Returns whether the kernel resets it when the signal is delivered.
+    fn is_once(&self) -> bool {
+        const SA_RESETHAND: u64 = 0x8000_0000;
+        self.word(1) & SA_RESETHAND != 0
+    }
+}
+
+/// Lets a write to a guarded page happen that has stopped a thread by `fault`. False where the
+/// fault is the program's own.
+pub fn write_fault(machine: &mut Machine, tid: Tid, fault: &SigInfo) -> Result<bool, Errno> {
+    let segv = fault.signo() == SIGSEGV as i32 && fault.code() == SEGV_ACCERR;
+    let Some(notices) = machine.protecting(tid).filter(|_| segv) else { return Ok(false) };
+    let page = fault.address() & !(PAGE - 1);
+    let Some(state) = notices.pages().get(&page).map(|page| page.state) else { return Ok(false) };
+    let status = Status::read(tid);
+    if state == State::Guarded {
+        machine.about_to_be_written(&notices, page);
+        if notices.pauses() {
+            machine.caches.notices.note_pause();
+        }
+    } else if !notices.is_released(page) && !can_be_written_now(tid, fault)? {
+        return Ok(false);
+    }
+    machine.unprotect_now(tid)?;
+    machine.restore_action(tid, &status)?;
+    Ok(true)
+}
+
+/// Returns whether the write that `fault` is of succeeds by now: another thread has seen to that.
+/// An instruction that is fetched where nothing can be executed raises the same fault.
+fn can_be_written_now(tid: Tid, fault: &SigInfo) -> Result<bool, Errno> {
+    let mappings = maps::read(tid);
+    let at = mappings.iter().find(|it| (it.start..it.end).contains(&fault.address()));
+    let fetched = fault.address().wrapping_sub(Tracee(tid).regs()?.0.rip) < LONGEST;
+    Ok(at.is_some_and(|it| it.write && (it.execute || !fetched)))
+}
+
+/// Has a thread whose write has been let happen go on, in its `mode`.
+pub fn write_again(tid: Tid, mode: Mode) -> Result<(), Errno> {
+    match mode {
+        Mode::Stepping { .. } => sys::single_step(tid, 0),
+        Mode::Calling { .. } => sys::cont_syscall(tid, 0),
+        _ => Tracee(tid).cont(0),
+    }
+}
+
+/// Gives pages their protection back at the stop before a signal is delivered, which stays the one
+/// that `info` describes.
+pub fn unprotect_for_signal(machine: &mut Machine, tid: Tid, info: &SigInfo) -> Result<(), Errno> {
+    match machine.unprotect_now(tid)? {
+        true => sys::set_siginfo(tid, info),
+        false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mapping(pages: std::ops::Range<u64>, write: bool) -> Mapping {
+        let perms = if write { "rwxp" } else { "r-xp" };
+        let line =
+            format!("{:x}-{:x} {perms} 00000000 00:00 0 ", pages.start << 12, pages.end << 12);
+        maps::parse(&line).expect("a mapping")
+    }
+
+    #[test]
+    fn mappings_are_shown_as_the_program_has_set_them() {
+        let own = mapping(9..12, false);
+        let mut mappings =
+            vec![mapping(1..3, true), mapping(3..4, false), mapping(4..5, true), own.clone()];
+        show_pages(&mut mappings, &[0x3000]);
+        assert_eq!(mappings, [mapping(1..5, true), own.clone()]);
+        let mut first = vec![mapping(1..2, false), mapping(2..9, true), own.clone()];
+        show_pages(&mut first, &[0x1000]);
+        assert_eq!(first, [mapping(1..9, true), own]);
+        // The kernel has joined it with what the program has protected itself.
+        let mut joined = vec![mapping(1..5, true), mapping(5..9, false)];
+        show_pages(&mut joined, &[0x5000, 0x6000]);
+        assert_eq!(joined, [mapping(1..7, true), mapping(7..9, false)]);
+    }
+
+    #[test]
+    fn actions_are_read() {
+        let mut bytes = [0; 32];
+        bytes[0] = 1;
+        bytes[11] = 0x80;
+        let action = FaultAction(bytes);
+        assert_eq!((action.handler(), action.is_once()), (FaultAction::IGNORE, true));
+        let ignored = Status::of("SigIgn:\t0000000000000400\n");
+        assert_eq!(FaultAction::inherited(&ignored).map(|it| it.handler()), Some(1));
+        assert_eq!(FaultAction::inherited(&Status::of("SigIgn:\t0000000000000001\n")), None);
+    }
+}
