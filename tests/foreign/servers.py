@@ -4,8 +4,8 @@
     tests/foreign/servers.py [--rounds N] [--seconds N] [--warm-up SECONDS] [--modes LIST]
                              [--results FILE] [NAME]...
 
-NAME is redis, redis-pipelined, postgres-select, postgres-write, nginx-small, nginx-large or node; default: all whose
-tools are installed. MODES are any of run,stat (default: both).
+NAME is redis, redis-pipelined, postgres-select, postgres-write, nginx-small, nginx-large, node or java; default: all
+whose tools are installed. MODES are any of run,stat (default: both).
 
 A server runs natively and in each mode at the same time, and clients, which are native, load one after the other, each
 for so many seconds a round. What else the machine does thus meets all modes alike. A table is printed with the medians
@@ -78,6 +78,8 @@ class Server:
     """A server under one mode, in a folder and a session of its own."""
 
     needs: list[str] = []
+    # A server whose code is compiled while it serves is warmed up for so many seconds at least.
+    warms_up = 0
 
     def __init__(self, mode, place):
         self.mode, self.place, self.port = mode, place, free_port()
@@ -247,8 +249,20 @@ class Node(Http):
         return [tool("node"), "http.js", str(self.port)]
 
 
+class Java(Http):
+    needs = ["javac", "java", "wrk"]
+    warms_up = 30
+
+    def prepare(self):
+        output([tool("javac"), "-d", str(self.place), str(HERE / "Hello.java")])
+
+    def command(self):
+        # Without the property, each answer waits for the client's delayed acknowledgement.
+        return [tool("java"), "-Dsun.net.httpserver.nodelay=true", "-cp", str(self.place), "Hello", str(self.port)]
+
+
 SERVERS = {"redis": Redis, "redis-pipelined": RedisPipelined, "postgres-select": Postgres, "postgres-write": PostgresWrite,
-           "nginx-small": Nginx, "nginx-large": NginxLarge, "node": Node}
+           "nginx-small": Nginx, "nginx-large": NginxLarge, "node": Node, "java": Java}
 
 
 def measure(name, modes, options, place):
@@ -258,7 +272,7 @@ def measure(name, modes, options, place):
         for mode in modes:
             servers[mode] = SERVERS[name](mode, place / f"{name}.{mode}")
         for server in servers.values():
-            server.load(options.warm_up)
+            server.load(max(options.warm_up, server.warms_up))
         for number in range(options.rounds):
             figures = {}
             for mode in modes[number % len(modes):] + modes[:number % len(modes)]:

@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
-"""Tries lwp's endurance: hosts that are killed, caches that are damaged, and many runs on one cache.
+"""Tries lwp's endurance: killed hosts, damaged caches, many runs on one cache, and half an hour of code that changes.
 
-    tests/foreign/soak.py [--kills N] [--corruptions N] [--runs N] [--seed N] [--keep DIR] [PART]...
+    tests/foreign/soak.py [--kills N] [--corruptions N] [--runs N] [--minutes N] [--seed N] [--keep DIR] [PART]...
 
-PART is kills, corruptions or soak; default: all three. `--short` stands for 5 kills, 10 corruptions and 20 runs.
+PART is kills, corruptions, soak or churn; default: all. `--short` stands for 5 kills, 10 corruptions, 20 runs and a minute.
 
 kills        A tree of processes runs under lwp, whose host is killed (SIGKILL) 5 to 400 ms after its start. Within
              5 s no process of the run is left, and the next run on the same cache does as natively.
 corruptions  Files of a warm cache are damaged. Programs print, end and count as with `--no-cache`.
 soak         Runs of a mix of programs, two at a time, on one cache, by `lwp run`, `lwp stat` and `lwp record`, print and
              end as natively. Counts under --deterministic are those of the first run.
+churn        A JVM that loads, compiles and drops classes, and a node that does so with functions, run under `lwp stat` for
+             so many minutes at once, and are right to the end. From ten minutes on, the largest resident memory of the host
+             in the last two fifths of the time is at most 5 % more than in the two before.
 
 LWP, or LWP_BIN, names the lwp to test (default: target/release/lwp above this folder). A program that is not installed
 is left out with a message. Prints a line a part, and ends with 1 if anything failed: how is printed, and kept in DIR
@@ -26,6 +29,7 @@ import pathlib
 import random
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -632,7 +636,93 @@ def soak_runs(soak, count):
     print(f"soak: soak: {right} of {count} as natively, {len(programs)} programs: {by_mode}", flush=True)
 
 
-PARTS = {"kills": (kills, 200, 5), "corruptions": (corruptions, 300, 10), "soak": (soak_runs, 1000, 20)}
+# Churn
+
+def churns(soak):
+    """Programs that make and drop code for so many seconds, by name."""
+    here, found = pathlib.Path(__file__).resolve().parent, {}
+    if shutil.which("java") and shutil.which("javac"):
+        subprocess.run(["javac", "-d", soak.work, here / "Churn.java"], check=True, timeout=LIMIT)
+        found["java"] = ["java", "-Xmx128m", "-cp", str(soak.work), "Churn"]
+    if shutil.which("node"):
+        found["node"] = ["node", "--max-old-space-size=64", str(here / "churn.js")]
+    for name in {"java", "node"} - set(found):
+        print(f"soak: no {name}, which is left out")
+    return found
+
+
+def host_memory(lwp, root):
+    """The resident memory, in MiB, of processes of the run that execute lwp: its own, and that of the program's it maps."""
+    pages = 0
+    for pid in tree(root):
+        try:
+            if os.readlink(f"/proc/{pid}/exe").startswith(lwp):
+                pages += int(read(f"/proc/{pid}/statm").split()[1])
+        except (OSError, IndexError):
+            pass
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def watched(soak, name, command, seconds):
+    """What a program under lwp prints and counts, how it ends, and what its host's memory is, every five seconds."""
+    counts, out, err = (soak.work / f"churn-{name}.{kind}" for kind in ("counts", "out", "err"))
+    words = soak.command("stat", Program(*command, str(seconds)), soak.work / "churn-cache", counts)
+    memory, end = [], time.monotonic() + seconds + LIMIT
+    with open(out, "wb") as to, open(err, "wb") as errors:
+        started = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=to, stderr=errors, cwd=soak.work, env=soak.env,
+                                   start_new_session=True)
+        try:
+            while started.poll() is None and time.monotonic() < end:
+                memory.append(host_memory(soak.lwp, started.pid))
+                time.sleep(5)
+        finally:
+            status = started.poll()
+            if status is None:
+                (soak.keep / f"hung.{started.pid}").write_text(states(tree(started.pid)))
+                status = f"not ended {LIMIT} s after its time"
+                os.killpg(started.pid, signal.SIGKILL)
+                started.wait()
+    return Result(out.read_bytes(), err.read_bytes(), status, read_counts(counts), words, None), memory
+
+
+def grown(memory, minutes):
+    """How the host's memory has grown, or nothing; and its medians and largest values by fifths of the time.
+
+    The host throws translations away when there are too many, so its memory goes up and down.
+    """
+    size = max(len(memory) // 5, 1)
+    fifths = [memory[at:at + size] for at in range(0, size * 5, size) if memory[at:at + size]]
+    shown = ", ".join(f"{statistics.median(fifth):.0f} ({max(fifth):.0f})" for fifth in fifths)
+    if minutes < 10 or len(fifths) < 5:
+        return "", shown
+    before, after = max(fifths[1] + fifths[2]), max(fifths[3] + fifths[4])
+    return after > 1.05 * before and f"the host has grown: {shown} MiB", shown
+
+
+def churn(soak, minutes):
+    programs, cwd = churns(soak), soak.scratch("churn")
+    native = {name: soak.run("native", Program(*command, "3"), None, cwd) for name, command in programs.items()}
+
+    def one(name):
+        result, memory = watched(soak, name, programs[name], minutes * 60)
+        wrong = difference(result, native[name]) or ("" if result.counts else "no counts")
+        bigger, shown = grown(memory, minutes)
+        if soak.options.keep:
+            (soak.keep / f"churn-{name}.memory").write_text("".join(f"{figure:.1f}\n" for figure in memory))
+        if wrong or bigger:
+            text = "\n".join([wrong or bigger, "every five seconds, in MiB:", *(f"{figure:.1f}" for figure in memory)])
+            soak.fail(f"churn {name}", results=[("run", result), ("native", native[name])], text=text)
+        said = result.err.decode(errors="replace").strip().splitlines()
+        print(f"soak: churn: {name}: {minutes} min, {'wrong' if wrong else 'right'}: {said[-1] if said else 'nothing said'}; "
+              f"the host's memory by fifths of the time, median (largest): {shown} MiB", flush=True)
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        for future in [pool.submit(one, name) for name in programs]:
+            future.result()
+
+
+PARTS = {"kills": (kills, 200, 5), "corruptions": (corruptions, 300, 10), "soak": (soak_runs, 1000, 20),
+         "churn": (churn, 30, 1)}
 
 
 def main():
@@ -640,6 +730,7 @@ def main():
     parser.add_argument("--kills", type=int)
     parser.add_argument("--corruptions", type=int)
     parser.add_argument("--runs", type=int, dest="soak")
+    parser.add_argument("--minutes", type=int, dest="churn")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**9))
     parser.add_argument("--keep")
     parser.add_argument("--short", action="store_true")

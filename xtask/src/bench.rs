@@ -33,7 +33,7 @@ pub struct Options {
     /// Run each program in each way this often
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// Measure these programs only
+    /// Measure these programs only; none: those of the other tables alone
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     only: Vec<String>,
     /// Measure `lwp record` too, exact and sampled
@@ -54,7 +54,7 @@ pub struct Options {
     /// Measure how a program of four threads scales too
     #[arg(long)]
     with_threads: bool,
-    /// Measure JIT compilers in their steady state too, where they are installed
+    /// Measure generated code in its steady state too: node, java, .NET, LuaJIT, PyPy, wasmtime
     #[arg(long)]
     with_generated: bool,
     /// Measure what an indirect branch costs in two ways
@@ -103,7 +103,9 @@ pub fn run(options: &Options) -> Result<()> {
     }
     notes.extend(missing);
     let cells = measure(&workloads, &ways, &dir.0, options)?;
-    print!("{}", table::markdown(&workloads, &ways, &cells, &notes));
+    if !workloads.is_empty() {
+        print!("{}", table::markdown(&workloads, &ways, &cells, &notes));
+    }
     let place = Place { lwp: &lwp, release: release.as_deref(), dir: &dir.0 };
     let tables = others(options, &place, &workloads, &ways)?;
     if let Some(file) = &options.json {
@@ -133,8 +135,9 @@ fn measure(
         eprintln!("warming up {}", workload.name);
         cells.push(warm_up(workload, ways, dir, limit)?);
     }
-    for round in 1..=options.rounds {
-        eprintln!("round {round} of {}", options.rounds);
+    let rounds = if workloads.is_empty() { 0 } else { options.rounds };
+    for round in 1..=rounds {
+        eprintln!("round {round} of {rounds}");
         for (workload, row) in workloads.iter().zip(&mut cells) {
             for (way, cell) in ways.iter().zip(row) {
                 if let Cell::Times(times) = cell {

@@ -79,8 +79,8 @@ pub fn markdown(
     text
 }
 
-/// One result: a time, or a ratio to `native`.
-fn shown(cell: &Cell, native: &Cell, is_native: bool) -> String {
+/// One result as a table shows it: a time, or a ratio to `native`.
+pub fn shown(cell: &Cell, native: &Cell, is_native: bool) -> String {
     match (cell, cell.median(), native.median()) {
         (Cell::NotApplicable, ..) => "–".into(),
         (Cell::Failed(_), ..) => "failed".into(),

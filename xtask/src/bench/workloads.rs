@@ -46,8 +46,12 @@ const ALL: &[(&str, bool, bool, Prepare)] = &[
     ("cargo",    true,  true,  cargo),
 ];
 
-/// Prepares the programs named in `only`, or all, in `dir`. Says which are not installed.
+/// Prepares the programs named in `only`, or all, in `dir`; for `none`, none. Says which are not
+/// installed.
 pub fn prepare(dir: &Path, only: &[String]) -> Result<(Vec<Workload>, Vec<String>)> {
+    if only == ["none"] {
+        return Ok((Vec::new(), Vec::new()));
+    }
     for name in only {
         if !ALL.iter().any(|(known, ..)| known == name) {
             let known: Vec<&str> = ALL.iter().map(|(known, ..)| *known).collect();
@@ -314,6 +318,12 @@ mod tests {
     fn unknown_programs_are_refused() {
         let error = prepare(Path::new("."), &["doom".to_owned()]).unwrap_err();
         assert!(error.to_string().starts_with("no program doom; there are gzip, "));
+    }
+
+    #[test]
+    fn none_is_no_program() {
+        let (workloads, notes) = prepare(Path::new("."), &["none".to_owned()]).unwrap();
+        assert!(workloads.is_empty() && notes.is_empty());
     }
 
     #[test]

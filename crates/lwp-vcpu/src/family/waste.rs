@@ -5,6 +5,10 @@
 pub const LEAST: usize = 100_000;
 /// Waste is too much where so many times as many fragments were made as are left.
 const TIMES: usize = 4;
+/// So many fragments that are gone are too many, however many are left: some 200 MB of the host's
+/// and the program's memory. A JIT compiler leaves code where it was when nothing calls it any
+/// more, so what is left is mostly of no use either.
+const MOST: usize = 300_000;
 
 /// The fragments made of code that may change.
 #[derive(Debug)]
@@ -35,8 +39,9 @@ impl Waste {
 
     /// Decides whether there is too much waste; `left` fragments can still be executed.
     pub fn weigh(&mut self, left: usize) {
-        self.too_much = self.made > TIMES * left;
-        self.weighed_at = (TIMES * left).max(self.made) + self.step;
+        let bearable = (TIMES * left).min(left + MOST);
+        self.too_much = self.made > bearable;
+        self.weighed_at = bearable.max(self.made) + self.step;
     }
 
     /// Returns whether everything is to be flushed for it.
@@ -68,5 +73,18 @@ mod tests {
         assert!(waste.is_too_much());
         waste.put_up();
         assert!(!waste.is_too_much() && !waste.is_to_be_weighed());
+    }
+
+    #[test]
+    fn so_much_that_is_gone_is_too_much_beside_any_amount_that_is_left() {
+        let mut waste = Waste::new(LEAST);
+        let left = 10 * MOST;
+        waste.note(left + MOST);
+        waste.weigh(left);
+        assert!(!waste.is_too_much() && !waste.is_to_be_weighed());
+        waste.note(LEAST);
+        assert!(waste.is_to_be_weighed());
+        waste.weigh(left);
+        assert!(waste.is_too_much());
     }
 }
