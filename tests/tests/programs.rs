@@ -20,7 +20,8 @@ macro_rules! programs {
 programs! {
     start { bare_exit bare_hello bare_branches hello arguments constructors }
     memory {
-        bad_pointers calls_about_data heap_and_stack hidden locked mappings own_maps places string_faults string_instructions
+        around bad_pointers calls_about_data heap_and_stack hidden hidden_files locked mappings own_maps places
+        string_faults string_instructions
     }
     threads {
         create_join futex_waits local_storage process_exit raw_clone robust_mutex

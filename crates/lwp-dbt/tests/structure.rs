@@ -42,7 +42,6 @@ const SNIPPETS: &[&[u8]] = &[
     &[0xb8, 0x02, 0, 0, 0, 0x0f, 0x05, 0xc3],    // syscall, by name
     &[0xb8, 0x08, 0, 0, 0, 0x0f, 0x05, 0xc3],    // syscall, by descriptor
     &[0xb8, 0x9e, 0, 0, 0, 0x0f, 0x05, 0xc3],    // syscall, by what is set
-    &[0xb8, 0x2e, 0x01, 0, 0, 0x0f, 0x05, 0xc3], // syscall, by what is limited
     &[0xb8, 0x4e, 0x01, 0, 0, 0x0f, 0x05, 0xc3], // syscall, refused
     &[0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05],          // rt_sigreturn
     &[0x0f, 0x05, 0xc3],                         // syscall, unknown
@@ -79,7 +78,6 @@ fn bench(plan: Plan, checks: Checks, bytes: &[u8]) -> Bench {
     classes[0x08] = SyscallClass::Watched;
     classes[0x0b] = SyscallClass::Unmap;
     classes[0x9e] = SyscallClass::SetFs;
-    classes[0x12e] = SyscallClass::Limit;
     Bench::with(plan, checks, CODE, bytes, emulated(), classes)
 }
 

@@ -4,6 +4,7 @@
 //! from outside (see `Need`). Everything else happens in translated code or through the mailbox.
 
 mod alone;
+mod around;
 mod birth;
 pub mod calm;
 mod daemons;

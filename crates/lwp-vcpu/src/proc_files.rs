@@ -14,7 +14,7 @@ use std::path::{Component, Path};
 
 use lwp_dbt::Slot;
 use lwp_ptrace::{Tid, memory};
-use rustix::fs::{MemfdFlags, Mode};
+use rustix::fs::{MemfdFlags, Mode, OFlags};
 
 use crate::exec::{find_syscall, path_of};
 use crate::inject::Injector;
@@ -24,6 +24,7 @@ use crate::memory_map::is_ours;
 use crate::syscalls::{Pending, nr};
 
 mod as_set;
+mod described;
 mod sleeping;
 mod text;
 
@@ -79,24 +80,39 @@ struct ProcFile {
     about: Tid,
 }
 
+/// A file that a process has got in the place of another.
+#[derive(Debug)]
+struct Stand {
+    file: ProcFile,
+    /// The file in memory.
+    memory: OwnedFd,
+    /// The file of `/proc`, where it could be kept.
+    real: Option<OwnedFd>,
+}
+
 /// The files that processes have got in the place of others: as many as are likely to be read
 /// again.
 #[derive(Debug, Default)]
-pub struct Seen(VecDeque<(ProcFile, OwnedFd)>);
+pub struct Seen(VecDeque<Stand>);
 
 impl Seen {
-    fn add(&mut self, file: ProcFile, memory: OwnedFd) {
+    fn add(&mut self, stand: Stand) {
         const MOST: usize = 64;
         self.0.truncate(MOST - 1);
-        self.0.push_front((file, memory));
+        self.0.push_front(stand);
     }
 
-    /// The one with this device and inode.
-    fn file(&self, inode: (u64, u64)) -> Option<(ProcFile, &OwnedFd)> {
-        let is = |memory: &OwnedFd| {
-            rustix::fs::fstat(memory).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == inode)
+    /// The one that a thread has open at `fd`.
+    fn at(&self, tid: Tid, fd: i32) -> Option<&Stand> {
+        let metadata = match self.0.is_empty() {
+            true => None,
+            false => std::fs::metadata(format!("/proc/{tid}/fd/{fd}")).ok(),
         };
-        self.0.iter().find(|(_, memory)| is(memory)).map(|(file, memory)| (*file, memory))
+        let inode = metadata.map(|it| (it.dev(), it.ino()))?;
+        let is = |stand: &&Stand| {
+            rustix::fs::fstat(&stand.memory).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == inode)
+        };
+        self.0.iter().find(is)
     }
 }
 
@@ -150,6 +166,8 @@ impl Machine {
         let text = self.text_of(file, tid).ok_or("there is no such process")?;
         let memory = file_of(file.kind, &text).map_err(|error| error.to_string())?;
         let cloexec = flags_of(tid, fd).unwrap_or(0) & O_CLOEXEC;
+        let path = format!("/proc/{tid}/fd/{fd}");
+        let real = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok();
         let context = self.context(tid).ok_or("no such thread")?;
         let scratch = context.write_scratch(path_of(memory.as_raw_fd()).as_bytes());
         let mappings = maps::read(tid);
@@ -160,7 +178,7 @@ impl Machine {
         injector.call([SYS_DUP3, new, fd as u64, cloexec, 0, 0, 0])?;
         injector.call([SYS_CLOSE, new, 0, 0, 0, 0, 0])?;
         drop(injector);
-        self.seen.add(file, memory);
+        self.seen.add(Stand { file, memory, real });
         self.watch(tid, fd, true);
         Ok(())
     }
@@ -192,20 +210,67 @@ impl Machine {
             _ => return None,
         };
         let fd = fd as i32;
-        let inode =
-            std::fs::metadata(format!("/proc/{tid}/fd/{fd}")).map(|it| (it.dev(), it.ino()));
-        let seen = inode.ok().and_then(|inode| self.seen.file(inode));
-        let Some((file, memory)) = seen else {
-            // One bit may stand for several.
-            if fd < LAST_WATCHED {
-                self.watch(tid, fd, false);
-            }
+        let Some(stand) = self.seen.at(tid, fd) else {
+            self.forget(tid, fd);
             return None;
         };
+        let (file, memory) = (stand.file, &stand.memory);
         if begins && let Some(text) = self.text_of(file, tid) {
             let _ = write(memory, &text);
         }
         refused.then_some(EINVAL)
+    }
+
+    /// Has nobody tell of `fd` any longer, where there is nothing that shows us: it has been closed.
+    fn forget(&self, tid: Tid, fd: i32) {
+        // One bit may stand for several.
+        let alone = fd < LAST_WATCHED;
+        if alone && self.proc_file(tid, fd).is_none_or(|file| file.kind != Kind::MapFiles) {
+            self.watch(tid, fd, false);
+        }
+    }
+
+    /// Returns whether a call is about to tell of a file of ours, or to copy a descriptor of one.
+    pub fn tells_of_ours(&self, tid: Tid, pending: &Pending) -> bool {
+        let tells = matches!(
+            pending.number,
+            nr::FSTAT
+                | nr::NEWFSTATAT
+                | nr::STATX
+                | nr::FSTATFS
+                | nr::DUP
+                | nr::DUP2
+                | nr::DUP3
+                | nr::FCNTL
+        );
+        let fd = pending.args[0] as i32;
+        let found = tells && fd >= 0 && self.seen.at(tid, fd).is_some();
+        if tells && fd >= 0 && !found {
+            self.forget(tid, fd);
+        }
+        found
+    }
+
+    /// Watches a descriptor that may be a copy of one of ours.
+    pub fn note_copy(&self, tid: Tid, fd: i32) {
+        if fd >= 0 && self.seen.at(tid, fd).is_some() {
+            self.watch(tid, fd, true);
+        }
+    }
+
+    /// Watches the descriptors of a new program that are of ours: they have been left to it.
+    pub fn watch_inherited(&self, tid: Tid) {
+        if self.seen.0.is_empty() {
+            return;
+        }
+        let Ok(entries) = std::fs::read_dir(format!("/proc/{tid}/fd")) else { return };
+        let names = entries.flatten().map(|entry| entry.file_name());
+        names.filter_map(|name| name.to_str()?.parse().ok()).for_each(|fd| self.note_copy(tid, fd));
+    }
+
+    /// The file of `/proc` in whose place a thread has one of ours open at `fd`.
+    fn real_file(&self, tid: Tid, fd: i32) -> Option<&OwnedFd> {
+        self.seen.at(tid, fd)?.real.as_ref()
     }
 
     /// Takes what is ours out of the entries of a directory that a thread has got; how many bytes

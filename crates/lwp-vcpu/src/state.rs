@@ -12,6 +12,7 @@ use crate::contexts::{Context, Sum};
 use crate::family::Family;
 use crate::lwp::{finish_record, set_result};
 use crate::machine::Machine;
+use crate::syscalls::Pending;
 
 /// A thread's application state, taken from its registers in translated code.
 #[derive(Clone, Copy, Debug)]
@@ -116,6 +117,9 @@ impl Machine {
         };
         if result_waits {
             set_result(context, regs);
+        }
+        if let Some(call) = self.tasks.threads.get(&tid).and_then(|thread| thread.pending) {
+            put_back_call(&call, state.commit, context.kind(), regs);
         }
         let after_syscall = matches!(state.commit, Commit::AfterSyscall | Commit::RunSyscallDone);
         if after_syscall {
@@ -345,6 +349,19 @@ fn touching(state: &AppState, context: Context<'_>) -> bool {
 /// The site of the access that the thread notes.
 fn site_of(state: &AppState, context: Context<'_>, r11: u64) -> CachePc {
     CachePc(if state.pc == PcSource::R11 { r11 } else { context.get(Slot::Go) })
+}
+
+/// Puts registers in which a call that the host has arranged has other arguments, or is another
+/// call, back as the program has set them.
+fn put_back_call(call: &Pending, commit: Commit, kind: RequestKind, regs: &mut Raw) {
+    let asked = commit == Commit::Mailbox && kind == RequestKind::Syscall;
+    let reported = commit == Commit::Mailbox && kind == RequestKind::SyscallDone;
+    if asked {
+        regs.rax = call.number;
+    }
+    if asked || reported || commit == Commit::RunSyscallDone {
+        [regs.rdi, regs.rsi, regs.rdx, _] = call.args;
+    }
 }
 
 /// Returns whether a routine counts an indirect call, or the thread asks because there is no room

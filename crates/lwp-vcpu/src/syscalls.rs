@@ -12,6 +12,7 @@ use crate::memory_map::{DATA_BYTES, OVERHEAD_BYTES};
 pub mod nr {
     pub const WRITE: u64 = 1;
     pub const OPEN: u64 = 2;
+    pub const FSTAT: u64 = 5;
     pub const LSEEK: u64 = 8;
     pub const MMAP: u64 = 9;
     pub const MPROTECT: u64 = 10;
@@ -22,17 +23,25 @@ pub mod nr {
     pub const PREAD64: u64 = 17;
     pub const WRITEV: u64 = 20;
     pub const MREMAP: u64 = 25;
-    pub const SHMAT: u64 = 30;
+    pub const MSYNC: u64 = 26;
+    pub const MINCORE: u64 = 27;
     pub const MADVISE: u64 = 28;
+    pub const SHMAT: u64 = 30;
+    pub const DUP: u64 = 32;
+    pub const DUP2: u64 = 33;
     pub const GETPID: u64 = 39;
     pub const CLONE: u64 = 56;
     pub const FORK: u64 = 57;
     pub const VFORK: u64 = 58;
     pub const EXIT: u64 = 60;
     pub const SHMDT: u64 = 67;
+    pub const FCNTL: u64 = 72;
     pub const CREAT: u64 = 85;
     pub const GETRLIMIT: u64 = 97;
     pub const PTRACE: u64 = 101;
+    pub const FSTATFS: u64 = 138;
+    pub const MLOCK: u64 = 149;
+    pub const MUNLOCK: u64 = 150;
     pub const MLOCKALL: u64 = 151;
     pub const PRCTL: u64 = 157;
     pub const ARCH_PRCTL: u64 = 158;
@@ -43,21 +52,28 @@ pub mod nr {
     pub const REMAP_FILE_PAGES: u64 = 216;
     pub const GETDENTS64: u64 = 217;
     pub const OPENAT: u64 = 257;
+    pub const NEWFSTATAT: u64 = 262;
+    pub const DUP3: u64 = 292;
     pub const PRLIMIT64: u64 = 302;
     pub const SECCOMP: u64 = 317;
+    pub const MLOCK2: u64 = 325;
     pub const PKEY_MPROTECT: u64 = 329;
+    pub const STATX: u64 = 332;
     pub const RSEQ: u64 = 334;
     pub const CLONE3: u64 = 435;
     pub const OPENAT2: u64 = 437;
     pub const PROCESS_MADVISE: u64 = 440;
+    pub const MSEAL: u64 = 462;
 }
 
 mod fills;
+mod holes;
 mod rare;
 mod transfers;
 mod waits;
 
 pub use fills::{filled, filled_elsewhere, filled_later, fills_ever_after, led_to};
+pub use holes::{AtHole, NOWHERE, around, at_hole, pages_of};
 pub use rare::{of_32_bits, result_of_32_bits};
 pub use transfers::Transfer;
 pub use waits::{forgets_time, minds_signals, timeout, unblocks};
@@ -73,7 +89,6 @@ const ARCH_SHSTK_ENABLE: u64 = 0x5001;
 const MAP_AT_PLACE: u64 = 0x10_0010;
 const MREMAP_FIXED: u64 = 2;
 const SIGSEGV: u64 = 11;
-const SHM_REMAP: u64 = 0o40_000;
 const MCL_ONFAULT: u64 = 4;
 const PR_SET_SECCOMP: u64 = 22;
 /// Calls outside a range of addresses raise SIGSYS: those of translated code lie elsewhere.
@@ -98,7 +113,14 @@ const TASK_SIZE: u64 = 0x7fff_ffff_f000;
 fn class(number: u64, emulated: Emulated) -> SyscallClass {
     match number {
         nr::MMAP => SyscallClass::Map,
-        nr::MUNMAP | nr::MADVISE => SyscallClass::Unmap,
+        nr::MUNMAP
+        | nr::MADVISE
+        | nr::MSYNC
+        | nr::MINCORE
+        | nr::MLOCK
+        | nr::MUNLOCK
+        | nr::MLOCK2
+        | nr::MSEAL => SyscallClass::Unmap,
         nr::MPROTECT => SyscallClass::Protect,
         nr::ARCH_PRCTL => SyscallClass::SetFs,
         nr::PRLIMIT64
@@ -121,9 +143,18 @@ fn class(number: u64, emulated: Emulated) -> SyscallClass {
         nr::OPEN | nr::OPENAT => SyscallClass::Open,
         nr::CREAT | nr::OPENAT2 => SyscallClass::Host,
         nr::WRITE | nr::WRITEV if emulated.writes => SyscallClass::Host,
-        nr::PREAD64 | nr::GETDENTS64 if emulated.fills => SyscallClass::Fills,
         nr::RT_SIGACTION if emulated.fills => SyscallClass::Host,
-        nr::LSEEK | nr::PREAD64 | nr::GETDENTS64 => SyscallClass::Watched,
+        nr::LSEEK | nr::DUP | nr::DUP2 | nr::DUP3 => SyscallClass::Watched,
+        nr::PREAD64
+        | nr::GETDENTS64
+        | nr::FSTAT
+        | nr::NEWFSTATAT
+        | nr::STATX
+        | nr::FSTATFS
+        | nr::FCNTL => match emulated.fills {
+            true => SyscallClass::Fills,
+            false => SyscallClass::Watched,
+        },
         _ if emulated.fills => fills::class(number),
         _ => SyscallClass::Native,
     }
@@ -167,12 +198,15 @@ pub struct Pending {
     pub args: [u64; 4],
     /// The result that the program gets instead of the kernel's.
     pub result: Option<i64>,
+    /// The bytes that the call is about instead of those of its second argument, and the result
+    /// that the program gets if it succeeds.
+    pub shortened: Option<(u64, i64)>,
 }
 
 impl Pending {
     /// A call with these arguments.
-    pub fn of(number: u64, args: &[u64; 6]) -> Self {
-        Self { number, args: [args[0], args[1], args[2], args[3]], result: None }
+    pub fn new(number: u64, args: [u64; 4]) -> Self {
+        Self { number, args, ..Self::default() }
     }
 }
 
@@ -194,6 +228,10 @@ pub enum Effect {
     /// The thread has got so many bytes of entries of the directory at this descriptor, at this
     /// address.
     Listed(i32, u64, u64),
+    /// This may be a copy of another descriptor.
+    Copied(i32),
+    /// The call has told of the file at a descriptor.
+    Described(Pending),
     /// The call has written a number of bytes.
     Written(Pending, u64),
     /// The content of the first range is in the second one, or was there before.
@@ -233,7 +271,7 @@ pub fn before(
         context.get(Slot::Rdx),
         context.get(Slot::R10),
     ];
-    let mut pending = Pending { number, args, result: None };
+    let mut pending = Pending::new(number, args);
     let answer = |pending: &mut Pending, result| answer_instead(context, pending, result);
     match number {
         nr::RT_SIGRETURN => return (Before::Step, pending),
@@ -382,6 +420,9 @@ pub fn concerns_nobody(pending: &Pending, has_code: impl Fn((u64, u64)) -> bool)
     match pending.number {
         // They are watched, or else would not have come here.
         nr::LSEEK | nr::PREAD64 | nr::WRITE | nr::WRITEV => true,
+        nr::DUP | nr::DUP2 | nr::DUP3 => true,
+        // They change nothing, or nothing of which code is made.
+        nr::MSYNC | nr::MINCORE | nr::MLOCK | nr::MUNLOCK | nr::MLOCK2 | nr::MSEAL => true,
         // What they announce has been noted.
         nr::SIGALTSTACK | nr::SET_TID_ADDRESS => true,
         nr::MPROTECT | nr::PKEY_MPROTECT => a3 & PROT_EXEC == 0 && !has_code(old),
@@ -414,30 +455,35 @@ pub fn touches(pending: &Pending, fifth: u64) -> [(u64, u64); 2] {
         | nr::PKEY_MPROTECT
         | nr::MADVISE
         | nr::REMAP_FILE_PAGES => [range(a1, a2), NOTHING],
-        // Its size is not known.
-        nr::SHMAT if a3 & SHM_REMAP != 0 => [range(a2, 1), NOTHING],
         nr::MREMAP if a4 & MREMAP_FIXED != 0 => [range(a1, a2), range(fifth, a3)],
         nr::MREMAP => [range(a1, a2), NOTHING],
         _ => [NOTHING; 2],
     }
 }
 
+/// The range in which shmat(2) is about to attach a segment at a place of the program's choice.
+/// Nothing where there is no such segment.
+pub fn attaches(tid: i32, pending: &Pending) -> (u64, u64) {
+    /// Bytes of a segment of another namespace, which cannot be looked up.
+    const UNKNOWN: u64 = 1 << 30;
+    let [id, at, ..] = pending.args;
+    let namespace = |who: &str| std::fs::read_link(format!("/proc/{who}/ns/ipc")).ok();
+    let bytes = match namespace("self") == namespace(&tid.to_string()) {
+        true => {
+            let segments = std::fs::read_to_string("/proc/sysvipc/shm").unwrap_or_default();
+            rare::bytes_of_segment(&segments, id as i32).unwrap_or(0)
+        }
+        false => UNKNOWN,
+    };
+    range(at & !4095, bytes)
+}
+
 /// Returns the ranges that a call touches which a thread makes without the host, as far as its
 /// context tells.
 pub fn touched_alone(context: Context<'_>) -> [(u64, u64); 2] {
     let args = [Slot::Rdi, Slot::Rsi, Slot::Rdx, Slot::R10].map(|slot| context.get(slot));
-    let call = Pending { number: context.get(Slot::Rax), args, result: None };
+    let call = Pending::new(context.get(Slot::Rax), args);
     touches(&call, context.get(Slot::R8))
-}
-
-/// The result of a call where nothing is mapped; `None` for one that maps something.
-pub fn result_on_nothing(number: u64) -> Option<i64> {
-    match number {
-        nr::MUNMAP => Some(0),
-        nr::MPROTECT | nr::PKEY_MPROTECT | nr::MADVISE => Some(ENOMEM),
-        nr::MREMAP => Some(EFAULT),
-        _ => None,
-    }
 }
 
 /// Has a call that the context describes answered with `result` instead.
@@ -470,6 +516,7 @@ pub fn after(context: Context<'_>, tid: i32, pending: &Pending, result: u64) -> 
     context.set(Slot::Rdi, a1);
     context.set(Slot::Rsi, a2);
     context.set(Slot::Rdx, a3);
+    let a2 = pending.shortened.map_or(a2, |(bytes, _)| bytes);
     if let Some(result) = pending.result {
         return (result as u64, Effect::None);
     }
@@ -508,7 +555,9 @@ pub fn after(context: Context<'_>, tid: i32, pending: &Pending, result: u64) -> 
         nr::SHMDT => Effect::Detached(a1),
         nr::RT_SIGACTION if a1 == SIGSEGV && a2 != 0 => Effect::FaultAction(a2),
         nr::WRITE | nr::WRITEV => Effect::Written(*pending, result),
+        nr::DUP | nr::DUP2 | nr::DUP3 | nr::FCNTL => Effect::Copied(result as i32),
+        nr::FSTAT | nr::NEWFSTATAT | nr::STATX | nr::FSTATFS => Effect::Described(*pending),
         _ => Effect::None,
     };
-    (result, effect)
+    (pending.shortened.map_or(result, |(_, told)| told as u64), effect)
 }

@@ -90,14 +90,12 @@ pub enum SyscallClass {
     Map = 2,
     /// arch_prctl(2): the host is asked, unless fs is set.
     SetFs = 4,
-    /// prlimit64(2): the host is asked where address space is limited.
-    Limit = 5,
-    /// munmap(2): the host is asked where there may be code, or something of the virtual CPU's; see
-    /// [`ranges`](super::ranges).
+    /// munmap(2) and others of a range, as mincore(2): the host is asked where there may be code, or
+    /// something of the virtual CPU's; see [`ranges`](super::ranges).
     Unmap = 6,
     /// mprotect(2): likewise, and where there is to be.
     Protect = 7,
-    /// lseek(2) and others that take a descriptor: the host is asked where that is watched; see
+    /// lseek(2), fstat(2) and others of a descriptor: the host is asked where that is watched; see
     /// [`Slot::Watched`](super::Slot::Watched).
     Watched = 9,
     /// open(2) and openat(2): the host is asked where the file may be one of `/proc` that shows

@@ -11,7 +11,6 @@ use crate::routines::SIGFRAME_RIP;
 use crate::state_map::bits;
 
 const ARCH_SET_FS: u32 = 0x1002;
-const RLIMIT_AS: u8 = 9;
 
 impl Emitter<'_> {
     /// Rule 6, the taken side.
@@ -218,15 +217,6 @@ impl Emitter<'_> {
                 self.bytes(&[0x89, 0xf9, 0x8d, 0x89]);
                 self.imm32(ARCH_SET_FS.wrapping_neg());
                 self.bytes(&[0xe3, 0x05]);
-                self.jump_ask(RequestKind::Syscall, pc, true);
-            }
-            Some(SyscallClass::Limit) => {
-                // mov ecx, esi; lea ecx, [rcx - RLIMIT_AS]; jrcxz +2; jmp +5; ask
-                self.point(0);
-                self.spill_rcx();
-                self.point(bits::SPILL_RCX);
-                self.bytes(&[0x89, 0xf1, 0x8d, 0x49, RLIMIT_AS.wrapping_neg()]);
-                self.bytes(&[0xe3, 0x02, 0xeb, 0x05]);
                 self.jump_ask(RequestKind::Syscall, pc, true);
             }
             Some(SyscallClass::Watched) => {

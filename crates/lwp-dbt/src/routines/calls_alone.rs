@@ -1,8 +1,9 @@
 //! System calls that concern the host only by their arguments. Programs make them by the thousand,
-//! and nearly always about something else: mmap, munmap, mprotect and madvise, where they touch
-//! code or what is ours; open and openat, where the file may be one of `/proc` that shows what is
-//! the virtual CPU's, or one with code that is opened for writing; lseek and the like, where it is;
-//! and calls that write to the program's memory, where that may be a guarded page.
+//! and nearly always about something else: mmap, munmap and others of a range of addresses, where
+//! they touch code or what is ours; open and openat, where the file may be one of `/proc` that
+//! shows what is the virtual CPU's, or one with code that is opened for writing; lseek, fstat and
+//! others of a descriptor, where it is; and calls that write to the program's memory, where that
+//! may be a guarded page.
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::{
@@ -16,14 +17,14 @@ use crate::state_map::{Commit, PcSource, Spills};
 
 const FLAGS: Spills = Spills { flags: true, ..ALL };
 const SYS_OPEN: u32 = 2;
-const SYS_LSEEK: u32 = 8;
 const SYS_MMAP: u32 = 9;
 const SYS_MPROTECT: u32 = 10;
-const SYS_MUNMAP: u32 = 11;
-const SYS_PREAD64: u32 = 17;
-const SYS_MADVISE: u32 = 28;
-const SYS_GETDENTS64: u32 = 217;
+const SYS_MINCORE: u32 = 27;
 const SYS_OPENAT: u32 = 257;
+/// munmap, msync, madvise, mlock, munlock, mlock2, mseal.
+const OF_RANGES: [u32; 7] = [11, 26, 28, 149, 150, 325, 462];
+/// fstat, lseek, pread64, dup, dup2, fcntl, fstatfs, getdents64, newfstatat, dup3, statx.
+const OF_DESCRIPTORS: [u32; 11] = [5, 8, 17, 32, 33, 72, 138, 217, 262, 292, 332];
 const PROT_EXEC: u32 = 4;
 /// MAP_FIXED and MAP_FIXED_NOREPLACE.
 const MAP_AT_PLACE: u32 = 0x10_0010;
@@ -61,15 +62,16 @@ const LARGEST: u32 = 32;
 ///
 /// ```text
 /// all registers and flags saved, as before a request
-/// lseek, pread64, getdents64: the descriptor is watched --> ring;  --> fills
+/// one of [`OF_DESCRIPTORS`]: the descriptor is watched --> ring;  --> fills
 /// open, openat: a file that is there already is opened for writing --> ring
 ///     the path ends with one of `LOOKED_AT` --> ring;  --> run_and_go
-/// it is none of mmap, munmap, mprotect and madvise:
+/// it is none of mmap, mprotect, mincore and [`OF_RANGES`]:
 ///     it writes to memory --> fills;  --> ring
 /// it makes something executable --> ring
 /// mmap where the kernel chooses the place --> run_and_go
 /// rax := end of what it concerns; for each range of code, and of ours: they overlap --> ring
 /// the list of ranges has changed --> ring
+/// mincore --> fills
 /// --> run_and_go
 /// fills: it may write to a guarded page --> ring;  --> run_and_go
 /// ```
@@ -104,12 +106,8 @@ pub(super) fn emit(
 
 /// Goes to `ask` where the call may concern code, else to `nobody`.
 fn emit_search(b: &mut Builder, ask: CodeLabel, nobody: CodeLabel) -> super::Emit {
-    let word = |offset: u32| qword_ptr((RANGES_AT + offset) as i32).gs();
     let asm = &mut b.asm;
     let mut others = asm.create_label();
-    let mut next = asm.create_label();
-    let mut apart = asm.create_label();
-    let mut end = asm.create_label();
     let mut path = asm.create_label();
     let mut path_at = asm.create_label();
     let mut descriptor = asm.create_label();
@@ -121,14 +119,14 @@ fn emit_search(b: &mut Builder, ask: CodeLabel, nobody: CodeLabel) -> super::Emi
     asm.je(path_at)?;
     asm.cmp(r9d, SYS_OPEN)?;
     asm.je(path)?;
-    for number in [SYS_LSEEK, SYS_PREAD64, SYS_GETDENTS64] {
-        asm.cmp(r9d, number)?;
-        asm.je(descriptor)?;
+    for (numbers, place) in
+        [(&OF_DESCRIPTORS[..], descriptor), (&OF_RANGES, others), (&[SYS_MINCORE], others)]
+    {
+        for number in numbers {
+            asm.cmp(r9d, *number)?;
+            asm.je(place)?;
+        }
     }
-    asm.cmp(r9d, SYS_MUNMAP)?;
-    asm.je(others)?;
-    asm.cmp(r9d, SYS_MADVISE)?;
-    asm.je(others)?;
     asm.cmp(r9d, SYS_MPROTECT)?;
     asm.je(protects)?;
     asm.cmp(r9d, SYS_MMAP)?;
@@ -144,6 +142,42 @@ fn emit_search(b: &mut Builder, ask: CodeLabel, nobody: CodeLabel) -> super::Emi
     asm.test(edx, PROT_EXEC)?;
     asm.jne(ask)?;
     asm.set_label(&mut others)?;
+    emit_range(b, ask, nobody, fills)?;
+    let asm = &mut b.asm;
+    asm.set_label(&mut descriptor)?;
+    asm.cmp(edi, LAST_WATCHED)?;
+    asm.jb(low)?;
+    asm.mov(edi, LAST_WATCHED)?;
+    asm.set_label(&mut low)?;
+    asm.mov(rax, Builder::slot(Slot::Watched))?;
+    asm.bt(rax, rdi)?;
+    asm.jc(ask)?;
+    asm.mov(rdi, Builder::slot(Slot::Rdi))?;
+    asm.mov(eax, SyscallClass::Fills as u32)?;
+    asm.jmp(fills)?;
+    asm.set_label(&mut path_at)?;
+    asm.mov(rdi, rsi)?;
+    asm.mov(esi, edx)?;
+    asm.set_label(&mut path)?;
+    emit_path(b, ask, nobody)?;
+    b.asm.set_label(&mut other)?;
+    b.asm.cmp(r9d, CLASSES)?;
+    b.asm.jae(ask)?;
+    b.asm.movzx(eax, byte_ptr(r9 + b.layout.syscall_classes() as i32))?;
+    b.asm.cmp(eax, SyscallClass::Fills as u32)?;
+    b.asm.jb(ask)?;
+    b.asm.set_label(&mut fills)?;
+    emit_fills(b, ask, nobody)
+}
+
+/// Goes to `ask` where the range of rsi bytes at rdi holds code, or something of ours; else, by the
+/// number in r9d, to `fills` or to `nobody`.
+fn emit_range(b: &mut Builder, ask: CodeLabel, nobody: CodeLabel, fills: CodeLabel) -> super::Emit {
+    let word = |offset: u32| qword_ptr((RANGES_AT + offset) as i32).gs();
+    let asm = &mut b.asm;
+    let mut next = asm.create_label();
+    let mut apart = asm.create_label();
+    let mut end = asm.create_label();
     // What the call is about stands in the context before the list is looked at: the host, which is
     // about to map something of ours, writes the list and then looks at contexts.
     asm.mfence()?;
@@ -169,31 +203,11 @@ fn emit_search(b: &mut Builder, ask: CodeLabel, nobody: CodeLabel) -> super::Emi
     asm.set_label(&mut end)?;
     asm.cmp(r11, word(ranges::STATE))?;
     asm.jne(ask)?;
-    asm.jmp(nobody)?;
-    asm.set_label(&mut descriptor)?;
-    asm.cmp(edi, LAST_WATCHED)?;
-    asm.jb(low)?;
-    asm.mov(edi, LAST_WATCHED)?;
-    asm.set_label(&mut low)?;
-    asm.mov(rax, Builder::slot(Slot::Watched))?;
-    asm.bt(rax, rdi)?;
-    asm.jc(ask)?;
-    asm.mov(rdi, Builder::slot(Slot::Rdi))?;
+    asm.cmp(r9d, SYS_MINCORE)?;
+    asm.jne(nobody)?;
+    asm.mov(r8, Builder::slot(Slot::R8))?;
     asm.mov(eax, SyscallClass::Fills as u32)?;
-    asm.jmp(fills)?;
-    asm.set_label(&mut path_at)?;
-    asm.mov(rdi, rsi)?;
-    asm.mov(esi, edx)?;
-    asm.set_label(&mut path)?;
-    emit_path(b, ask, nobody)?;
-    b.asm.set_label(&mut other)?;
-    b.asm.cmp(r9d, CLASSES)?;
-    b.asm.jae(ask)?;
-    b.asm.movzx(eax, byte_ptr(r9 + b.layout.syscall_classes() as i32))?;
-    b.asm.cmp(eax, SyscallClass::Fills as u32)?;
-    b.asm.jb(ask)?;
-    b.asm.set_label(&mut fills)?;
-    emit_fills(b, ask, nobody)
+    asm.jmp(fills)
 }
 
 /// Goes to `ask` where the call, whose class is in eax, may write to a guarded page, else to

@@ -39,6 +39,7 @@ pub fn start_image(machine: &mut Machine, tid: Tid, parent: i32) -> Handled {
     };
     match set_up {
         Ok(()) => {
+            machine.watch_inherited(tid);
             machine.enter(tid, &regs)?;
             if wards::holds_image(machine, tid) { Ok(()) } else { Tracee(tid).cont(0) }
         }

@@ -9,7 +9,7 @@ use lwp_ptrace::regs::Regs;
 use lwp_ptrace::{Tid, Tracee, limits};
 
 use super::Handled;
-use super::needs::{count_instruction, go_on};
+use super::needs::go_on_behind;
 use crate::exec::find_syscall;
 use crate::inject::{Call, Injector};
 use crate::machine::Machine;
@@ -34,14 +34,7 @@ const AT_ONCE: usize = 32;
 pub fn lock_all(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
     Tracee(tid).set_regs(app)?;
     let result = locked(machine, tid, app).unwrap_or(ENOMEM);
-    let mut next = *app;
-    next.0.rax = result as u64;
-    next.0.rip = app.0.rip + 2;
-    next.0.rcx = next.0.rip;
-    next.0.r11 = app.0.eflags;
-    next.forget_syscall();
-    count_instruction(machine, tid, app.0.rip, next.0.rip);
-    go_on(machine, tid, &next)
+    go_on_behind(machine, tid, app, result)
 }
 
 /// The call's result. An error means that nothing could be done in the program.

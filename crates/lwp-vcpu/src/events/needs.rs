@@ -12,7 +12,7 @@ use lwp_ptrace::{Tid, Tracee};
 use super::signals::deliver;
 use super::trap_flag::{self, TRAP_FLAG, is_syscall};
 use super::{Handled, SIGTRAP, TRAP_BRKPT, TRAP_TRACE};
-use super::{alone, flush, locking, obeying};
+use super::{alone, around, flush, locking, obeying};
 use crate::exec::Reach;
 use crate::lwp::BeforeState;
 use crate::machine::{Machine, Mode, Need};
@@ -40,6 +40,7 @@ pub fn satisfy(machine: &mut Machine, tid: Tid, need: Need) -> Handled {
         }
         Need::Obey(commands) => obeying::hold(machine, tid, &view.app, commands),
         Need::Lock => locking::lock_all(machine, tid, &view.app),
+        Need::Around => around::call(machine, tid, &view.app),
     }
 }
 
@@ -54,6 +55,18 @@ pub fn go_on(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
     }
     machine.enter(tid, app)?;
     Tracee(tid).cont(0)
+}
+
+/// Lets a thread go on behind the system call at `app`, which has been made for it.
+pub fn go_on_behind(machine: &mut Machine, tid: Tid, app: &Regs, result: i64) -> Handled {
+    let mut next = *app;
+    next.0.rax = result as u64;
+    next.0.rip = app.0.rip + 2;
+    next.0.rcx = next.0.rip;
+    next.0.r11 = app.0.eflags;
+    next.forget_syscall();
+    count_instruction(machine, tid, app.0.rip, next.0.rip);
+    go_on(machine, tid, &next)
 }
 
 /// Makes the side of the address space that the thread's profile wants, and moves the thread there.
@@ -161,6 +174,9 @@ pub fn step(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
         None => answer,
     };
     Tracee(tid).set_regs(&native)?;
+    if is_syscall(tid, app.0.rip) && around::concerns(machine, tid, app) {
+        return around::call(machine, tid, app);
+    }
     if is_syscall(tid, app.0.rip) && alone::lead_to_call(machine, tid, app)? {
         count_instruction(machine, tid, app.0.rip, app.0.rip + 2);
         return Tracee(tid).cont(0);

@@ -40,6 +40,8 @@ pub enum Need {
     Obey(usize),
     /// Make the request's system call, mlockall(2), for the program's own mappings.
     Lock,
+    /// Make the request's system call for the parts of its range that lie around what is ours.
+    Around,
 }
 
 /// The state of a thread, from the tracer's point of view.

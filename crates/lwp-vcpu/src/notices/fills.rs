@@ -153,14 +153,15 @@ impl Machine {
         if number == syscalls::nr::EXIT {
             self.about_to_leave_locks(tid);
         }
-        let filters = syscalls::installs_filter(&Pending::of(number, &args));
+        let [a1, a2, a3, a4, fifth, _] = args;
+        let call = Pending::new(number, [a1, a2, a3, a4]);
+        let filters = syscalls::installs_filter(&call);
         if syscalls::fills_ever_after(number) || filters {
             self.do_without_notices(tid);
         }
         if let Some(notices) = self.notices_to_release(tid) {
             self.release(&notices, &filled_by(tid, (number, args)));
-            let touched = syscalls::touches(&Pending::of(number, &args), args[4]);
-            self.release_touched(&notices, touched);
+            self.release_touched(&notices, syscalls::touches(&call, fifth));
         }
         if let Some((other, ranges)) = self.filled_elsewhere(tid, (number, args))
             && let Some(notices) = self.notices_to_release(other)

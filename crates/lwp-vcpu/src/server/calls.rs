@@ -10,6 +10,7 @@ use crate::machine::{Machine, Need};
 use crate::maps;
 use crate::space::Space;
 use crate::syscalls::{self, Before, Effect, Pending};
+use crate::ways::Way;
 
 impl Machine {
     /// Arranges the system call that the thread is about to make.
@@ -30,11 +31,15 @@ impl Machine {
         if let Some(result) = self.about_to_read(tid, &pending) {
             syscalls::answer_instead(self.contexts.context(slot), &mut pending, result);
         }
-        if self.stands_in_the_way(tid, slot, &mut pending) {
-            self.ask_tracer(tid, Need::Flush);
-            return;
+        match self.stands_in_the_way(tid, slot, &mut pending) {
+            Way::Clear => {}
+            Way::Moves => return self.ask_tracer(tid, Need::Flush),
+            Way::Around => return self.ask_tracer(tid, Need::Around),
         }
-        let alone = pending.result.is_none() && !self.writes_commands(tid, &pending);
+        let alone = pending.result.is_none()
+            && pending.shortened.is_none()
+            && !self.writes_commands(tid, &pending)
+            && !self.tells_of_ours(tid, &pending);
         if alone && self.run_and_go(tid, slot, &pending) {
             return;
         }
@@ -48,7 +53,7 @@ impl Machine {
     pub fn arrange_call(&mut self, tid: Tid, slot: usize) -> Option<u64> {
         self.about_to_fill(tid, slot);
         let mut pending = self.look_at_call(tid, slot)?;
-        if self.stands_in_the_way(tid, slot, &mut pending) {
+        if self.stands_in_the_way(tid, slot, &mut pending) != Way::Clear {
             let context = self.contexts.context(slot);
             syscalls::answer_instead(context, &mut pending, crate::ways::REFUSED);
         }
@@ -134,9 +139,11 @@ impl Machine {
         effect
     }
 
-    pub(super) fn settle_effect(&mut self, tid: Tid, slot: usize, effect: Effect) {
+    pub fn settle_effect(&mut self, tid: Tid, slot: usize, effect: Effect) {
         match effect {
             Effect::None | Effect::Opened(_) | Effect::Written(..) => {}
+            Effect::Copied(fd) => self.note_copy(tid, fd),
+            Effect::Described(pending) => self.describe(tid, &pending),
             Effect::Listed(fd, at, bytes) => {
                 let left = self.without_ours(tid, fd, at, bytes);
                 self.contexts.context(slot).set(Slot::Rax, left);

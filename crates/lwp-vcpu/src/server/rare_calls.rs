@@ -7,6 +7,7 @@ use lwp_ptrace::regs::Regs;
 use crate::machine::Machine;
 use crate::maps;
 use crate::syscalls::{self, Pending, nr};
+use crate::ways::{REFUSED, Way};
 
 /// The bytes by which a heap may be taken to be larger than it is: the kernel refuses to let some
 /// grow.
@@ -83,11 +84,12 @@ impl Machine {
         let mut pending = syscalls::of_32_bits(tid, &app.0)?;
         let slot = self.tasks.threads.get(&tid)?.slot;
         self.contexts.context(slot).set(Slot::R8, app.0.rdi & 0xffff_ffff);
-        if self.stands_in_the_way(tid, slot, &mut pending) {
-            return Some(crate::ways::REFUSED as u64);
-        }
+        let clear = self.stands_in_the_way(tid, slot, &mut pending) == Way::Clear;
         if let Some(result) = pending.result {
             return Some(result as u64);
+        }
+        if !clear || pending.shortened.is_some() {
+            return Some(REFUSED as u64);
         }
         self.tasks.threads.get_mut(&tid)?.pending = Some(pending);
         None

@@ -46,7 +46,7 @@ pub fn of_32_bits(tid: i32, regs: &Raw) -> Option<Pending> {
         398 => nr::SHMDT,
         _ => return None,
     };
-    Some(Pending { number, args, result: None })
+    Some(Pending::new(number, args))
 }
 
 /// The result of a call of the 32-bit table, as one of the 64-bit table returns it.
@@ -72,6 +72,16 @@ pub fn advised(tid: i32, pending: &Pending) -> Effect {
     let ranges = bytes.chunks_exact(IOVEC).map(|part| range(word(&part[..8]), word(&part[8..])));
     let hull = ranges.reduce(|hull, part| (hull.0.min(part.0), hull.1.max(part.1)));
     hull.map_or(Effect::None, Effect::Protected)
+}
+
+/// The size of a segment of shared memory, given the list of them all that the kernel shows.
+pub fn bytes_of_segment(segments: &str, id: i32) -> Option<u64> {
+    let lines = segments.lines().map(|line| line.split_whitespace().skip(1));
+    let mut known = lines.filter_map(|mut words| {
+        let id = words.next()?.parse::<i32>().ok()?;
+        Some((id, words.nth(1)?.parse().ok()?))
+    });
+    known.find(|(known, _)| *known == id).map(|(_, bytes)| bytes)
 }
 
 #[cfg(test)]
@@ -108,12 +118,17 @@ mod tests {
     fn advice_in_parts_is_about_all_between() {
         let parts: [u64; 4] = [0x7000, 0x1000, 0x3000, 0x10];
         let me = std::process::id() as i32;
-        let call = |advice| Pending {
-            number: nr::PROCESS_MADVISE,
-            args: [0, parts.as_ptr() as u64, 2, advice],
-            result: None,
-        };
+        let call =
+            |advice| Pending::new(nr::PROCESS_MADVISE, [0, parts.as_ptr() as u64, 2, advice]);
         assert_eq!(advised(me, &call(4)), Effect::Protected((0x3000, 0x8000)));
         assert_eq!(advised(me, &call(3)), Effect::None);
+    }
+    #[test]
+    fn a_segment_is_known_by_its_number() {
+        let segments = "       key      shmid perms                  size  cpid  lpid nattch\n         \
+             0         11   600                  4096  1  1 1\n        -7         12   600 8192 1 1 1\n";
+        assert_eq!(bytes_of_segment(segments, 12), Some(8192));
+        assert_eq!(bytes_of_segment(segments, 11), Some(4096));
+        assert_eq!(bytes_of_segment(segments, 4096), None);
     }
 }
