@@ -25,13 +25,13 @@ programs! {
     }
     threads {
         create_join futex_waits local_storage process_exit raw_clone robust_mutex
-        signals_and_threads synchronization vfork_spawn
+        signals_and_threads synchronization untraced vfork_spawn
     }
     processes {
         descriptors exec_forms fork_tree job_control many_children orphans wait_forms
     }
     system {
-        address_limit attributes data_limit event_loops refused_calls restartable_sequences seccomp seccomp_address
+        address_limit address_room attributes data_limit event_loops refused_calls restartable_sequences seccomp seccomp_address
         seccomp_allow_list timers tracing
     }
     registers {

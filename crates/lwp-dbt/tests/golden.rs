@@ -79,6 +79,7 @@ const EXAMPLES: &[Example] = &[
     example("10_syscall", "a call that is the host's unless it sets fs", &[0xb8, 0x9e, 0, 0, 0, 0x0f, 0x05, 0xc3]),
     example("10_syscall", "a call whose number is set before a store", &[0xb8, 0x9e, 0, 0, 0, 0x48, 0x89, 0x1b, 0x0f, 0x05, 0xc3]),
     example("10_syscall", "a call that is the host's if it concerns code", &[0xb8, 0x0b, 0, 0, 0, 0x0f, 0x05, 0xc3]),
+    example("10_syscall", "a call that is the host's if its child is not to be traced", &[0xb8, 0x38, 0, 0, 0, 0x0f, 0x05, 0xc3]),
     example("10_syscall", "a call that is the host's by its descriptor", &[0xb8, 8, 0, 0, 0, 0x0f, 0x05, 0xc3]),
     example("10_syscall", "a call that is the host's by the file's name", &[0xb8, 2, 0, 0, 0, 0x0f, 0x05, 0xc3]),
     example("11_sigreturn", "rt_sigreturn", &[0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05]),
@@ -251,6 +252,7 @@ fn bench(plan: Plan, example: &Example, features: TargetFeatures) -> Bench {
     classes[0x02] = SyscallClass::Open;
     classes[0x08] = SyscallClass::Watched;
     classes[0x0b] = SyscallClass::Unmap;
+    classes[0x38] = SyscallClass::Clone;
     classes[0x9e] = SyscallClass::SetFs;
     let lwp = example.lwp != Lwp::Absent;
     let lwp_state = example.rule == "22_state_filter";

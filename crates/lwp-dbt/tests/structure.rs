@@ -77,6 +77,7 @@ fn bench(plan: Plan, checks: Checks, bytes: &[u8]) -> Bench {
     classes[0x02] = SyscallClass::Open;
     classes[0x08] = SyscallClass::Watched;
     classes[0x0b] = SyscallClass::Unmap;
+    classes[0x38] = SyscallClass::Clone;
     classes[0x9e] = SyscallClass::SetFs;
     Bench::with(plan, checks, CODE, bytes, emulated(), classes)
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
 
-use crate::sys::{Errno, Result};
+use crate::sys::{self, Errno, Result};
 
 /// Limits that are lifted: for the machine's memory, which is a large sparse file mapped as a
 /// whole, for its heap and the stacks of its threads, and for the descriptors that lead to it and
@@ -21,6 +21,8 @@ const LIFTED: [Resource; 4] = [Resource::As, Resource::Data, Resource::Fsize, Re
 pub struct Room {
     /// Of the limit on its address space.
     pub address_space: u64,
+    /// Of the hard limit on that, which can never be raised again.
+    pub hard_address_space: u64,
     /// Of the limit on its data.
     pub data: u64,
 }
@@ -62,17 +64,39 @@ fn lift_all() {
 pub(crate) fn restore_in_child(room: Room) {
     for (resource, before) in LIFTED.into_iter().zip(&BEFORE) {
         let more = match resource {
-            Resource::As => room.address_space,
-            Resource::Data => room.data,
-            _ => 0,
+            Resource::As => [room.address_space, room.hard_address_space],
+            Resource::Data => [room.data; 2],
+            _ => [0; 2],
         };
-        let [current, maximum] = [0, 1].map(|index| match before[index].load(Ordering::Relaxed) {
+        let before = [0, 1].map(|index| before[index].load(Ordering::Relaxed));
+        let raised = |index: usize| match before[index] {
             NONE => None,
-            value => Some(value.saturating_add(more)),
-        });
-        if current.is_some() {
-            let _ = setrlimit(resource, Rlimit { current, maximum });
+            value => Some(value.saturating_add(more[index])),
+        };
+        let (current, maximum) = (raised(0), raised(1));
+        let hard = Some(before[1]).filter(|hard| *hard != NONE);
+        let within = Rlimit { current: current.min(hard.or(current)), maximum: hard };
+        if current.is_some() && setrlimit(resource, Rlimit { current, maximum }).is_err() {
+            let _ = setrlimit(resource, within);
         }
+    }
+}
+
+/// Soft and hard limit on address space that this process had before [`lift`]; `u64::MAX` for none.
+pub fn address_space_before() -> [u64; 2] {
+    [0, 1].map(|index| BEFORE[0][index].load(Ordering::Relaxed))
+}
+
+/// Soft and hard limit on address space of a process; `None` where that may not be looked at.
+pub fn address_space(pid: i32) -> Option<[u64; 2]> {
+    sys::limit_of(pid, libc::RLIMIT_AS).ok()
+}
+
+/// Sets both, as far as that is allowed.
+pub fn set_address_space(pid: i32, limit: [u64; 2]) {
+    let [current, maximum] = limit.map(|value| Some(value).filter(|value| *value != NONE));
+    if let Some(pid) = Pid::from_raw(pid) {
+        let _ = prlimit(Some(pid), Resource::As, Rlimit { current, maximum });
     }
 }
 
@@ -151,19 +175,11 @@ pub fn locked_memory(tid: i32) -> Option<u64> {
     limit_of(tid, LOCKED)?.current
 }
 
-/// Raises the limit on address space of `tid`'s process, where it has one, by `bytes`, as far as
-/// that is allowed.
+/// Raises the limit on address space of `tid`'s process, where it has one, by `bytes`, up to its
+/// hard limit.
 pub fn raise_address_space(tid: i32, bytes: u64) {
-    let (Some(before), Some(pid)) = (limit_of(tid, "Max address space"), Pid::from_raw(tid)) else {
-        return;
-    };
-    let Some(current) = before.current else { return };
-    let more = |limit: u64| limit.saturating_add(bytes);
-    let after = Rlimit { current: Some(more(current)), maximum: before.maximum.map(more) };
-    let within = Rlimit { current: before.maximum, maximum: before.maximum };
-    if prlimit(Some(pid), Resource::As, after).is_err() {
-        let _ = prlimit(Some(pid), Resource::As, within);
-    }
+    let Some([soft, hard]) = address_space(tid).filter(|[soft, _]| *soft != NONE) else { return };
+    set_address_space(tid, [soft.saturating_add(bytes).min(hard), hard]);
 }
 
 /// A process's limit on its descriptors.

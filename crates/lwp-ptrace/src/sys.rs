@@ -308,6 +308,18 @@ pub fn set_sigmask(tid: i32, mask: u64) -> Result<()> {
     ptrace(libc::PTRACE_SETSIGMASK, tid, 8, (&raw const mask).addr()).map(drop)
 }
 
+/// prlimit(2): the soft and the hard limit of a process on a resource; `u64::MAX` for none.
+///
+/// # Errors
+///
+/// The kernel's, `EPERM` for a process of another user.
+pub fn limit_of(pid: i32, resource: u32) -> Result<[u64; 2]> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the kernel writes one structure, which lives through the call.
+    let result = unsafe { libc::prlimit(pid, resource, std::ptr::null(), &raw mut limit) };
+    check(result.into()).map(|_| [limit.rlim_cur, limit.rlim_max])
+}
+
 /// get_robust_list(2): the head of a thread's list of robust locks.
 ///
 /// # Errors

@@ -47,6 +47,7 @@ mod pagemap;
 mod proc_files;
 pub mod profile;
 mod refusal;
+mod resource_limits;
 mod sampled_code;
 mod saving;
 mod server;

@@ -20,7 +20,7 @@ use crate::exec::{find_syscall, path_of};
 use crate::inject::Injector;
 use crate::machine::Machine;
 use crate::maps::{self, Status};
-use crate::memory_map::is_ours;
+use crate::memory_map::{DATA_BYTES, is_ours};
 use crate::syscalls::{Pending, nr};
 
 mod as_set;
@@ -143,6 +143,14 @@ impl Machine {
         let ours =
             self.tasks.threads.contains_key(&about) || self.tasks.processes.contains_key(&about);
         ours.then_some(ProcFile { kind, about })
+    }
+
+    /// The thread or process of the run that a thread calls so.
+    pub fn thread_called(&self, tid: Tid, number: i32) -> Option<Tid> {
+        match Status::read(tid).list("NSpid:").len() {
+            1 => Some(number),
+            _ => self.thread_known_as(number, tid),
+        }
     }
 
     /// The thread that has this number where `tid` lives, which is not the host's process
@@ -315,8 +323,9 @@ impl Machine {
                 text::status(&read("status")?, &ours()?, runs, self.config.shows_tracer)
             }
             Kind::Limits => {
-                let limited = maps::read(about).iter().any(is_ours);
-                text::limits(&read("limits")?, limited)
+                let data = maps::read(about).iter().any(is_ours).then_some([DATA_BYTES; 2]);
+                let pid = self.tasks.threads.get(&about).map_or(about, |thread| thread.pid);
+                text::limits(&read("limits")?, self.raised_of(pid), data.unwrap_or_default())
             }
             Kind::MapFiles | Kind::Mem => return None,
         })

@@ -6,7 +6,7 @@ use lwp_dbt::context::SyscallClass;
 use lwp_ptrace::memory;
 
 use crate::contexts::Context;
-use crate::memory_map::{DATA_BYTES, OVERHEAD_BYTES};
+use crate::resource_limits::{self, Raised};
 
 /// Numbers of the calls that matter here.
 pub mod nr {
@@ -96,8 +96,6 @@ const PR_SET_SYSCALL_USER_DISPATCH: u64 = 59;
 const SECCOMP_SET_MODE_STRICT: u64 = 0;
 const SECCOMP_SET_MODE_FILTER: u64 = 1;
 const GRND_MASK: u64 = 7;
-const RLIMIT_DATA: u64 = 2;
-const RLIMIT_AS: u64 = 9;
 /// A flag of rseq(2) that there is not.
 const NO_RSEQ_FLAG: u64 = 1 << 30;
 const EPERM: i64 = -1;
@@ -121,6 +119,7 @@ fn class(number: u64, emulated: Emulated) -> SyscallClass {
         | nr::MUNLOCK
         | nr::MLOCK2
         | nr::MSEAL => SyscallClass::Unmap,
+        nr::CLONE | nr::CLONE3 => SyscallClass::Clone,
         nr::MPROTECT => SyscallClass::Protect,
         nr::ARCH_PRCTL => SyscallClass::SetFs,
         nr::PRLIMIT64
@@ -201,6 +200,8 @@ pub struct Pending {
     /// The bytes that the call is about instead of those of its second argument, and the result
     /// that the program gets if it succeeds.
     pub shortened: Option<(u64, i64)>,
+    /// The process whose limit the call sets, and what the kernel's is higher by than the program's.
+    pub raised: Option<(i32, Raised)>,
 }
 
 impl Pending {
@@ -232,6 +233,8 @@ pub enum Effect {
     Copied(i32),
     /// The call has told of the file at a descriptor.
     Described(Pending),
+    /// The call has set or told a limit.
+    Limited(Pending),
     /// The call has written a number of bytes.
     Written(Pending, u64),
     /// The content of the first range is in the second one, or was there before.
@@ -283,6 +286,8 @@ pub fn before(
         nr::PRCTL if args[0] == PR_SET_SYSCALL_USER_DISPATCH => answer(&mut pending, EINVAL),
         nr::PTRACE => answer(&mut pending, EPERM),
         nr::MLOCKALL => context.set(Slot::Rdi, args[0] | MCL_ONFAULT),
+        nr::CLONE => context.set(Slot::Rdi, args[0] & !rare::CLONE_UNTRACED),
+        nr::CLONE3 => rare::trace_child(context, tid, args[0], args[1]),
         nr::ARCH_PRCTL => match args[0] {
             ARCH_SET_GS if args[1] >= TASK_SIZE => answer(&mut pending, EPERM),
             ARCH_SET_GS => {
@@ -299,16 +304,6 @@ pub fn before(
             ARCH_SET_CPUID => answer(&mut pending, ENODEV),
             _ => {}
         },
-        nr::SETRLIMIT if room_in(args[0]) != 0 => {
-            if let Some(address) = raised_limit(context, tid, args[1], room_in(args[0])) {
-                context.set(Slot::Rsi, address);
-            }
-        }
-        nr::PRLIMIT64 if room_in(args[1]) != 0 && args[2] != 0 => {
-            if let Some(address) = raised_limit(context, tid, args[2], room_in(args[1])) {
-                context.set(Slot::Rdx, address);
-            }
-        }
         nr::OPEN | nr::OPENAT => {
             let (slot, path) = match number {
                 nr::OPEN => (Slot::Rdi, args[0]),
@@ -356,41 +351,6 @@ pub fn filters_all_threads(pending: &Pending) -> bool {
     pending.number == nr::SECCOMP && pending.args[1] & SECCOMP_FILTER_FLAG_TSYNC != 0
 }
 
-/// The bytes of the virtual CPU's own that a limit holds.
-fn room_in(resource: u64) -> u64 {
-    match resource & 0xffff_ffff {
-        RLIMIT_AS => OVERHEAD_BYTES,
-        RLIMIT_DATA => DATA_BYTES,
-        _ => 0,
-    }
-}
-
-/// A copy of the limit at `address`, raised by what the virtual CPU itself maps.
-fn raised_limit(context: Context<'_>, tid: i32, address: u64, room: u64) -> Option<u64> {
-    let limit: [u8; 16] = memory::read_array(tid, address).ok()?;
-    Some(context.write_scratch(&map_limit(limit, |value| value.saturating_add(room))))
-}
-
-/// Takes out of the limit at `address` what the virtual CPU itself maps.
-fn lower_limit(tid: i32, address: u64, room: u64) {
-    if let Ok(limit) = memory::read_array(tid, address) {
-        let limit = map_limit(limit, |value| value.saturating_sub(room));
-        let _ = memory::write_exact(tid, address, &limit);
-    }
-}
-
-/// Changes both values of a limit, unless they are infinite.
-fn map_limit(limit: [u8; 16], change: impl Fn(u64) -> u64) -> [u8; 16] {
-    let mut out = limit;
-    for half in out.chunks_exact_mut(8) {
-        let value = u64::from_le_bytes(half.try_into().expect("eight bytes"));
-        if value != u64::MAX {
-            half.copy_from_slice(&change(value).to_le_bytes());
-        }
-    }
-    out
-}
-
 fn names_random_device(tid: i32, path: u64) -> bool {
     let starts = |name: &[u8]| {
         let mut bytes = vec![0; name.len()];
@@ -433,8 +393,7 @@ pub fn concerns_nobody(pending: &Pending, has_code: impl Fn((u64, u64)) -> bool)
         // The kernel chooses a place where nothing is.
         nr::MREMAP => a4 & MREMAP_FIXED == 0 && !has_code(old),
         nr::RT_SIGACTION => a1 != SIGSEGV || a2 == 0,
-        nr::GETRLIMIT | nr::SETRLIMIT => room_in(a1) == 0,
-        nr::PRLIMIT64 => room_in(a2) == 0,
+        nr::GETRLIMIT | nr::SETRLIMIT | nr::PRLIMIT64 => !resource_limits::concerns(pending),
         nr::GETDENTS64 => false,
         number => {
             let looked_at = Emulated { fills: true, ..Emulated::default() };
@@ -527,11 +486,6 @@ pub fn after(context: Context<'_>, tid: i32, pending: &Pending, result: u64) -> 
     if failed {
         return (result, Effect::None);
     }
-    match pending.number {
-        nr::GETRLIMIT => lower_limit(tid, a2, room_in(a1)),
-        nr::PRLIMIT64 if a4 != 0 => lower_limit(tid, a4, room_in(a2)),
-        _ => {}
-    }
     let effect = match pending.number {
         nr::MMAP if a3 & PROT_EXEC != 0 => Effect::Mapped(range(result, a2)),
         nr::MMAP if a4 & MAP_AT_PLACE != 0 => Effect::Unexecutable(range(result, a2)),
@@ -556,6 +510,7 @@ pub fn after(context: Context<'_>, tid: i32, pending: &Pending, result: u64) -> 
         nr::RT_SIGACTION if a1 == SIGSEGV && a2 != 0 => Effect::FaultAction(a2),
         nr::WRITE | nr::WRITEV => Effect::Written(*pending, result),
         nr::DUP | nr::DUP2 | nr::DUP3 | nr::FCNTL => Effect::Copied(result as i32),
+        nr::GETRLIMIT | nr::SETRLIMIT | nr::PRLIMIT64 => Effect::Limited(*pending),
         nr::FSTAT | nr::NEWFSTATAT | nr::STATX | nr::FSTATFS => Effect::Described(*pending),
         _ => Effect::None,
     };

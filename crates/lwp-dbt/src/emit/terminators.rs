@@ -246,9 +246,19 @@ impl Emitter<'_> {
                 self.fell_off(block);
                 return;
             }
+            Some(SyscallClass::Clone) => {
+                self.point(0);
+                self.jump_ask(RequestKind::Syscall, pc, false);
+                self.point(0);
+                filtered = self.out.asks.len().checked_sub(1);
+                self.ask_no_more();
+            }
             None => {
                 self.number_filter(pc);
                 filtered = self.out.asks.len().checked_sub(1).filter(|_| routinely);
+                if routinely {
+                    self.ask_no_more();
+                }
             }
         }
         // syscall
@@ -260,6 +270,18 @@ impl Emitter<'_> {
         if let Some(ask) = filtered.and_then(|index| self.out.asks.get_mut(index)) {
             ask.resumes = Some(self.out.code.len());
         }
+    }
+
+    /// The place before a call that the routine comes back to where the call makes a child, which is
+    /// to begin here. The routine knows its length.
+    ///
+    /// ```text
+    /// Patch:   context.kind := Dispatch
+    /// ```
+    fn ask_no_more(&mut self) {
+        self.bytes(&[0x65, 0xc7, 0x04, 0x25]);
+        self.imm32(Slot::Kind as u32);
+        self.imm32(RequestKind::Dispatch as u32);
     }
 
     /// Looks up the class of the call number in eax: the kernel uses its low 32 bits.

@@ -325,6 +325,7 @@ impl Translator {
                     SyscallClass::Map
                     | SyscallClass::Unmap
                     | SyscallClass::Protect
+                    | SyscallClass::Clone
                     | SyscallClass::Open
                     | SyscallClass::Fills
                     | SyscallClass::FillsFar

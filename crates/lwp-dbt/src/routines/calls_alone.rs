@@ -7,11 +7,11 @@
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::{
-    CodeLabel, byte_ptr, eax, ecx, edi, edx, esi, qword_ptr, r8, r9, r9d, r10, r10d, r11, rax, rcx,
-    rdi, rdx, rsi, word_ptr,
+    CodeLabel, byte_ptr, dword_ptr, eax, ecx, edi, edx, esi, qword_ptr, r8, r9, r9d, r10, r10d,
+    r11, rax, rcx, rdi, rdx, rsi, word_ptr,
 };
 
-use super::{ALL, Builder, begin_request, restore_flags, save_flags, state};
+use super::{ALL, Builder, begin_request, restore_all, restore_flags, save_flags, state};
 use crate::context::{RANGES_AT, Slot, SyscallClass, ranges};
 use crate::state_map::{Commit, PcSource, Spills};
 
@@ -20,12 +20,15 @@ const SYS_OPEN: u32 = 2;
 const SYS_MMAP: u32 = 9;
 const SYS_MPROTECT: u32 = 10;
 const SYS_MINCORE: u32 = 27;
+const SYS_CLONE: u32 = 56;
 const SYS_OPENAT: u32 = 257;
+const SYS_CLONE3: u32 = 435;
 /// munmap, msync, madvise, mlock, munlock, mlock2, mseal.
 const OF_RANGES: [u32; 7] = [11, 26, 28, 149, 150, 325, 462];
 /// fstat, lseek, pread64, dup, dup2, fcntl, fstatfs, getdents64, newfstatat, dup3, statx.
 const OF_DESCRIPTORS: [u32; 11] = [5, 8, 17, 32, 33, 72, 138, 217, 262, 292, 332];
 const PROT_EXEC: u32 = 4;
+const CLONE_UNTRACED: u32 = 0x80_0000;
 /// MAP_FIXED and MAP_FIXED_NOREPLACE.
 const MAP_AT_PLACE: u32 = 0x10_0010;
 
@@ -63,6 +66,7 @@ const LARGEST: u32 = 32;
 /// ```text
 /// all registers and flags saved, as before a request
 /// one of [`OF_DESCRIPTORS`]: the descriptor is watched --> ring;  --> fills
+/// clone, clone3: the child is not to be traced --> ring;  go back to the call in place
 /// open, openat: a file that is there already is opened for writing --> ring
 ///     the path ends with one of `LOOKED_AT` --> ring;  --> run_and_go
 /// it is none of mmap, mprotect, mincore and [`OF_RANGES`]:
@@ -91,6 +95,12 @@ pub(super) fn emit(
     b.mark(state(PcSource::ContextPc, FLAGS, Commit::Mailbox))?;
     let mut ask = b.asm.create_label();
     let mut nobody = b.asm.create_label();
+    let mut clone = b.asm.create_label();
+    let mut clone3 = b.asm.create_label();
+    for (number, place) in [(SYS_CLONE, clone), (SYS_CLONE3, clone3)] {
+        b.asm.cmp(r9d, number)?;
+        b.asm.je(place)?;
+    }
     emit_search(b, ask, nobody)?;
     b.asm.set_label(&mut ask)?;
     restore_flags(b)?;
@@ -101,7 +111,43 @@ pub(super) fn emit(
     restore_flags(b)?;
     b.mark(state(PcSource::ContextPc, ALL, Commit::Mailbox))?;
     b.asm.jmp(run_and_go)?;
+    b.mark(state(PcSource::ContextPc, FLAGS, Commit::Mailbox))?;
+    b.asm.set_label(&mut clone)?;
+    emit_clone(b, ask, &mut clone3)?;
     Ok(start)
+}
+
+/// Goes to `ask` where clone(2) or, at `clone3`, clone3(2) makes a child that is not to be traced;
+/// else back to the call in place, before which the registers are the application's again.
+fn emit_clone(b: &mut Builder, ask: CodeLabel, clone3: &mut CodeLabel) -> super::Emit {
+    /// The code in place up to where it goes on: a store to `Kind`, SYSCALL, and LEA or MOV of the
+    /// next address to rcx.
+    const STORE: i32 = 12;
+    const WITH_LEA: i32 = 2 + 7;
+    const WITH_MOV: i32 = 2 + 10;
+    const SYSCALL: i32 = i16::from_le_bytes([0x0f, 0x05]) as i32;
+    let mut back = b.asm.create_label();
+    let mut near = b.asm.create_label();
+    b.asm.test(edi, CLONE_UNTRACED)?;
+    b.asm.jne(ask)?;
+    b.asm.jmp(back)?;
+    b.asm.set_label(clone3)?;
+    b.asm.test(dword_ptr(rdi), CLONE_UNTRACED)?;
+    b.asm.jne(ask)?;
+    b.asm.set_label(&mut back)?;
+    b.asm.mov(rcx, Builder::slot(Slot::Go))?;
+    b.asm.lea(r11, qword_ptr(rcx - WITH_LEA - STORE))?;
+    b.asm.cmp(word_ptr(rcx - WITH_LEA), SYSCALL)?;
+    b.asm.je(near)?;
+    b.asm.lea(r11, qword_ptr(rcx - WITH_MOV - STORE))?;
+    b.asm.set_label(&mut near)?;
+    b.asm.mov(Builder::slot(Slot::Go), r11)?;
+    restore_flags(b)?;
+    b.mark(state(PcSource::ContextPc, ALL, Commit::Mailbox))?;
+    restore_all(b)?;
+    b.asm.mov(rcx, Builder::slot(Slot::Rcx))?;
+    b.asm.mov(r11, Builder::slot(Slot::R11))?;
+    b.asm.jmp(Builder::slot(Slot::Go))
 }
 
 /// Goes to `ask` where the call may concern code, else to `nobody`.

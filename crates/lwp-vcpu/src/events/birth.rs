@@ -184,6 +184,8 @@ pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bo
     if let Some(from) = from {
         machine.contexts.context(slot).inherit(machine.contexts.context(from));
     }
+    // A call that the host has arranged leaves the child its maker's arguments, too.
+    let arranged = machine.tasks.threads.get(&maker).and_then(|thread| thread.pending);
     if !is_thread {
         // Those that it is made with are its own, or are kept until it has its own.
         machine.contexts.files.enter(makers);
@@ -198,6 +200,9 @@ pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bo
         let report = machine.observers.add_report(child, pid, comm, command);
         machine.observers.reports[report].maker = maker;
         machine.tasks.processes.insert(child, Process { space, report, contexts, fault_action });
+        if let Some(raised) = machine.tasks.raised.get(&pid).copied() {
+            machine.tasks.raised.insert(child, raised);
+        }
         machine.inherit_guards(child, &makers_notices);
         machine.inherit_bounds(child, child, maker);
     }
@@ -215,6 +220,7 @@ pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bo
         machine.caches.spaces.get(space).and_then(Option::as_ref).map_or(0, |it| it.contexts);
     if let Some(thread) = machine.tasks.threads.get_mut(&child) {
         thread.side = side;
+        thread.pending = arranged;
         thread.moving = (!shares_contexts).then_some((makers, mapped));
     }
     true
@@ -363,7 +369,7 @@ fn settle_in(machine: &mut Machine, tid: Tid, regs: &Regs) -> Result<bool, Errno
     let thread = machine.tasks.threads.get(&tid).ok_or(Errno::ESRCH)?;
     let mapped = match thread.moving {
         Some(makers) => settle_from_outside(machine, tid, regs, makers, None),
-        None => machine.grow_contexts(tid),
+        None => machine.within_limit(tid, |machine| machine.grow_contexts(tid)),
     };
     has_moved(machine, tid);
     let Err(reason) = mapped else { return Ok(true) };
@@ -412,7 +418,7 @@ fn settle_from_outside(
     if let Err(reason) = machine.move_in(tid, regs, left_open) {
         machine.stay_with(tid, makers).ok_or(reason)?;
         machine.note_contexts(tid, mapped);
-        machine.grow_contexts(tid)?;
+        machine.within_limit(tid, |machine| machine.grow_contexts(tid))?;
     }
     Ok(())
 }

@@ -60,6 +60,7 @@ pub fn detach_thread(machine: &mut Machine, tid: Tid) -> Handled {
     if last && let Some(process) = machine.tasks.processes.remove(&pid) {
         wards::left(machine, pid);
         machine.depart(process);
+        machine.give_limit_back(pid);
     }
     sys::detach(tid, 0)
 }

@@ -154,7 +154,7 @@ fn finish_if_still(machine: &mut Machine, index: usize) {
         matches!(mode, Some(Mode::Parked { group: false, .. }))
     };
     if let Some(&worker) = threads.iter().find(able) {
-        match machine.flush(worker, index) {
+        match machine.within_limit(worker, |machine| machine.flush(worker, index)) {
             Ok(()) if machine.config.trials.trace => {
                 lwp_terminal::say!("lwp: {worker}: translations flushed");
             }

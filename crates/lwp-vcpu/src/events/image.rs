@@ -6,6 +6,7 @@ use lwp_ptrace::{Tid, Tracee, sys};
 
 use super::departure::release;
 use super::{Handled, wards};
+use crate::config::Target;
 use crate::machine::{Machine, Process};
 
 /// Starts a process's new image: the process as a whole, with its one thread stopped at the first
@@ -21,6 +22,10 @@ pub fn start_image(machine: &mut Machine, tid: Tid, parent: i32) -> Handled {
         }
     };
     machine.tasks.started_counting.remove(&tid);
+    let launched = matches!(machine.config.target, Target::Launch { .. });
+    if launched && parent == 0 && !machine.tasks.raised.contains_key(&tid) {
+        machine.note_first_limit(tid);
+    }
     machine
         .tasks
         .processes
@@ -34,7 +39,7 @@ pub fn start_image(machine: &mut Machine, tid: Tid, parent: i32) -> Handled {
         Tracee(tid).set_regs(&regs)?;
     }
     let set_up = match machine.add_thread(tid, tid, contexts) {
-        Some(_) => machine.set_up(tid, &regs),
+        Some(_) => machine.within_limit(tid, |machine| machine.set_up(tid, &regs)),
         None => Err("too many threads at a time".into()),
     };
     match set_up {
@@ -46,6 +51,7 @@ pub fn start_image(machine: &mut Machine, tid: Tid, parent: i32) -> Handled {
         Err(reason) => {
             say_at_once(machine, report, regs.0.cs, &reason);
             machine.observers.reports[report].uncounted = Some(reason);
+            machine.give_limit_back(tid);
             release(machine, tid)
         }
     }

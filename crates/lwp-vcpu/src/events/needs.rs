@@ -80,7 +80,7 @@ fn make_side(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
     if let Some(selection) = selection {
         let made = match machine.lwp_side(tid, selection) {
             Some(_) => Ok(()),
-            None => machine.add_side(tid, selection),
+            None => machine.within_limit(tid, |machine| machine.add_side(tid, selection)),
         };
         if let Err(reason) = made {
             lwp_terminal::say!("lwp: thread {tid}: its profile ends: {reason}");
@@ -103,13 +103,14 @@ fn make_arena(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
         .space_of(tid)
         .and_then(|(space, family)| Some(space.code_at(family, tid, pc)?.1.unit));
     let Some(unit) = unit else { return go_on(machine, tid, app) };
-    if machine.add_arena(tid, unit, Reach::Near).is_ok() {
+    if machine.within_limit(tid, |machine| machine.add_arena(tid, unit, Reach::Near)).is_ok() {
         return go_on(machine, tid, app);
     }
     if machine.space_of(tid).is_some_and(|(space, _)| space.needs_other_family()) {
         return flush::begin(machine, tid, app);
     }
-    match machine.config.trials.far && machine.settle_far(tid, unit).is_ok() {
+    let far = machine.config.trials.far;
+    match far && machine.within_limit(tid, |machine| machine.settle_far(tid, unit)).is_ok() {
         true => go_on(machine, tid, app),
         // Without any room such code runs one instruction at a time: slow, but right.
         false => step(machine, tid, app),

@@ -15,6 +15,7 @@ use crate::lwp::{KnownCuts, ThreadLwp};
 use crate::markers::Bounds;
 use crate::notices::FaultAction;
 use crate::profile::ThreadProfile;
+use crate::resource_limits::RaisedByProcess;
 use crate::syscalls::Pending;
 
 /// An errand for a thread that only the tracer can do.
@@ -205,6 +206,8 @@ pub struct Tasks {
     pub limbo: HashMap<i32, Process>,
     /// Their ids, longest ended first.
     pub limbo_order: VecDeque<i32>,
+    /// What the kernel's limits on their address spaces are higher by than the programs'.
+    pub raised: RaisedByProcess,
     /// Some thread may not make the system call that wakes the server.
     pub filtered: bool,
     /// Processes that have started or stopped counting by a marker.

@@ -3,7 +3,8 @@
 //! They are taken as bytes: names may hold any.
 
 use crate::maps::{self, Mapping};
-use crate::memory_map::{DATA_BYTES, OVERHEAD_BYTES, is_ours};
+use crate::memory_map::is_ours;
+use crate::resource_limits::Raised;
 
 const PAGE: u64 = 4096;
 
@@ -201,24 +202,21 @@ pub fn status(text: &[u8], ours: &Ours, runs: impl Fn(&str) -> bool, traced: boo
     })
 }
 
-/// Limits; `raised` where those on address space and data allow for ours.
-pub fn limits(text: &[u8], raised: bool) -> Vec<u8> {
+/// Limits without what those on address space and data are raised by.
+pub fn limits(text: &[u8], address_space: Raised, data: Raised) -> Vec<u8> {
     const WIDTH: usize = 21;
-    const ROOMS: [(&str, u64); 2] =
-        [("Max address space", OVERHEAD_BYTES), ("Max data size", DATA_BYTES)];
+    let rooms = [("Max address space", address_space), ("Max data size", data)];
     each_line(text, |line| {
-        let known = ROOMS.into_iter().find(|(name, _)| raised && line.starts_with(name));
-        let (name, room) = known?;
-        let rest = &line[name.len()..];
-        let mut words = rest.split_whitespace();
-        let mut less = || {
+        let (name, raised) = rooms.into_iter().find(|(name, _)| line.starts_with(name))?;
+        let mut words = line[name.len()..].split_whitespace();
+        let mut less = |raised: u64| {
             let word = words.next()?;
             Some(
                 word.parse()
-                    .map_or(word.to_owned(), |limit: u64| limit.saturating_sub(room).to_string()),
+                    .map_or(word.to_owned(), |limit: u64| limit.saturating_sub(raised).to_string()),
             )
         };
-        let (soft, hard) = (less()?, less()?);
+        let (soft, hard) = (less(raised[0])?, less(raised[1])?);
         Some(format!("{name:<26}{soft:<WIDTH$}{hard:<WIDTH$}bytes     \n"))
     })
 }
@@ -333,10 +331,11 @@ mod tests {
         let line = |soft: &str| {
             format!("{:<26}{soft:<21}{:<21}bytes     \n", "Max address space", "unlimited")
         };
-        let text = line(&(OVERHEAD_BYTES + 5000).to_string());
-        assert_eq!(String::from_utf8_lossy(&limits(text.as_bytes(), true)), line("5000"));
-        assert_eq!(String::from_utf8_lossy(&limits(text.as_bytes(), false)), text);
+        let text = line("15000");
+        let shown = |text: &str, raised| limits(text.as_bytes(), raised, [0; 2]);
+        assert_eq!(String::from_utf8_lossy(&shown(&text, [10000, 90])), line("5000"));
+        assert_eq!(String::from_utf8_lossy(&shown(&text, [0; 2])), text);
         let none = line("unlimited");
-        assert_eq!(String::from_utf8_lossy(&limits(none.as_bytes(), true)), none);
+        assert_eq!(String::from_utf8_lossy(&shown(&none, [10000, 90])), none);
     }
 }

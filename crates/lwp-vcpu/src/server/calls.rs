@@ -74,6 +74,7 @@ impl Machine {
         if let Some(result) = wards::asked(self, tid, &pending) {
             pending.result = Some(result);
         }
+        self.arrange_limit(tid, slot, &mut pending);
         (action != Before::Step).then_some(pending)
     }
 
@@ -142,6 +143,7 @@ impl Machine {
     pub fn settle_effect(&mut self, tid: Tid, slot: usize, effect: Effect) {
         match effect {
             Effect::None | Effect::Opened(_) | Effect::Written(..) => {}
+            Effect::Limited(pending) => self.show_limit(tid, &pending),
             Effect::Copied(fd) => self.note_copy(tid, fd),
             Effect::Described(pending) => self.describe(tid, &pending),
             Effect::Listed(fd, at, bytes) => {

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     fn call(number: u64, address: u64, bytes: u64) -> Pending {
-        Pending { number, args: [address, bytes, 0, 0], result: None, shortened: None }
+        Pending::new(number, [address, bytes, 0, 0])
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! Calls that seldom concern code: those of the 32-bit table, and advice about memory in parts.
 
+use lwp_dbt::Slot;
 use lwp_ptrace::memory;
 use lwp_ptrace::regs::Raw;
 
 use super::{Effect, Pending, discards, nr, range};
+use crate::contexts::Context;
 
 /// Most parts that the kernel takes.
 const MOST_PARTS: u64 = 1024;
@@ -72,6 +74,24 @@ pub fn advised(tid: i32, pending: &Pending) -> Effect {
     let ranges = bytes.chunks_exact(IOVEC).map(|part| range(word(&part[..8]), word(&part[8..])));
     let hull = ranges.reduce(|hull, part| (hull.0.min(part.0), hull.1.max(part.1)));
     hull.map_or(Effect::None, Effect::Protected)
+}
+
+/// The flag of clone(2) by which nobody who traces the maker traces the child.
+pub const CLONE_UNTRACED: u64 = 0x80_0000;
+
+/// Has clone3(2) make a child that is traced, whatever its arguments, which are `bytes` long, say.
+pub fn trace_child(context: Context<'_>, tid: i32, arguments: u64, bytes: u64) {
+    /// More arguments than the kernel takes.
+    const MOST: u64 = 4096;
+    let mut copy = vec![0; bytes.min(MOST) as usize];
+    if bytes > MOST || copy.len() < 8 || memory::read_exact(tid, arguments, &mut copy).is_err() {
+        return;
+    }
+    let (flags, _) = copy.split_at_mut(8);
+    let untraced = (CLONE_UNTRACED as u32).to_le_bytes();
+    flags.iter_mut().zip(untraced).for_each(|(byte, flag)| *byte &= !flag);
+    context.write_vector(&copy);
+    context.set(Slot::Rdi, context.vector_address());
 }
 
 /// The size of a segment of shared memory, given the list of them all that the kernel shows.

@@ -1,0 +1,202 @@
+//! Limits on address space and data: the program's are the program's, and what is ours does not come
+//! out of them.
+//!
+//! The kernel's limit on a process's address space is the program's and what is ours at the moment:
+//! it is set when something of ours is mapped or unmapped ([`Machine::within_limit`]), and when the
+//! program sets its own. A hard limit can only be lowered, so it is higher by more than that. What
+//! the kernel's limits are raised by is taken out again wherever the program looks.
+
+use std::collections::HashMap;
+
+use lwp_dbt::Slot;
+use lwp_ptrace::{Tid, limits, memory};
+
+use crate::machine::Machine;
+use crate::memory_map::{DATA_BYTES, HARD_BYTES, OVERHEAD_BYTES};
+use crate::syscalls::{Pending, nr};
+
+const RLIMIT_DATA: u64 = 2;
+const RLIMIT_AS: u64 = 9;
+/// No limit.
+const NONE: u64 = u64::MAX;
+
+/// Bytes by which the kernel's soft and hard limit are higher than the program's.
+pub type Raised = [u64; 2];
+
+/// Those on the address space of each process.
+pub type RaisedByProcess = HashMap<i32, Raised>;
+
+/// Changes both values of a limit, unless they are infinite.
+fn changed(limit: [u64; 2], raised: Raised, change: fn(u64, u64) -> u64) -> [u64; 2] {
+    [0, 1].map(|index| match limit[index] {
+        NONE => NONE,
+        value => change(value, raised[index]),
+    })
+}
+
+/// The limit that a call is about: the process as the caller names it, the resource, and where the
+/// new and the old limit stand, 0 for nowhere. `None` for another call.
+fn subject(pending: &Pending) -> Option<(i32, u64, u64, u64)> {
+    let [a1, a2, a3, a4] = pending.args;
+    let (process, resource, new, old) = match pending.number {
+        nr::GETRLIMIT => (0, a1, 0, a2),
+        nr::SETRLIMIT => (0, a1, a2, 0),
+        nr::PRLIMIT64 => (a1 as i32, a2, a3, a4),
+        _ => return None,
+    };
+    let resource = resource & 0xffff_ffff;
+    matches!(resource, RLIMIT_AS | RLIMIT_DATA).then_some((process, resource, new, old))
+}
+
+/// Returns whether a call is about a limit that is raised.
+pub fn concerns(pending: &Pending) -> bool {
+    subject(pending).is_some()
+}
+
+fn read_limit(tid: Tid, at: u64) -> Option<[u64; 2]> {
+    let bytes: [u8; 16] = memory::read_array(tid, at).ok()?;
+    let (soft, hard) = bytes.split_at(8);
+    Some([soft, hard].map(|half| u64::from_le_bytes(half.try_into().expect("eight bytes"))))
+}
+
+fn bytes_of(limit: [u64; 2]) -> Vec<u8> {
+    limit.iter().flat_map(|half| half.to_le_bytes()).collect()
+}
+
+impl Machine {
+    /// The process that a thread calls so, if it is one of the run and has something of ours.
+    fn limited_process(&self, tid: Tid, number: i32) -> Option<i32> {
+        let thread = match number {
+            0 => tid,
+            number => self.thread_called(tid, number)?,
+        };
+        let pid = self.tasks.threads.get(&thread).map_or(thread, |thread| thread.pid);
+        self.tasks.processes.contains_key(&pid).then_some(pid)
+    }
+
+    /// Bytes of ours in the address space of a process.
+    fn bytes_of_ours(&self, pid: i32) -> u64 {
+        let base = self.tasks.processes.get(&pid).map(|process| process.space);
+        let known = base.filter(|base| *base < self.caches.spaces.len());
+        let sides = known.map_or_else(Vec::new, |base| self.caches.sides(base).collect());
+        let mut ours: Vec<(u64, u64)> =
+            sides.into_iter().flat_map(|side| self.ours_in(side)).collect();
+        ours.sort_unstable();
+        ours.dedup();
+        ours.iter().map(|(start, end)| end - start).sum()
+    }
+
+    /// The bytes by which the kernel's limits on a process's address space are higher than the
+    /// program's.
+    pub fn raised_of(&self, pid: i32) -> Raised {
+        self.tasks.raised.get(&pid).copied().unwrap_or_default()
+    }
+
+    fn raised(&self, pid: i32, resource: u64) -> Raised {
+        if resource == RLIMIT_DATA { [DATA_BYTES; 2] } else { self.raised_of(pid) }
+    }
+
+    /// Arranges a call that sets a limit, so that the kernel's is higher than the program's.
+    pub fn arrange_limit(&self, tid: Tid, slot: usize, pending: &mut Pending) {
+        let Some((process, resource, new, _)) = subject(pending).filter(|it| it.2 != 0) else {
+            return;
+        };
+        let Some(pid) = self.limited_process(tid, process) else { return };
+        let Some(limit) = read_limit(tid, new).filter(|[soft, hard]| soft <= hard) else { return };
+        let raised = match resource {
+            RLIMIT_DATA => [DATA_BYTES; 2],
+            _ => self.raise_for(pid, limit),
+        };
+        let address = self.contexts.context(slot).write_scratch(&bytes_of(changed(
+            limit,
+            raised,
+            u64::saturating_add,
+        )));
+        let field = if pending.number == nr::SETRLIMIT { Slot::Rsi } else { Slot::Rdx };
+        self.contexts.context(slot).set(field, address);
+        pending.raised = (resource == RLIMIT_AS).then_some((pid, raised));
+    }
+
+    /// The bytes by which the kernel's limits are to be higher than these.
+    fn raise_for(&self, pid: i32, [soft, hard]: [u64; 2]) -> Raised {
+        let now = limits::address_space(pid);
+        let high = now.is_none_or(|[_, hard]| hard == NONE);
+        let more = if high { HARD_BYTES } else { self.raised_of(pid)[1] };
+        let ours = self.bytes_of_ours(pid);
+        let within = hard.saturating_add(more).saturating_sub(soft);
+        [if soft == NONE { 0 } else { ours.min(within) }, more]
+    }
+
+    /// Takes what the kernel's limits are raised by out of those that a call has returned, and notes
+    /// what those that it has set are raised by.
+    pub fn show_limit(&mut self, tid: Tid, pending: &Pending) {
+        let Some((process, resource, _, old)) = subject(pending) else { return };
+        if let Some(pid) = self.limited_process(tid, process)
+            && old != 0
+            && let Some(limit) = read_limit(tid, old)
+        {
+            let own = changed(limit, self.raised(pid, resource), u64::saturating_sub);
+            let _ = memory::write_exact(tid, old, &bytes_of(own));
+        }
+        if let Some((pid, raised)) = pending.raised {
+            self.tasks.raised.insert(pid, raised);
+        }
+    }
+
+    /// Makes a change to what is ours in the address space of a thread, for which its limit leaves
+    /// room, and by which what the program may have does not change.
+    pub fn within_limit<R>(&mut self, tid: Tid, change: impl FnOnce(&mut Self) -> R) -> R {
+        let pid = self.tasks.threads.get(&tid).map_or(tid, |thread| thread.pid);
+        let Some([soft, hard]) = limits::address_space(pid).filter(|[soft, _]| *soft != NONE)
+        else {
+            return change(self);
+        };
+        let raised = self.raised_of(pid);
+        limits::raise_address_space(pid, OVERHEAD_BYTES);
+        let result = change(self);
+        let own = soft.saturating_sub(raised[0]);
+        let soft = own.saturating_add(self.bytes_of_ours(pid)).min(hard);
+        limits::set_address_space(pid, [soft, hard]);
+        self.tasks.raised.insert(pid, [soft - own.min(soft), raised[1]]);
+        result
+    }
+
+    /// The first program's limits are those of the host's caller, and raised.
+    pub fn note_first_limit(&mut self, pid: i32) {
+        let (before, now) = (limits::address_space_before(), limits::address_space(pid));
+        let Some(now) = now.filter(|_| before[0] != NONE) else { return };
+        let raised = [0, 1].map(|index| match before[index] {
+            NONE => 0,
+            before => now[index].saturating_sub(before),
+        });
+        self.tasks.raised.insert(pid, raised);
+    }
+
+    /// Gives a process that goes on without us the program's limits.
+    pub fn give_limit_back(&mut self, pid: i32) {
+        let Some(raised) = self.tasks.raised.remove(&pid) else { return };
+        if let Some(limit) = limits::address_space(pid) {
+            limits::set_address_space(pid, changed(limit, raised, u64::saturating_sub));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_infinite_stays_so() {
+        assert_eq!(changed([5, NONE], [2, 7], u64::saturating_add), [7, NONE]);
+        assert_eq!(changed([NONE, NONE], [2, 7], u64::saturating_sub), [NONE, NONE]);
+        assert_eq!(changed([5, 6], [2, 7], u64::saturating_sub), [3, 0]);
+    }
+
+    #[test]
+    fn calls_about_other_limits_are_none() {
+        assert!(concerns(&Pending::new(nr::GETRLIMIT, [RLIMIT_AS, 8, 0, 0])));
+        assert!(!concerns(&Pending::new(nr::SETRLIMIT, [7, 8, 0, 0])));
+        let set = Pending::new(nr::PRLIMIT64, [12, RLIMIT_DATA | 1 << 32, 8, 16]);
+        assert_eq!(subject(&set), Some((12, RLIMIT_DATA, 8, 16)));
+    }
+}
