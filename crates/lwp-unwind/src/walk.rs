@@ -1,6 +1,7 @@
 //! Walking a stack, frame by frame.
 
 use crate::expression::evaluate;
+use crate::generated::Generated;
 use crate::image::Image;
 use crate::leaving::by_instructions;
 use crate::row::{Cfa, RBP, RBX, REGISTERS, RIP, RSP, Row, Rule};
@@ -59,6 +60,9 @@ pub struct CodeRange {
     pub end: u64,
     /// The file's tables, as [`Unwinder::add`] has numbered them; `None` for generated code.
     pub image: Option<u32>,
+    /// The tables of generated code, as [`Unwinder::add_generated`] has numbered them. Where they
+    /// are, a file's are not looked at.
+    pub generated: Option<u32>,
     /// The difference between an address and the file's own.
     pub bias: u64,
     /// The caller's number for what is mapped here.
@@ -97,6 +101,9 @@ const PRESERVED: u32 = 1 << RBX | 1 << RBP | 0xf << 12;
 #[derive(Debug, Default)]
 pub struct Unwinder {
     images: Vec<Image>,
+    generated: Vec<Generated>,
+    /// The number of walks.
+    walks: u64,
 }
 
 impl Unwinder {
@@ -104,6 +111,18 @@ impl Unwinder {
     pub fn add(&mut self, image: Image) -> u32 {
         self.images.push(image);
         self.images.len() as u32 - 1
+    }
+
+    /// Takes the tables of a process's generated code in; the number is for
+    /// [`CodeRange::generated`].
+    pub fn add_generated(&mut self, generated: Generated) -> u32 {
+        self.generated.push(generated);
+        self.generated.len() as u32 - 1
+    }
+
+    /// Forgets the tables of all generated code.
+    pub fn forget_generated(&mut self) {
+        self.generated.clear();
     }
 
     /// The tables with this number.
@@ -122,6 +141,7 @@ impl Unwinder {
         frames: &mut Vec<Frame>,
     ) -> Ending {
         frames.clear();
+        self.walks += 1;
         let mut registers = registers;
         // The first frame, and those interrupted by signals, stand at an instruction; others at the
         // instruction after a call, which may be another function's.
@@ -137,7 +157,7 @@ impl Unwinder {
             }
             let sp = registers.get(RSP).unwrap_or(0);
             frames.push(Frame { place, tag: range.map(|range| range.tag), sp, registers });
-            let row = range.and_then(|range| self.row(range, place));
+            let row = range.and_then(|range| self.row(range, place, memory));
             let next = match row {
                 Some(row) => by_table(row, &registers, memory),
                 None => without_table(code, &registers, memory),
@@ -157,7 +177,11 @@ impl Unwinder {
         Ending::Bottom
     }
 
-    fn row(&mut self, range: &CodeRange, place: u64) -> Option<&Row> {
+    fn row(&mut self, range: &CodeRange, place: u64, memory: &mut dyn Memory) -> Option<&Row> {
+        if let Some(number) = range.generated {
+            let generated = self.generated.get_mut(number as usize)?;
+            return generated.row(place, self.walks, memory);
+        }
         self.images.get_mut(range.image? as usize)?.row(place.wrapping_sub(range.bias))
     }
 }
@@ -287,7 +311,7 @@ mod tests {
     }
 
     fn generated() -> [CodeRange; 1] {
-        [CodeRange { start: 0x1000, end: 0x2000, image: None, bias: 0, tag: 9 }]
+        [CodeRange { start: 0x1000, end: 0x2000, image: None, generated: None, bias: 0, tag: 9 }]
     }
 
     fn at(pc: u64, sp: u64, bp: u64) -> Registers {

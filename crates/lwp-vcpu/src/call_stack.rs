@@ -13,11 +13,13 @@ use lwp_ptrace::{Tid, sys};
 use lwp_unwind::{CodeRange, Frame, Image, Memory, RIP, RSP, Registers, Unwinder};
 use rustc_hash::FxHashMap;
 
+use self::dumps::Dumps;
 use self::languages::Languages;
 use crate::machine::Machine;
 use crate::maps::{self, Mapping};
 use crate::profile::{Module, ModuleMapping, Place, Profiler, Sample, path_in_process};
 
+mod dumps;
 pub mod languages;
 
 /// Most frames of a stack; what lies further out is left out.
@@ -33,6 +35,8 @@ pub struct CallStacks {
     modules: FxHashMap<ModuleKey, (u32, Vec<ModuleMapping>)>,
     /// Code by the state of an address space ([`crate::space::Space::changes`]).
     layouts: FxHashMap<u64, Arc<Vec<CodeRange>>>,
+    /// Files with tables of generated code.
+    dumps: Dumps,
     /// Interpreted languages.
     pub languages: Languages,
     /// Kept for the next walk, for their room.
@@ -73,16 +77,28 @@ impl CallStacks {
         if let Some(known) = self.layouts.get(&changes) {
             return Arc::clone(known);
         }
+        if self.dumps.are_many() {
+            self.dumps.forget();
+            self.unwinder.forget_generated();
+            self.layouts.clear();
+        }
         if self.layouts.len() >= LAYOUTS {
             self.layouts.clear();
         }
         let mappings = maps::read(tid);
-        let code: Vec<CodeRange> = mappings
+        let mut code: Vec<CodeRange> = mappings
             .iter()
             .filter(|mapping| mapping.execute && mapping.start < crate::space::VSYSCALL)
             .filter(|mapping| !crate::memory_map::is_ours(mapping))
             .map(|mapping| self.range((tid, pid), mapping, profiler))
             .collect();
+        if let Some(generated) = self.dumps.of(pid, &mappings, &mut self.unwinder) {
+            // Code may be generated into files too.
+            let image = |range: &CodeRange| self.unwinder.image(range.image?);
+            let bare =
+                |range: &&mut CodeRange| image(range).is_none_or(lwp_unwind::Image::is_empty);
+            code.iter_mut().filter(bare).for_each(|it| it.generated = Some(generated));
+        }
         let code = Arc::new(code);
         self.layouts.insert(changes, Arc::clone(&code));
         code
@@ -126,7 +142,7 @@ impl CallStacks {
         let (start, end) = (mapping.start, mapping.end);
         let Some(file) = file else {
             let tag = self.module(ModuleKey::Generated(pid), mapping, pid, profiler);
-            return CodeRange { start, end, image: None, bias: 0, tag };
+            return CodeRange { start, end, image: None, generated: None, bias: 0, tag };
         };
         let image = match self.images.get(&file) {
             Some(&image) => image,
@@ -144,7 +160,7 @@ impl CallStacks {
             self.module(ModuleKey::File(file, mapping.name.clone(), base), mapping, pid, profiler);
         let address = self.unwinder.image(image).and_then(|image| image.address_of(mapping.offset));
         let bias = start.wrapping_sub(address.unwrap_or(mapping.offset));
-        CodeRange { start, end, image: Some(image), bias, tag }
+        CodeRange { start, end, image: Some(image), generated: None, bias, tag }
     }
 
     /// The number of a module, reported if it is new or has grown.
