@@ -123,6 +123,20 @@ impl<'d, R: ReadRef<'d>> File<'d, R> {
         largest
     }
 
+    /// The largest function that the functions at `from` lead into, but not to the beginning of.
+    pub fn largest_entered(&self, from: &[u64]) -> Option<Range<u64>> {
+        let starts = self.starts()?;
+        let around = |address: u64| {
+            let after = starts.partition_point(|it| *it <= address);
+            let start = *starts.get(after.checked_sub(1)?)?;
+            let range = start..*starts.get(after)?;
+            (start < address && range.end - start < LARGEST).then_some(range)
+        };
+        let callers = from.iter().filter_map(|at| around(at.checked_add(1)?));
+        let targets: Vec<u64> = callers.flat_map(|caller| self.called(&caller)).collect();
+        targets.into_iter().filter_map(around).max_by_key(|it| it.end - it.start)
+    }
+
     /// Returns the possible targets of direct calls and jumps in a function: whatever looks like
     /// one is taken for it.
     fn called(&self, function: &Range<u64>) -> Vec<u64> {

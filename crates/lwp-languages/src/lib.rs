@@ -15,6 +15,7 @@ pub mod functions;
 pub mod interpreter;
 pub mod java;
 pub mod lua;
+pub mod luajit;
 pub mod merge;
 pub mod perl;
 pub mod php;

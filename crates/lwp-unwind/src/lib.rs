@@ -23,5 +23,5 @@ mod walk;
 
 pub use generated::{Generated, Source};
 pub use image::Image;
-pub use row::{RBP, RBX, RIP, RSP};
+pub use row::{RBP, RBX, RDX, RIP, RSP};
 pub use walk::{CodeRange, Ending, Frame, Memory, Registers, Unwinder};

@@ -10,6 +10,13 @@ use crate::row::{Cfa, RBP, RBX, REGISTERS, RIP, RSP, Row, Rule};
 pub trait Memory {
     /// The eight bytes at `address`, if they can be read.
     fn word(&mut self, address: u64) -> Option<u64>;
+
+    /// The caller's registers of generated code that the implementation knows more of than its
+    /// instructions and a frame pointer say.
+    fn leave(&mut self, registers: &Registers) -> Option<Registers> {
+        let _ = registers;
+        None
+    }
 }
 
 /// General registers by DWARF's numbers, as far as they are known: rax, rdx, rcx, rbx, rsi, rdi,
@@ -258,13 +265,14 @@ fn value(
 }
 
 /// The caller's registers where there is no table: a stub says by its instructions how it is left,
-/// other code has a frame pointer.
+/// a language may know its own code, and other code has a frame pointer.
 fn without_table(code: &[CodeRange], registers: &Registers, memory: &mut dyn Memory) -> Next {
     let leads_to_code = |caller: &Registers| {
         let to = caller.get(RIP).map(|to| to.wrapping_sub(1));
         to.is_some_and(|to| range_at(code, to).is_some())
     };
-    match by_instructions(registers, memory).filter(leads_to_code) {
+    let caller = by_instructions(registers, memory).filter(leads_to_code);
+    match caller.or_else(|| memory.leave(registers).filter(leads_to_code)) {
         Some(caller) => Next::Caller(caller),
         None => by_frame_pointer(code, registers, memory),
     }

@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use lwp_languages::functions::Language;
+use lwp_languages::luajit;
 use lwp_ptrace::{Tid, sys};
-use lwp_unwind::{CodeRange, Frame, Image, Memory, RIP, RSP, Registers, Unwinder};
+use lwp_unwind::{CodeRange, Frame, Image, Memory, RBP, RBX, RIP, RSP, Registers, Unwinder};
 use rustc_hash::FxHashMap;
 
 use self::dumps::Dumps;
@@ -39,6 +40,8 @@ pub struct CallStacks {
     dumps: Dumps,
     /// Interpreted languages.
     pub languages: Languages,
+    /// A language has code that it knows better than tables do.
+    traces: bool,
     /// Kept for the next walk, for their room.
     frames: Vec<Frame>,
     places: Vec<Place>,
@@ -99,6 +102,7 @@ impl CallStacks {
                 |range: &&mut CodeRange| image(range).is_none_or(lwp_unwind::Image::is_empty);
             code.iter_mut().filter(bare).for_each(|it| it.generated = Some(generated));
         }
+        self.traces |= self.languages.take_tables(&mut code);
         let code = Arc::new(code);
         self.layouts.insert(changes, Arc::clone(&code));
         code
@@ -224,6 +228,8 @@ struct TraceeStack {
     needed: u64,
     /// Other pieces.
     far: Vec<(u64, Vec<u8>)>,
+    /// The stack may be one of LuaJIT's.
+    traces: bool,
 }
 
 /// Bytes read at a time, and first of all as many as the walk before has needed, at least so many.
@@ -232,7 +238,7 @@ const LEAST: u64 = 0x200;
 
 impl Default for TraceeStack {
     fn default() -> Self {
-        Self { tid: 0, near: Vec::new(), start: 0, needed: PIECE, far: Vec::new() }
+        Self { tid: 0, near: Vec::new(), start: 0, needed: PIECE, far: Vec::new(), traces: false }
     }
 }
 
@@ -287,6 +293,30 @@ impl Memory for TraceeStack {
         self.far.push((start, bytes));
         word
     }
+
+    fn leave(&mut self, registers: &Registers) -> Option<Registers> {
+        let sp = registers.get(RSP).filter(|_| self.traces)?;
+        let caller = luajit::caller(sp, self)?;
+        let all = [(RIP, caller.rip), (RSP, caller.rsp), (RBX, caller.rbx), (RBP, caller.rbp)];
+        let more = [(14, caller.r14), (15, caller.r15)];
+        let mut out = Registers::default();
+        all.iter().chain(&more).for_each(|(register, value)| out.set(*register, *value));
+        let saved = caller.r12_and_r13.map(|saved| saved.map(Some));
+        let others = saved.unwrap_or_else(|| [12, 13].map(|register| registers.get(register)));
+        for (register, value) in [12, 13].into_iter().zip(others) {
+            value.into_iter().for_each(|value| out.set(register, value));
+        }
+        Some(out)
+    }
+}
+
+impl lwp_languages::Memory for TraceeStack {
+    fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
+        (address..).step_by(8).zip(bytes.chunks_mut(8)).all(|(at, chunk)| {
+            let word = lwp_unwind::Memory::word(self, at);
+            word.map(|it| chunk.copy_from_slice(&it.to_le_bytes()[..chunk.len()])).is_some()
+        })
+    }
 }
 
 impl Machine {
@@ -319,6 +349,7 @@ impl Machine {
         memory.begin(tid, registers.get(RSP).unwrap_or(0));
         let mut frames = std::mem::take(&mut stacks.frames);
         let mut code = stacks.layout((tid, pid), changes, profiler);
+        memory.traces = stacks.traces;
         let mut ending = stacks.unwinder.walk(&code, registers, &mut memory, DEEPEST, &mut frames);
         if frames.first().is_some_and(|frame| frame.tag.is_none()) {
             // Memory has become executable in a way that makes no notice: a stack's, or a grown
