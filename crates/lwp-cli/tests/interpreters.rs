@@ -10,10 +10,13 @@ mod stacks;
 #[path = "shared/tools.rs"]
 mod tools;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use recorded::{LWP, run};
+use serde_json::Value;
+
+use recorded::{LWP, lwp, run};
 use stacks::{Stack, share, stacks};
 use tools::{fresh, has, text};
 
@@ -134,6 +137,52 @@ fn php_s_functions_are_in_the_stacks_of_samples() {
     for (function, lines) in [("light", 2..=8), ("heavy", 10..=17), ("area", 21..=25)] {
         lines_are("php", &stacks, function, lines);
     }
+}
+
+/// The calls of PHP's functions in an exact recording in `dir`, by name.
+fn php_s_calls(dir: &Path) -> BTreeMap<String, u64> {
+    let (json, _) = lwp(dir, &["report", "--json"]);
+    let document: Value = serde_json::from_str(&json).expect("JSON");
+    let mut counted = BTreeMap::new();
+    for row in document["rows"].as_array().expect("rows") {
+        let [name, module] = ["sym", "dso"].map(|key| row[key].as_str().expect("text"));
+        if module.contains("called.php") {
+            assert_eq!(row["self"], 0, "{row}");
+            *counted.entry(name.to_owned()).or_default() += row["calls"].as_u64().unwrap_or(0);
+        }
+    }
+    counted
+}
+
+#[test]
+fn calls_of_php_s_functions_are_counted_as_they_count_themselves() {
+    if !has("php") || !is_known(&["php", "--version"], &["PHP 8.2."]) {
+        return;
+    }
+    let dir = fresh("interpreters", "php-calls");
+    let script = program("called.php");
+    let output = run(&dir, &["php", &script, "count"]);
+    let count = |line: &str| {
+        let (name, count) = line.split_once(' ').expect("a name and a count");
+        (name.to_owned(), count.parse().expect("a number"))
+    };
+    let mut expected: BTreeMap<String, u64> = text(&output.stdout).lines().map(count).collect();
+    assert_eq!(expected.len(), 11, "{}", text(&output.stderr));
+    // A generator is entered when it is made, for each value, and to end.
+    expected.extend(
+        [("values", 6 * 7), ("{closure}", 900), ("main", 1)]
+            .map(|(name, count)| (name.to_owned(), count)),
+    );
+    expected.extend((0..300).step_by(50).map(|round| (format!("made{round}"), 2)));
+    let alone = run(&dir, &["php", &script]);
+    let recorded = run(&dir, &[LWP, "record", "-q", "--", "php", &script]);
+    assert!(recorded.status.success(), "{}", text(&recorded.stderr));
+    assert_eq!(text(&recorded.stdout), text(&alone.stdout));
+    assert_eq!(php_s_calls(&dir), expected);
+    let (header, _) = lwp(&dir, &["script", "--header"]);
+    assert!(!header.contains("# added:"), "nothing is set in the engine: {header:.400}");
+    run(&dir, &[LWP, "record", "-q", "--lang", "none", "--", "php", &script]);
+    assert_eq!(php_s_calls(&dir), BTreeMap::new());
 }
 
 #[test]

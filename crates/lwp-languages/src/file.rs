@@ -91,9 +91,23 @@ impl<'d, R: ReadRef<'d>> File<'d, R> {
         ranges
     }
 
+    /// The constants of the file.
+    pub fn constants(&self) -> Option<&'d [u8]> {
+        self.object.section_by_name(".rodata")?.data().ok()
+    }
+
+    /// The words of the file, by address, that the dynamic linker makes addresses in the file, and
+    /// which.
+    pub fn relative_words(&self) -> FxHashMap<u64, u64> {
+        let all = self.object.dynamic_relocations().into_iter().flatten();
+        let relative = RelocationFlags::Elf { r_type: R_X86_64_RELATIVE };
+        let own = all.filter(|(_, it)| it.flags() == relative);
+        own.map(|(at, it)| (at, it.addend() as u64)).collect()
+    }
+
     /// Returns the `len` bytes behind `text` in the constants of the file.
     pub fn behind(&self, text: &[u8], len: usize) -> Option<&'d [u8]> {
-        let constants = self.object.section_by_name(".rodata")?.data().ok()?;
+        let constants = self.constants()?;
         let at = constants.windows(text.len()).position(|window| window == text)?;
         constants.get(at + text.len()..)?.get(..len)
     }

@@ -61,13 +61,6 @@ impl Interpreter {
         })
     }
 
-    /// The evaluator in the file at `path` whose calls can be counted, if there is one.
-    pub fn counted(path: &Path) -> Option<python::counting::Counted> {
-        let cache = ReadCache::new(SystemFile::open(path).ok()?);
-        let file = File::parse(&cache, &[&python::NAMES])?;
-        python::counting::Counted::of(&file)
-    }
-
     /// Returns whether the evaluator is at a file's `address`.
     pub fn evaluates(&self, address: u64) -> bool {
         self.evaluator().iter().any(|part| part.contains(&address))

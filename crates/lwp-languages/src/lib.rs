@@ -10,6 +10,7 @@
 //! taken for, and whatever does not fit ends the reading.
 #![forbid(unsafe_code)]
 
+pub mod counting;
 mod file;
 pub mod functions;
 pub mod interpreter;

@@ -27,7 +27,8 @@ use crate::merge::Activation;
 pub use state::{Caller, caller};
 
 /// Symbols that are looked for.
-pub const NAMES: [&str; 4] = ["luaJIT_profile_start", "lua_call", "lua_pcall", "lua_cpcall"];
+pub const NAMES: [&str; 5] =
+    ["luaJIT_profile_start", "lua_call", "lua_pcall", "lua_cpcall", "lua_status"];
 
 /// A file that has the interpreter in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +41,9 @@ impl Interpreter {
     /// The interpreter in `file`.
     pub fn of<'d, R: ReadRef<'d>>(file: &File<'d, R>) -> Option<Self> {
         file.at("luaJIT_profile_start")?;
+        // The state has this field elsewhere where addresses have 32 bits: movzx eax, [rdi + 11]
+        let status = file.bytes(file.at("lua_status")?, 16)?;
+        status.windows(4).find(|code| *code == [0x0f, 0xb6, 0x47, 0x0b])?;
         let from = ["lua_call", "lua_pcall", "lua_cpcall"].map(|name| file.at(name));
         let from: Vec<u64> = from.into_iter().flatten().collect();
         // All of it is one function to the table of unwind information.
