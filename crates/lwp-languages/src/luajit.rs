@@ -250,7 +250,7 @@ fn line_of(
     let count = memory.half(prototype.checked_add(at::LINE_COUNT)?)?;
     let distance = match count {
         ..256 => u32::from(memory.byte(lines.checked_add(entry)?)?),
-        ..65536 => u32::from(memory.short(lines.checked_add(2 * entry)?)?),
+        256..65536 => u32::from(memory.short(lines.checked_add(2 * entry)?)?),
         _ => memory.half(lines.checked_add(4 * entry)?)?,
     };
     first.checked_add(distance)
