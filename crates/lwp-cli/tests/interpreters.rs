@@ -10,10 +10,13 @@ mod stacks;
 #[path = "shared/tools.rs"]
 mod tools;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use recorded::{LWP, run};
+use serde_json::Value;
+
+use recorded::{LWP, lwp, run};
 use stacks::{Stack, share, stacks};
 use tools::{fresh, has, text};
 
@@ -90,7 +93,8 @@ fn lines_are(
 /// `known`.
 fn is_known(command: &[&str], known: &[&str]) -> bool {
     let output = Command::new(command[0]).args(&command[1..]).output();
-    let says = output.map(|output| text(&output.stdout).to_owned()).unwrap_or_default();
+    let says = output.map(|it| text(&[it.stdout, it.stderr].concat()).to_owned());
+    let says = says.unwrap_or_default();
     let is = known.iter().any(|known| says.contains(known));
     if !is {
         eprintln!("skipped: {command:?} says {says:.60?}, and not one of {known:?}");
@@ -135,6 +139,52 @@ fn php_s_functions_are_in_the_stacks_of_samples() {
     }
 }
 
+/// The calls of PHP's functions in an exact recording in `dir`, by name.
+fn php_s_calls(dir: &Path) -> BTreeMap<String, u64> {
+    let (json, _) = lwp(dir, &["report", "--json"]);
+    let document: Value = serde_json::from_str(&json).expect("JSON");
+    let mut counted = BTreeMap::new();
+    for row in document["rows"].as_array().expect("rows") {
+        let [name, module] = ["sym", "dso"].map(|key| row[key].as_str().expect("text"));
+        if module.contains("called.php") {
+            assert_eq!(row["self"], 0, "{row}");
+            *counted.entry(name.to_owned()).or_default() += row["calls"].as_u64().unwrap_or(0);
+        }
+    }
+    counted
+}
+
+#[test]
+fn calls_of_php_s_functions_are_counted_as_they_count_themselves() {
+    if !has("php") || !is_known(&["php", "--version"], &["PHP 8.2."]) {
+        return;
+    }
+    let dir = fresh("interpreters", "php-calls");
+    let script = program("called.php");
+    let output = run(&dir, &["php", &script, "count"]);
+    let count = |line: &str| {
+        let (name, count) = line.split_once(' ').expect("a name and a count");
+        (name.to_owned(), count.parse().expect("a number"))
+    };
+    let mut expected: BTreeMap<String, u64> = text(&output.stdout).lines().map(count).collect();
+    assert_eq!(expected.len(), 11, "{}", text(&output.stderr));
+    // A generator is entered when it is made, for each value, and to end.
+    expected.extend(
+        [("values", 6 * 7), ("{closure}", 900), ("main", 1)]
+            .map(|(name, count)| (name.to_owned(), count)),
+    );
+    expected.extend((0..300).step_by(50).map(|round| (format!("made{round}"), 2)));
+    let alone = run(&dir, &["php", &script]);
+    let recorded = run(&dir, &[LWP, "record", "-q", "--", "php", &script]);
+    assert!(recorded.status.success(), "{}", text(&recorded.stderr));
+    assert_eq!(text(&recorded.stdout), text(&alone.stdout));
+    assert_eq!(php_s_calls(&dir), expected);
+    let (header, _) = lwp(&dir, &["script", "--header"]);
+    assert!(!header.contains("# added:"), "nothing is set in the engine: {header:.400}");
+    run(&dir, &[LWP, "record", "-q", "--lang", "none", "--", "php", &script]);
+    assert_eq!(php_s_calls(&dir), BTreeMap::new());
+}
+
 #[test]
 fn perl_s_subroutines_are_in_the_stacks_of_samples() {
     let threads = ["-e", "use Config; print $Config{usethreads} ? 'threads' : 'none', \" $]\""];
@@ -154,24 +204,54 @@ fn perl_s_subroutines_are_in_the_stacks_of_samples() {
     }
 }
 
+/// The program for Lua, in words that releases before 5.3 understand too.
+fn lua_s_program(dir: &str) -> String {
+    let script = std::fs::read_to_string(program("weights.lua")).expect("a program");
+    let path = fresh("interpreters", dir).join("weights.lua");
+    std::fs::write(&path, script.replace("i & 7", "i % 8")).expect("a program");
+    path.to_str().expect("path is text").to_owned()
+}
+
+/// The weights of `script`, which say what it is called by.
+fn lua_s_weights_are_right(stacks: &[Stack], script: &str) {
+    let (each, less) = (format!("function <{script}:29>"), format!("function <{script}:46>"));
+    let weights: [Weight<'_>; 4] = [
+        (&["main chunk", "main", "area", "light"], 1.0),
+        (&["main chunk", "main", "twice", "light"], 2.0),
+        (&["main chunk", "main", &each, "light"], 3.0),
+        (&["main chunk", "main", &less, "heavy"], 3.0),
+    ];
+    weights_are_right("lua", stacks, &weights);
+    for (function, lines) in [("light", 1..=7), ("heavy", 9..=15), ("area", 19..=22)] {
+        lines_are("lua", stacks, function, lines);
+    }
+}
+
 #[test]
 fn lua_s_functions_are_in_the_stacks_of_samples_by_the_names_they_are_called_by() {
-    let script = program("weights.lua");
-    for lua in ["lua5.4", "lua5.3"].into_iter().filter(|lua| has(lua)) {
-        if !is_known(&[lua, "-v"], &["Lua 5.4.", "Lua 5.3.6"]) {
+    for lua in ["lua5.4", "lua5.3", "lua5.1"].into_iter().filter(|lua| has(lua)) {
+        let known = ["Lua 5.4.", "Lua 5.3.6", "Lua 5.1.4", "Lua 5.1.5"];
+        if !is_known(&[lua, "-v"], &known) {
             continue;
         }
-        let stacks = recorded(lua, &[lua, &script, "word"]);
-        let (each, less) = (format!("function <{script}:29>"), format!("function <{script}:46>"));
-        let weights: [Weight<'_>; 4] = [
-            (&["main chunk", "main", "area", "light"], 1.0),
-            (&["main chunk", "main", "twice", "light"], 2.0),
-            (&["main chunk", "main", &each, "light"], 3.0),
-            (&["main chunk", "main", &less, "heavy"], 3.0),
-        ];
-        weights_are_right("lua", &stacks, &weights);
-        for (function, lines) in [("light", 1..=7), ("heavy", 9..=15), ("area", 19..=22)] {
-            lines_are("lua", &stacks, function, lines);
-        }
+        let script = match lua {
+            "lua5.1" => lua_s_program("lua-program"),
+            _ => program("weights.lua"),
+        };
+        lua_s_weights_are_right(&recorded(lua, &[lua, &script, "word"]), &script);
+    }
+}
+
+/// What LuaJIT has compiled is told by the function that it began in.
+#[test]
+fn luajit_s_functions_are_in_the_stacks_of_samples() {
+    let version = ["luajit", "-e", "print(jit.version, require('ffi').abi('gc64'))"];
+    if !has("luajit") || !is_known(&version, &["LuaJIT 2.1.0-beta3\ttrue"]) {
+        return;
+    }
+    let script = lua_s_program("luajit-program");
+    for mode in ["-joff", "-jon"] {
+        let stacks = recorded(&format!("luajit{mode}"), &["luajit", mode, &script, "word"]);
+        lua_s_weights_are_right(&stacks, &script);
     }
 }

@@ -72,6 +72,8 @@ pub struct Within {
 pub struct Value {
     /// The register that the word is near to.
     pub base: ValueBase,
+    /// The word is near to what the word at this distance from the register points to.
+    pub through: Option<i32>,
     /// The distance of the word.
     pub offset: i32,
     /// A word that is set to the address of the instruction, where it is zero: this far from what
@@ -79,13 +81,15 @@ pub struct Value {
     pub sets: Option<[i32; 2]>,
 }
 
-/// A register that a function has an argument in.
+/// A register that leads to a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueBase {
     /// The first argument's.
     Rdi,
     /// The second one's.
     Rsi,
+    /// One that programs keep global variables in.
+    R14,
 }
 
 /// A place where indirect branches enter, published in the indirect table.

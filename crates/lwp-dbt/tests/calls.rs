@@ -223,6 +223,7 @@ fn counted_is_what_the_state_says() {
 /// ```text
 ///        mov ebx, ROUNDS
 /// again: mov esi, ebx; and esi, FUNCTIONS - 1; shl esi, 6; lea rdi, [rip + data]; add rsi, rdi
+///        mov [rdi + LEADS], rsi; mov r14, rdi
 ///        call function; dec ebx; jnz again
 ///        jump to the landing
 /// function: push r15; pop r15; ret
@@ -233,7 +234,9 @@ fn valued_program() -> (Vec<u8>, u64) {
     code.extend([0x89, 0xde, 0x83, 0xe6, FUNCTIONS as u8 - 1, 0xc1, 0xe6, 0x06]);
     code.extend([0x48, 0xbf]);
     code.extend(DATA.to_le_bytes());
-    code.extend([0x48, 0x01, 0xfe, 0xe8, 0, 0, 0, 0]);
+    code.extend([0x48, 0x01, 0xfe, 0x48, 0x89, 0xb7]);
+    code.extend(LEADS.to_le_bytes());
+    code.extend([0x49, 0x89, 0xfe, 0xe8, 0, 0, 0, 0]);
     let call = code.len();
     code.extend([0xff, 0xcb, 0x75]);
     code.push((5 - (code.len() as i32 + 1)) as u8);
@@ -246,19 +249,29 @@ fn valued_program() -> (Vec<u8>, u64) {
 
 /// The place of the word in each structure, and where the function's address is to be.
 const WORD: i32 = 32;
+/// The place of a word that leads to the structure.
+const LEADS: i32 = 0x3000;
 const SETS: [i32; 2] = [16, 0x58];
 const OTHER: u64 = DATA + 0x4000;
+
+/// A value in the structures that rsi leads to, or, indirectly, r14.
+fn value(directly: bool, sets: Option<[i32; 2]>) -> Value {
+    let (base, through) = match directly {
+        true => (ValueBase::Rsi, None),
+        false => (ValueBase::R14, Some(LEADS)),
+    };
+    Value { base, through, offset: WORD, sets }
+}
 
 /// The number of times that each value was counted, and the word that was to be set, which was
 /// `before`.
 fn run_valued(
-    (checks, sets): (Checks, Option<[i32; 2]>),
+    (checks, value): (Checks, Value),
     before: u64,
     machine: &mut Machine,
 ) -> (Edges, u64) {
     let (code, function) = valued_program();
     let mut bench = Bench::new(Plan::Calls, checks, CODE, &code);
-    let value = Value { base: ValueBase::Rsi, offset: WORD, sets };
     bench.unit.values.insert(AppPc(function), value);
     let regions = bench.translate_all(CODE, false, 64);
     let entry = bench.head(CODE).expect("translated").0;
@@ -306,11 +319,13 @@ fn every_value_is_counted_once() {
         *want.entry((function, value_of(round % FUNCTIONS))).or_default() += 1;
     }
     for checks in common::CHECKS {
-        for (sets, before) in [(None, 0), (Some(SETS), 0), (Some(SETS), 7)] {
-            let (counted, set) = run_valued((checks, sets), before, &mut machine);
-            assert_eq!(counted, want, "{checks:?} {sets:?}");
+        let all = [(true, None, 0), (true, Some(SETS), 0), (true, Some(SETS), 7), (false, None, 0)];
+        for (directly, sets, before) in all {
+            let value = value(directly, sets);
+            let (counted, set) = run_valued((checks, value), before, &mut machine);
+            assert_eq!(counted, want, "{checks:?} {value:?}");
             let expected = if sets.is_some() && before == 0 { function } else { before };
-            assert_eq!(set, expected, "{checks:?} {sets:?}");
+            assert_eq!(set, expected, "{checks:?} {value:?}");
         }
     }
 }
@@ -325,7 +340,8 @@ fn value_of(number: u64) -> u64 {
 fn a_counted_value_is_what_the_state_says() {
     for checks in [Checks::None, Checks::SelfCheck] {
         let mut bench = Bench::new(Plan::Calls, checks, CODE, &[0x41, 0x57, 0x41, 0x5f, 0xc3]);
-        let value = Value { base: ValueBase::Rdi, offset: WORD, sets: Some(SETS) };
+        let sets = Some(SETS);
+        let value = Value { base: ValueBase::Rdi, through: None, offset: WORD, sets };
         bench.unit.values.insert(AppPc(CODE), value);
         let region = bench.translate(CODE, false, 8);
         let head = region.head.expect("translated");
@@ -350,7 +366,7 @@ fn a_counted_value_is_what_the_state_says() {
 fn an_instruction_that_needs_the_registers_is_left_alone() {
     for code in [&[0x51, 0x59, 0xc3][..], &[0x41, 0x53, 0x41, 0x5b, 0xc3], &[0xc3]] {
         let mut bench = Bench::new(Plan::Calls, Checks::None, CODE, code);
-        let value = Value { base: ValueBase::Rdi, offset: 0, sets: None };
+        let value = Value { base: ValueBase::Rdi, through: None, offset: 0, sets: None };
         bench.unit.values.insert(AppPc(CODE), value);
         assert!(bench.translate(CODE, false, 8).head.is_some());
         let roles = bench.tables.counters().roles().flatten();

@@ -96,6 +96,7 @@ const EXAMPLES: &[Example] = &[
     example("22_state_filter", "xrstor with a mask that the block shows", &[0x31, 0xd2, 0x0f, 0xae, 0x29, 0xc3]),
     example("23_counted_value", "a value near rsi", &[0x55, 0x48, 0x89, 0xe5, 0xc3]),
     example("23_counted_value", "a value near rdi, with a word that is set", &[0x55, 0x48, 0x89, 0xe5, 0xc3]),
+    example("23_counted_value", "a value near a word near r14", &[0x49, 0x8b, 0x5e, 0x08, 0xc3]),
     example("24_ends", "the first instruction of a destructor", &[0x55, 0x48, 0x89, 0xe5, 0xc3]),
     Example { lwp: on(true, 0, false), ..example("16_countdown", "instructions count", &[0x48, 0x01, 0xc3, 0xc3]) },
     Example { lwp: on(false, 0x7f, false), ..example("16_countdown", "branches count", &[0x85, 0xc0, 0x74, 0x02, 0xff, 0xc0, 0xc3]) },
@@ -272,12 +273,13 @@ fn bench(plan: Plan, example: &Example, features: TargetFeatures) -> Bench {
     let translator = Translator::new(plan, example.lwp, layout, emulated, classes);
     let mut bench = Bench::with_translator(translator, example.checks, CODE, example.bytes);
     match (example.rule, example.title) {
-        ("23_counted_value", "a value near rsi") => {
-            let value = Value { base: ValueBase::Rsi, offset: 0x20, sets: None };
-            bench.unit.values.insert(AppPc(CODE), value);
-        }
-        ("23_counted_value", _) => {
-            let value = Value { base: ValueBase::Rdi, offset: 0x20, sets: Some([0x10, 0x38]) };
+        ("23_counted_value", title) => {
+            let (base, through, sets) = match title {
+                "a value near rsi" => (ValueBase::Rsi, None, None),
+                "a value near a word near r14" => (ValueBase::R14, Some(8), None),
+                _ => (ValueBase::Rdi, None, Some([0x10, 0x38])),
+            };
+            let value = Value { base, through, offset: 0x20, sets };
             bench.unit.values.insert(AppPc(CODE), value);
         }
         ("24_ends", _) => drop(bench.unit.ends.insert(AppPc(CODE))),

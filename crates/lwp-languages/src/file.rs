@@ -91,9 +91,23 @@ impl<'d, R: ReadRef<'d>> File<'d, R> {
         ranges
     }
 
+    /// The constants of the file.
+    pub fn constants(&self) -> Option<&'d [u8]> {
+        self.object.section_by_name(".rodata")?.data().ok()
+    }
+
+    /// The words of the file, by address, that the dynamic linker makes addresses in the file, and
+    /// which.
+    pub fn relative_words(&self) -> FxHashMap<u64, u64> {
+        let all = self.object.dynamic_relocations().into_iter().flatten();
+        let relative = RelocationFlags::Elf { r_type: R_X86_64_RELATIVE };
+        let own = all.filter(|(_, it)| it.flags() == relative);
+        own.map(|(at, it)| (at, it.addend() as u64)).collect()
+    }
+
     /// Returns the `len` bytes behind `text` in the constants of the file.
     pub fn behind(&self, text: &[u8], len: usize) -> Option<&'d [u8]> {
-        let constants = self.object.section_by_name(".rodata")?.data().ok()?;
+        let constants = self.constants()?;
         let at = constants.windows(text.len()).position(|window| window == text)?;
         constants.get(at + text.len()..)?.get(..len)
     }
@@ -121,6 +135,20 @@ impl<'d, R: ReadRef<'d>> File<'d, R> {
             level = next;
         }
         largest
+    }
+
+    /// The largest function that the functions at `from` lead into, but not to the beginning of.
+    pub fn largest_entered(&self, from: &[u64]) -> Option<Range<u64>> {
+        let starts = self.starts()?;
+        let around = |address: u64| {
+            let after = starts.partition_point(|it| *it <= address);
+            let start = *starts.get(after.checked_sub(1)?)?;
+            let range = start..*starts.get(after)?;
+            (start < address && range.end - start < LARGEST).then_some(range)
+        };
+        let callers = from.iter().filter_map(|at| around(at.checked_add(1)?));
+        let targets: Vec<u64> = callers.flat_map(|caller| self.called(&caller)).collect();
+        targets.into_iter().filter_map(around).max_by_key(|it| it.end - it.start)
     }
 
     /// Returns the possible targets of direct calls and jumps in a function: whatever looks like

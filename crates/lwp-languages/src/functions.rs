@@ -15,7 +15,7 @@ pub enum Language {
     Php,
     /// Perl 5.
     Perl,
-    /// Lua, executed by PUC-Rio's implementation.
+    /// Lua, executed by PUC-Rio's implementation or LuaJIT.
     Lua,
     /// Java, and what else becomes its bytecodes, interpreted by HotSpot.
     Java,

@@ -9,7 +9,7 @@ use object::read::{ReadCache, ReadRef};
 use crate::file::File;
 use crate::functions::{Frame, Functions, Language};
 use crate::merge::{Activation, Native};
-use crate::{Memory, java, lua, perl, php, python, ruby};
+use crate::{Memory, java, lua, luajit, perl, php, python, ruby};
 
 /// A file that has an interpreter in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub enum Interpreter {
     Perl(perl::Interpreter),
     /// Lua.
     Lua(lua::Interpreter),
+    /// LuaJIT.
+    LuaJit(luajit::Interpreter),
     /// HotSpot.
     Java(java::Interpreter),
 }
@@ -43,6 +45,7 @@ impl Interpreter {
             &php::NAMES,
             &perl::NAMES,
             &lua::NAMES,
+            &luajit::NAMES,
             &java::NAMES,
         ];
         let file = File::parse(data, &names)?;
@@ -51,16 +54,11 @@ impl Interpreter {
             Language::Ruby => ruby::Interpreter::of(&file).map(Self::Ruby),
             Language::Php => php::Interpreter::of(&file).map(Self::Php),
             Language::Perl => perl::Interpreter::of(&file).map(Self::Perl),
-            Language::Lua => lua::Interpreter::of(&file).map(Self::Lua),
+            Language::Lua => lua::Interpreter::of(&file)
+                .map(Self::Lua)
+                .or_else(|| luajit::Interpreter::of(&file).map(Self::LuaJit)),
             Language::Java => java::Interpreter::of(&file).map(Self::Java),
         })
-    }
-
-    /// The evaluator in the file at `path` whose calls can be counted, if there is one.
-    pub fn counted(path: &Path) -> Option<python::counting::Counted> {
-        let cache = ReadCache::new(SystemFile::open(path).ok()?);
-        let file = File::parse(&cache, &[&python::NAMES])?;
-        python::counting::Counted::of(&file)
     }
 
     /// Returns whether the evaluator is at a file's `address`.
@@ -76,6 +74,7 @@ impl Interpreter {
             Self::Php(it) => &it.evaluator,
             Self::Perl(it) => &it.evaluator,
             Self::Lua(it) => &it.evaluator,
+            Self::LuaJit(it) => &it.evaluator,
             // It is generated when the program begins.
             Self::Java(_) => &[],
         }
@@ -117,6 +116,7 @@ enum Reader {
     Php(php::Process),
     Perl(perl::Process),
     Lua(lua::Process),
+    LuaJit(luajit::Process),
     Java(Box<java::Process>),
 }
 
@@ -129,6 +129,7 @@ impl Process {
             Interpreter::Php(it) => Reader::Php(php::Process::new(it, bias)),
             Interpreter::Perl(it) => Reader::Perl(perl::Process::new(it, bias)),
             Interpreter::Lua(it) => Reader::Lua(lua::Process::new(it)),
+            Interpreter::LuaJit(_) => Reader::LuaJit(luajit::Process::default()),
             Interpreter::Java(it) => Reader::Java(Box::new(java::Process::new(it, bias))),
         };
         Self { interpreter, bias, reader }
@@ -159,6 +160,7 @@ impl Process {
             Reader::Php(it) => it.stack(thread, functions, memory),
             Reader::Perl(it) => it.stack(&thread.who, functions, memory),
             Reader::Lua(it) => it.stack(thread, functions, memory),
+            Reader::LuaJit(it) => it.stack(thread, functions, memory),
             Reader::Java(it) => it.stack(thread, functions, memory),
         }
     }
@@ -237,6 +239,7 @@ mod tests {
             Interpreter::Php(php::Interpreter::nowhere()),
             Interpreter::Perl(perl::Interpreter::nowhere()),
             Interpreter::Java(java::Interpreter::nowhere()),
+            Interpreter::LuaJit(luajit::Interpreter { evaluator: Vec::new() }),
         ];
         all.extend(lua::Interpreter::nowhere().map(Interpreter::Lua));
         let versions = [b"3.0.", b"3.1.", b"3.2.", b"3.4.", b"4.0."];
@@ -253,6 +256,7 @@ mod tests {
             sp: 0x1_0000 + 0x800 * at,
             evaluator: at.is_multiple_of(2),
             preserved: [Some(0x1_0000 + 8 * seed), None, Some(seed), None, Some(8 * at), Some(16)],
+            rdx: Some(8 * seed),
         };
         let native: Vec<Native> = (0..40).map(frame).collect();
         let who = Who { number: (seed % 5) as i32, first: true };

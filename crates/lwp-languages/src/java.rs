@@ -292,8 +292,14 @@ mod tests {
             let mut functions = Functions::default();
             for at in 0..8 {
                 let preserved = [None, Some(0x40 + 8 * at), None, Some(at), None, None];
-                let native =
-                    Native { place: at, generated: true, sp: 0, evaluator: false, preserved };
+                let native = Native {
+                    place: at,
+                    generated: true,
+                    sp: 0,
+                    evaluator: false,
+                    preserved,
+                    rdx: None,
+                };
                 let memory = &mut Maze(seed);
                 let Some(frame) = process.frame(&layout, &native, &mut functions, memory) else {
                     continue;

@@ -10,11 +10,13 @@
 //! taken for, and whatever does not fit ends the reading.
 #![forbid(unsafe_code)]
 
+pub mod counting;
 mod file;
 pub mod functions;
 pub mod interpreter;
 pub mod java;
 pub mod lua;
+pub mod luajit;
 pub mod merge;
 pub mod perl;
 pub mod php;

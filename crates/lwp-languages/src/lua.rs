@@ -1,4 +1,4 @@
-//! Lua 5.3 and 5.4, as PUC-Rio's implementation executes it.
+//! Lua 5.1, 5.3 and 5.4, as PUC-Rio's implementation executes it.
 //!
 //! No symbol leads to a state: programs hold theirs where they like. But whoever executes Lua has
 //! its address in a register or on the native stack, and a state can be told from everything else:
@@ -6,6 +6,7 @@
 //! of their own either. As in Lua's own tracebacks, they have those that they are called by
 //! (`names`).
 
+mod calls;
 mod layout;
 mod names;
 
@@ -19,11 +20,11 @@ use self::layout::Layout;
 use crate::Memory;
 use crate::file::File;
 use crate::functions::{Frame, Function, Functions, Language, text};
-use crate::interpreter::{DEEPEST, Frames, Thread};
+use crate::interpreter::{Frames, Thread};
 use crate::merge::Activation;
 
 /// Symbols that are looked for.
-pub const NAMES: [&str; 4] = ["lua_ident", "lua_callk", "lua_pcallk", "lua_resume"];
+pub const NAMES: [&str; 5] = ["lua_ident", "lua_call", "lua_callk", "lua_pcallk", "lua_resume"];
 
 /// A file that has the interpreter in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,57 +37,49 @@ pub struct Interpreter {
 impl Interpreter {
     /// The interpreter in `file`.
     pub fn of<'d, R: ReadRef<'d>>(file: &File<'d, R>) -> Option<Self> {
-        const IDENTITY: &[u8] = b"$LuaVersion: Lua 5.";
-        let identity = file.bytes(file.at("lua_ident")?, IDENTITY.len() as u64 + 3)?;
-        let layout = match identity.strip_prefix(IDENTITY)? {
+        let identity = file.bytes(file.at("lua_ident")?, 22)?;
+        let release = [&b"$LuaVersion: Lua 5."[..], b"$Lua: Lua 5."];
+        let mut release = release.iter().filter_map(|it| identity.strip_prefix(*it)?.get(..3));
+        let layout = match release.next()? {
             b"4.0" | b"4.1" | b"4.2" | b"4.3" | b"4.4" | b"4.5" | b"4.6" | b"4.7" | b"4.8" => {
                 &layout::LUA_5_4
             }
             b"3.3" | b"3.4" | b"3.5" | b"3.6" => &layout::LUA_5_3,
+            b"1.4" | b"1.5" => &layout::LUA_5_1,
             _ => return None,
         };
         let its = |name: &str| name == "luaV_execute" || name == "luaV_execute.cold";
         let mut evaluator = file.functions(its);
         if evaluator.is_empty() {
             // Without symbols: by far the largest of the functions that lead to it.
-            let from = file.at("lua_callk");
+            let from = file.at("lua_callk").or_else(|| file.at("lua_call"));
             evaluator.extend(from.and_then(|at| file.largest_called(&[at], 2)));
         }
         Some(Self { evaluator, layout })
     }
 }
 
-/// Offsets in bytes that both releases have.
+/// Offsets in bytes that all releases have that have such a thing.
 mod at {
     /// The header of every object: its type.
     pub const TYPE: u64 = 8;
-    /// `lua_State`: what all states share, the innermost call, and the outermost, which is a part
-    /// of it.
-    pub const SHARED: u64 = 24;
+    /// `lua_State`: the innermost call of a chain, and the outermost, which is a part of it.
     pub const CALL: u64 = 32;
     pub const FIRST_CALL: u64 = 96;
-    /// `CallInfo`: the function's place, the caller.
-    pub const FUNCTION: u64 = 0;
+    /// `CallInfo`: the caller.
     pub const CALLER: u64 = 16;
     /// `TValue`: what kind of value.
     pub const KIND: u64 = 8;
-    /// `LClosure.p`.
-    pub const PROTOTYPE: u64 = 24;
-    /// `Proto`: how many instructions and lines.
-    pub const INSTRUCTIONS: u64 = 24;
-    pub const LINES: u64 = 28;
     /// `TString`: bytes of a short one, of a long one, and where they begin.
     pub const SHORT_LENGTH: u64 = 11;
     pub const LONG_LENGTH: u64 = 16;
     pub const TEXT: u64 = 24;
 }
 
-/// Types of objects.
-const THREAD: u8 = 8;
+/// Types of objects; of 5.1, all strings have the first one.
 const SHORT_STRING: u8 = 4;
 const LONG_STRING: u8 = 20;
-/// Of a value: a function in Lua; it is collectable.
-const LUA_FUNCTION: u8 = 6 | COLLECTABLE;
+/// A part of a value's kind: it is collectable.
 const COLLECTABLE: u8 = 0x40;
 /// Bytes of an evaluator's native stack that are searched for its state, and most states of a
 /// thread.
@@ -114,15 +107,6 @@ struct Code {
     lines: Vec<u32>,
 }
 
-/// A call that has not returned.
-#[derive(Clone, Copy, Debug)]
-struct Call {
-    at: u64,
-    flags: u16,
-    /// The prototype of a function in Lua, and the index of the instruction that it executes.
-    lua: Option<(u64, u64)>,
-}
-
 impl Process {
     /// The interpreter of a process.
     pub fn new(interpreter: &Interpreter) -> Self {
@@ -139,11 +123,14 @@ impl Process {
         let mut frames = Frames::default();
         // A coroutine's state lies further in than the one that has resumed it.
         let mut last = None;
+        let evaluator = thread.native.iter().find(|frame| frame.evaluator);
+        let mut registers = evaluator.map(|frame| frame.preserved);
         for state in self.states_of(thread, memory) {
-            let shared = memory.word(state.wrapping_add(at::SHARED));
+            let shared = memory.word(state.wrapping_add(self.layout.shared));
             if last.is_none() || shared == last {
                 last = shared;
-                let _ = self.read(state, functions, memory, &mut frames);
+                let executed = (state, registers.take().unwrap_or_default());
+                let _ = self.read(executed, functions, memory, &mut frames);
                 frames.end();
             }
         }
@@ -166,7 +153,7 @@ impl Process {
                 return;
             }
             tried.push(address);
-            if is_state(self.layout, address, memory) {
+            if calls::is_state(self.layout, address, memory) {
                 found.push(address);
             }
         };
@@ -189,22 +176,26 @@ impl Process {
         found
     }
 
+    /// Reads the frames of a state that is executed with these registers.
     fn read(
         &mut self,
-        state: u64,
+        (state, registers): (u64, [Option<u64>; 6]),
         functions: &mut Functions,
         memory: &mut dyn Memory,
         frames: &mut Frames,
     ) -> Option<()> {
-        let calls = calls(self.layout, state, memory)?;
+        let mut calls = calls::of(self.layout, state, memory)?;
+        if let Some((prototype, instruction)) = calls.first_mut().and_then(|it| it.lua.as_mut()) {
+            // The state is told of an instruction only when that may need to know it.
+            let executed = calls::executed(self.layout, *prototype, registers, memory);
+            *instruction = executed.unwrap_or(*instruction);
+        }
         for (index, call) in calls.iter().enumerate() {
             let Some((prototype, instruction)) = call.lua else { continue };
             let caller = calls.get(index + 1).and_then(|caller| caller.lua);
-            let caller =
-                caller.filter(|_| call.flags & self.layout.fresh == 0 || index + 1 < calls.len());
             let frame = self.frame(prototype, instruction, caller, functions, memory)?;
             let room = frames.push(frame);
-            if call.flags & self.layout.fresh != 0 {
+            if call.fresh {
                 frames.end();
             }
             if !room {
@@ -231,7 +222,7 @@ impl Process {
         let fields = [word(layout.source)?, word(layout.code)?, word(layout.line)?];
         if self.known.get(&prototype).is_none_or(|known| known.fields != fields) {
             let line = fields[2] as u32;
-            let source = string(fields[0], memory)?;
+            let source = string(layout, fields[0], memory)?;
             // A name of a file has a mark, a text that was given stands for itself.
             let file = match source.strip_prefix(['@', '=']) {
                 Some(name) => name.to_owned(),
@@ -257,60 +248,9 @@ impl Process {
     }
 }
 
-/// Returns whether a state is at `address` that executes something.
-fn is_state(layout: &Layout, address: u64, memory: &mut dyn Memory) -> bool {
-    memory.byte(address.wrapping_add(at::TYPE)) == Some(THREAD)
-        && memory.byte(address.wrapping_add(layout.status)) == Some(0)
-        && memory.pointer(address.wrapping_add(at::SHARED)).is_some()
-        && calls(layout, address, memory)
-            .is_some_and(|calls| calls.iter().any(|call| call.lua.is_some()))
-}
-
-/// The calls of a state, innermost first; `None` unless they lead back to the state.
-fn calls(layout: &Layout, state: u64, memory: &mut dyn Memory) -> Option<Vec<Call>> {
-    let first = state.checked_add(at::FIRST_CALL)?;
-    let mut at = memory.pointer(state.checked_add(at::CALL)?)?;
-    let mut calls: Vec<Call> = Vec::new();
-    while at != first {
-        if calls.len() == 2 * DEEPEST {
-            return Some(calls);
-        }
-        let mut flags = [0; 2];
-        if at & 7 != 0 || !memory.read(at.checked_add(layout.flags)?, &mut flags) {
-            return None;
-        }
-        let flags = u16::from_le_bytes(flags);
-        let in_lua = flags & layout.kind == layout.kind_of_lua;
-        let lua = if in_lua { lua_call(layout, at, memory) } else { None };
-        calls.push(Call { at, flags, lua });
-        at = memory.pointer(at.checked_add(at::CALLER)?)?;
-        // A chain that meets itself is none.
-        if calls.last().is_some_and(|last| last.at == at) {
-            return None;
-        }
-    }
-    (memory.word(first.checked_add(at::CALLER)?)? == 0).then_some(calls)
-}
-
-/// The prototype of the function in Lua that is called, and the index of the instruction that it
-/// executes.
-fn lua_call(layout: &Layout, call: u64, memory: &mut dyn Memory) -> Option<(u64, u64)> {
-    let value = memory.pointer(call.checked_add(at::FUNCTION)?)?;
-    if memory.byte(value.checked_add(at::KIND)?)? != LUA_FUNCTION {
-        return None;
-    }
-    let closure = memory.pointer(value)?;
-    let prototype = memory.pointer(closure.checked_add(at::PROTOTYPE)?)?;
-    let code = memory.pointer(prototype.checked_add(layout.code)?)?;
-    let next = memory.word(call.checked_add(layout.instruction)?)?;
-    let index = (next.checked_sub(code)? / 4).saturating_sub(1);
-    let count = memory.half(prototype.checked_add(at::INSTRUCTIONS)?)?;
-    (index < u64::from(count)).then_some((prototype, index))
-}
-
 /// The line of each instruction.
 fn lines(layout: &Layout, prototype: u64, first: u32, memory: &mut dyn Memory) -> Option<Vec<u32>> {
-    let count = u64::from(memory.half(prototype.checked_add(at::LINES)?)?);
+    let count = u64::from(memory.half(prototype.checked_add(layout.line_count)?)?);
     let list = memory.word(prototype.checked_add(layout.lines)?)?;
     if count > TABLE {
         return None;
@@ -359,11 +299,13 @@ fn by_differences(first: u32, differences: &[u8], pairs: &[u32]) -> Vec<u32> {
 }
 
 /// The text of a string.
-fn string(address: u64, memory: &mut dyn Memory) -> Option<String> {
+fn string(layout: &Layout, address: u64, memory: &mut dyn Memory) -> Option<String> {
     let length = match memory.byte(address.checked_add(at::TYPE)?)? {
-        SHORT_STRING => u64::from(memory.byte(address.checked_add(at::SHORT_LENGTH)?)?),
+        SHORT_STRING if layout.short_strings => {
+            u64::from(memory.byte(address.checked_add(at::SHORT_LENGTH)?)?)
+        }
         // The text of a program may be its own source: its beginning says enough.
-        LONG_STRING => memory.word(address.checked_add(at::LONG_LENGTH)?)?.min(256),
+        SHORT_STRING | LONG_STRING => memory.word(address.checked_add(at::LONG_LENGTH)?)?.min(256),
         _ => return None,
     };
     text(address.checked_add(at::TEXT)?, length, memory)
@@ -372,7 +314,8 @@ fn string(address: u64, memory: &mut dyn Memory) -> Option<String> {
 #[cfg(test)]
 impl Interpreter {
     /// One of each layout that is in no file.
-    pub fn nowhere() -> [Self; 2] {
-        [&layout::LUA_5_4, &layout::LUA_5_3].map(|layout| Self { evaluator: Vec::new(), layout })
+    pub fn nowhere() -> [Self; 3] {
+        let layouts = [&layout::LUA_5_4, &layout::LUA_5_3, &layout::LUA_5_1];
+        layouts.map(|layout| Self { evaluator: Vec::new(), layout })
     }
 }

@@ -20,6 +20,8 @@ pub struct Native {
     pub evaluator: bool,
     /// Registers that calls preserve, as far as they are known: rbx, rbp, and r12 to r15.
     pub preserved: [Option<u64>; 6],
+    /// The register rdx, which is known in the innermost frame only.
+    pub rdx: Option<u64>,
 }
 
 /// The index of rbp among a frame's preserved registers.
@@ -105,7 +107,7 @@ mod tests {
             .iter()
             .map(|&(sp, evaluator)| {
                 let preserved = [None; 6];
-                Native { place: 0, generated: false, sp, evaluator, preserved }
+                Native { place: 0, generated: false, sp, evaluator, preserved, rdx: None }
             })
             .collect()
     }

@@ -4,6 +4,8 @@
 //! executes and the frame that called it. The evaluator's address of the instruction is in a
 //! register, and in the frame only when something is called that may want to know it.
 
+pub mod counting;
+
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -42,13 +44,15 @@ impl Interpreter {
 mod at {
     /// `zend_executor_globals.current_execute_data`.
     pub const CURRENT: u64 = 488;
-    /// `zend_execute_data`: the instruction, the function, what kind of call it is, the caller.
+    /// `zend_execute_data`: the instruction, the call that is prepared, the function, what kind of call it is, the caller.
     pub const INSTRUCTION: u64 = 0;
+    pub const PREPARED: u64 = 8;
     pub const FUNCTION: u64 = 24;
     pub const CALL: u64 = 40;
     pub const CALLER: u64 = 48;
-    /// `zend_function`: its kind, name and class.
+    /// `zend_function`: its kind, flags, name and class.
     pub const KIND: u64 = 0;
+    pub const FLAGS: u64 = 4;
     pub const NAME: u64 = 8;
     pub const CLASS: u64 = 16;
     /// `zend_op_array`: how many instructions, those, the file, the first line.
@@ -65,6 +69,11 @@ mod at {
     pub const LENGTH: u64 = 16;
     pub const TEXT: u64 = 24;
 }
+
+/// The place in a frame of the call that is prepared.
+pub const PREPARED_AT: i32 = at::PREPARED as i32;
+/// The place in a frame of its function.
+pub const FUNCTION_AT: i32 = at::FUNCTION as i32;
 
 /// `ZEND_CALL_TOP`: the evaluator was called for this frame.
 const TOP: u32 = 1 << 17;
@@ -154,6 +163,22 @@ impl Process {
         functions: &mut Functions,
         memory: &mut dyn Memory,
     ) -> Option<u32> {
+        let identity = Identity::of(address, kind, memory)?;
+        if let Some(&number) = self.known.get(&identity) {
+            return Some(number);
+        }
+        let number = functions.number(described(&identity, memory)?);
+        if self.known.len() >= MOST {
+            self.known.clear();
+        }
+        self.known.insert(identity, number);
+        Some(number)
+    }
+}
+
+impl Identity {
+    /// The fields of the function of this kind at an address.
+    fn of(address: u64, kind: u8, memory: &mut dyn Memory) -> Option<Self> {
         let mut word = |offset: u64| memory.word(address.checked_add(offset)?);
         let (name, class) = (word(at::NAME)?, word(at::CLASS)?);
         let (file, line) = match kind {
@@ -161,31 +186,37 @@ impl Process {
             USER | EVAL => (word(at::FILE)?, word(at::LINE)? as u32),
             _ => return None,
         };
-        let identity = Identity { address, name, class, file, line };
-        if let Some(&number) = self.known.get(&identity) {
-            return Some(number);
-        }
-        let file = match file {
-            0 => "<internal>".to_owned(),
-            _ => string(file, memory)?,
-        };
-        let name = match name {
-            0 => "{main}".to_owned(),
-            _ => string(name, memory)?,
-        };
-        let class = match class {
-            0 => None,
-            _ => string(memory.pointer(class.checked_add(at::CLASS_NAME)?)?, memory),
-        };
-        let name = class.map_or_else(|| name.clone(), |class| format!("{class}::{name}"));
-        let (name, file) = (Arc::from(name), Arc::from(file));
-        let number = functions.number(Function { language: Language::Php, name, file, line });
-        if self.known.len() >= MOST {
-            self.known.clear();
-        }
-        self.known.insert(identity, number);
-        Some(number)
+        Some(Self { address, name, class, file, line })
     }
+
+    /// Returns whether the function has a name: those of whole files have none.
+    fn is_named(&self) -> bool {
+        self.name != 0
+    }
+}
+
+/// The function that has these fields.
+fn described(it: &Identity, memory: &mut dyn Memory) -> Option<Function> {
+    let file = match it.file {
+        0 => "<internal>".to_owned(),
+        file => string(file, memory)?,
+    };
+    let name = match it.name {
+        0 => "{main}".to_owned(),
+        name => string(name, memory)?,
+    };
+    let class = match it.class {
+        0 => None,
+        class => string(memory.pointer(class.checked_add(at::CLASS_NAME)?)?, memory),
+    };
+    let name = class.map_or_else(|| name.clone(), |class| format!("{class}::{name}"));
+    let (name, file) = (Arc::from(name), Arc::from(file));
+    Some(Function { language: Language::Php, name, file, line: it.line })
+}
+
+/// The name of a function without that of its class.
+fn named(name: &str) -> &str {
+    name.rsplit("::").next().unwrap_or_default()
 }
 
 /// The line of the instruction that a frame executes: the one in the register, if it is one of its

@@ -1,6 +1,7 @@
 //! The unwind tables of a file.
 
 use std::fs::File;
+use std::ops::Range;
 use std::path::Path;
 
 use gimli::{
@@ -45,6 +46,21 @@ impl Image {
     /// The tables of a file in memory.
     pub fn of_bytes(bytes: &[u8]) -> Self {
         Self::read(bytes)
+    }
+
+    /// The tables of a function in an `.eh_frame` that is meant for the address `at`; `None` where
+    /// it says nothing of the instructions of `code`.
+    pub(crate) fn of_table(eh_frame: &[u8], at: u64, code: &Range<u64>) -> Option<Self> {
+        let bases = BaseAddresses::default().set_eh_frame(at);
+        let mut image = Self { eh_frame: eh_frame.to_vec(), bases, ..Self::default() };
+        image.build_index();
+        image.index.retain(|(start, end, ..)| *start < code.end && *end > code.start);
+        (!image.index.is_empty()).then_some(image)
+    }
+
+    /// Returns whether there are no tables.
+    pub fn is_empty(&self) -> bool {
+        self.eh_frame.is_empty() && self.debug_frame.is_empty()
     }
 
     fn read<'a>(data: impl ReadRef<'a>) -> Self {

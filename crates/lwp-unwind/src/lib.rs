@@ -7,18 +7,21 @@
 //! What an instruction's table row says is kept per file and address, so that a walk over known
 //! code is a few memory look-ups a frame.
 //!
-//! Code without tables, such as a compiler at run time makes, is walked by the frame pointer; stubs
-//! that return within a few instructions are left as these say.
+//! Code that a compiler makes at run time has tables if the program writes them into a jitdump file
+//! ([`Generated`]). Code without tables is walked by the frame pointer; stubs that return within a
+//! few instructions are left as these say.
 //!
 //! The crate reads neither processes nor mappings: it is given both ([`Memory`], [`CodeRange`]).
 #![forbid(unsafe_code)]
 
 mod expression;
+mod generated;
 mod image;
 mod leaving;
 mod row;
 mod walk;
 
+pub use generated::{Generated, Source};
 pub use image::Image;
-pub use row::{RBP, RBX, RIP, RSP};
+pub use row::{RBP, RBX, RDX, RIP, RSP};
 pub use walk::{CodeRange, Ending, Frame, Memory, Registers, Unwinder};

@@ -2,6 +2,8 @@
 
 use gimli::{CfaRule, EndianSlice, LittleEndian, Register, RegisterRule, UnwindSection};
 
+/// DWARF's number of rdx.
+pub const RDX: u16 = 1;
 /// DWARF's number of rbx.
 pub const RBX: u16 = 3;
 /// DWARF's number of rbp.

@@ -1,6 +1,7 @@
 //! Walking a stack, frame by frame.
 
 use crate::expression::evaluate;
+use crate::generated::Generated;
 use crate::image::Image;
 use crate::leaving::by_instructions;
 use crate::row::{Cfa, RBP, RBX, REGISTERS, RIP, RSP, Row, Rule};
@@ -9,6 +10,13 @@ use crate::row::{Cfa, RBP, RBX, REGISTERS, RIP, RSP, Row, Rule};
 pub trait Memory {
     /// The eight bytes at `address`, if they can be read.
     fn word(&mut self, address: u64) -> Option<u64>;
+
+    /// The caller's registers of generated code that the implementation knows more of than its
+    /// instructions and a frame pointer say.
+    fn leave(&mut self, registers: &Registers) -> Option<Registers> {
+        let _ = registers;
+        None
+    }
 }
 
 /// General registers by DWARF's numbers, as far as they are known: rax, rdx, rcx, rbx, rsi, rdi,
@@ -59,6 +67,9 @@ pub struct CodeRange {
     pub end: u64,
     /// The file's tables, as [`Unwinder::add`] has numbered them; `None` for generated code.
     pub image: Option<u32>,
+    /// The tables of generated code, as [`Unwinder::add_generated`] has numbered them. Where they
+    /// are, a file's are not looked at.
+    pub generated: Option<u32>,
     /// The difference between an address and the file's own.
     pub bias: u64,
     /// The caller's number for what is mapped here.
@@ -97,6 +108,9 @@ const PRESERVED: u32 = 1 << RBX | 1 << RBP | 0xf << 12;
 #[derive(Debug, Default)]
 pub struct Unwinder {
     images: Vec<Image>,
+    generated: Vec<Generated>,
+    /// The number of walks.
+    walks: u64,
 }
 
 impl Unwinder {
@@ -104,6 +118,18 @@ impl Unwinder {
     pub fn add(&mut self, image: Image) -> u32 {
         self.images.push(image);
         self.images.len() as u32 - 1
+    }
+
+    /// Takes the tables of a process's generated code in; the number is for
+    /// [`CodeRange::generated`].
+    pub fn add_generated(&mut self, generated: Generated) -> u32 {
+        self.generated.push(generated);
+        self.generated.len() as u32 - 1
+    }
+
+    /// Forgets the tables of all generated code.
+    pub fn forget_generated(&mut self) {
+        self.generated.clear();
     }
 
     /// The tables with this number.
@@ -122,6 +148,7 @@ impl Unwinder {
         frames: &mut Vec<Frame>,
     ) -> Ending {
         frames.clear();
+        self.walks += 1;
         let mut registers = registers;
         // The first frame, and those interrupted by signals, stand at an instruction; others at the
         // instruction after a call, which may be another function's.
@@ -137,7 +164,7 @@ impl Unwinder {
             }
             let sp = registers.get(RSP).unwrap_or(0);
             frames.push(Frame { place, tag: range.map(|range| range.tag), sp, registers });
-            let row = range.and_then(|range| self.row(range, place));
+            let row = range.and_then(|range| self.row(range, place, memory));
             let next = match row {
                 Some(row) => by_table(row, &registers, memory),
                 None => without_table(code, &registers, memory),
@@ -157,7 +184,11 @@ impl Unwinder {
         Ending::Bottom
     }
 
-    fn row(&mut self, range: &CodeRange, place: u64) -> Option<&Row> {
+    fn row(&mut self, range: &CodeRange, place: u64, memory: &mut dyn Memory) -> Option<&Row> {
+        if let Some(number) = range.generated {
+            let generated = self.generated.get_mut(number as usize)?;
+            return generated.row(place, self.walks, memory);
+        }
         self.images.get_mut(range.image? as usize)?.row(place.wrapping_sub(range.bias))
     }
 }
@@ -234,13 +265,14 @@ fn value(
 }
 
 /// The caller's registers where there is no table: a stub says by its instructions how it is left,
-/// other code has a frame pointer.
+/// a language may know its own code, and other code has a frame pointer.
 fn without_table(code: &[CodeRange], registers: &Registers, memory: &mut dyn Memory) -> Next {
     let leads_to_code = |caller: &Registers| {
         let to = caller.get(RIP).map(|to| to.wrapping_sub(1));
         to.is_some_and(|to| range_at(code, to).is_some())
     };
-    match by_instructions(registers, memory).filter(leads_to_code) {
+    let caller = by_instructions(registers, memory).filter(leads_to_code);
+    match caller.or_else(|| memory.leave(registers).filter(leads_to_code)) {
         Some(caller) => Next::Caller(caller),
         None => by_frame_pointer(code, registers, memory),
     }
@@ -287,7 +319,7 @@ mod tests {
     }
 
     fn generated() -> [CodeRange; 1] {
-        [CodeRange { start: 0x1000, end: 0x2000, image: None, bias: 0, tag: 9 }]
+        [CodeRange { start: 0x1000, end: 0x2000, image: None, generated: None, bias: 0, tag: 9 }]
     }
 
     fn at(pc: u64, sp: u64, bp: u64) -> Registers {

@@ -9,15 +9,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use lwp_languages::functions::Language;
+use lwp_languages::luajit;
 use lwp_ptrace::{Tid, sys};
-use lwp_unwind::{CodeRange, Frame, Image, Memory, RIP, RSP, Registers, Unwinder};
+use lwp_unwind::{CodeRange, Frame, Image, Memory, RBP, RBX, RIP, RSP, Registers, Unwinder};
 use rustc_hash::FxHashMap;
 
+use self::dumps::Dumps;
 use self::languages::Languages;
 use crate::machine::Machine;
 use crate::maps::{self, Mapping};
 use crate::profile::{Module, ModuleMapping, Place, Profiler, Sample, path_in_process};
 
+mod dumps;
 pub mod languages;
 
 /// Most frames of a stack; what lies further out is left out.
@@ -33,8 +36,12 @@ pub struct CallStacks {
     modules: FxHashMap<ModuleKey, (u32, Vec<ModuleMapping>)>,
     /// Code by the state of an address space ([`crate::space::Space::changes`]).
     layouts: FxHashMap<u64, Arc<Vec<CodeRange>>>,
+    /// Files with tables of generated code.
+    dumps: Dumps,
     /// Interpreted languages.
     pub languages: Languages,
+    /// A language has code that it knows better than tables do.
+    traces: bool,
     /// Kept for the next walk, for their room.
     frames: Vec<Frame>,
     places: Vec<Place>,
@@ -73,16 +80,29 @@ impl CallStacks {
         if let Some(known) = self.layouts.get(&changes) {
             return Arc::clone(known);
         }
+        if self.dumps.are_many() {
+            self.dumps.forget();
+            self.unwinder.forget_generated();
+            self.layouts.clear();
+        }
         if self.layouts.len() >= LAYOUTS {
             self.layouts.clear();
         }
         let mappings = maps::read(tid);
-        let code: Vec<CodeRange> = mappings
+        let mut code: Vec<CodeRange> = mappings
             .iter()
             .filter(|mapping| mapping.execute && mapping.start < crate::space::VSYSCALL)
             .filter(|mapping| !crate::memory_map::is_ours(mapping))
             .map(|mapping| self.range((tid, pid), mapping, profiler))
             .collect();
+        if let Some(generated) = self.dumps.of(pid, &mappings, &mut self.unwinder) {
+            // Code may be generated into files too.
+            let image = |range: &CodeRange| self.unwinder.image(range.image?);
+            let bare =
+                |range: &&mut CodeRange| image(range).is_none_or(lwp_unwind::Image::is_empty);
+            code.iter_mut().filter(bare).for_each(|it| it.generated = Some(generated));
+        }
+        self.traces |= self.languages.take_tables(&mut code);
         let code = Arc::new(code);
         self.layouts.insert(changes, Arc::clone(&code));
         code
@@ -126,7 +146,7 @@ impl CallStacks {
         let (start, end) = (mapping.start, mapping.end);
         let Some(file) = file else {
             let tag = self.module(ModuleKey::Generated(pid), mapping, pid, profiler);
-            return CodeRange { start, end, image: None, bias: 0, tag };
+            return CodeRange { start, end, image: None, generated: None, bias: 0, tag };
         };
         let image = match self.images.get(&file) {
             Some(&image) => image,
@@ -144,7 +164,7 @@ impl CallStacks {
             self.module(ModuleKey::File(file, mapping.name.clone(), base), mapping, pid, profiler);
         let address = self.unwinder.image(image).and_then(|image| image.address_of(mapping.offset));
         let bias = start.wrapping_sub(address.unwrap_or(mapping.offset));
-        CodeRange { start, end, image: Some(image), bias, tag }
+        CodeRange { start, end, image: Some(image), generated: None, bias, tag }
     }
 
     /// The number of a module, reported if it is new or has grown.
@@ -208,6 +228,8 @@ struct TraceeStack {
     needed: u64,
     /// Other pieces.
     far: Vec<(u64, Vec<u8>)>,
+    /// The stack may be one of LuaJIT's.
+    traces: bool,
 }
 
 /// Bytes read at a time, and first of all as many as the walk before has needed, at least so many.
@@ -216,7 +238,7 @@ const LEAST: u64 = 0x200;
 
 impl Default for TraceeStack {
     fn default() -> Self {
-        Self { tid: 0, near: Vec::new(), start: 0, needed: PIECE, far: Vec::new() }
+        Self { tid: 0, near: Vec::new(), start: 0, needed: PIECE, far: Vec::new(), traces: false }
     }
 }
 
@@ -271,6 +293,30 @@ impl Memory for TraceeStack {
         self.far.push((start, bytes));
         word
     }
+
+    fn leave(&mut self, registers: &Registers) -> Option<Registers> {
+        let sp = registers.get(RSP).filter(|_| self.traces)?;
+        let caller = luajit::caller(sp, self)?;
+        let all = [(RIP, caller.rip), (RSP, caller.rsp), (RBX, caller.rbx), (RBP, caller.rbp)];
+        let more = [(14, caller.r14), (15, caller.r15)];
+        let mut out = Registers::default();
+        all.iter().chain(&more).for_each(|(register, value)| out.set(*register, *value));
+        let saved = caller.r12_and_r13.map(|saved| saved.map(Some));
+        let others = saved.unwrap_or_else(|| [12, 13].map(|register| registers.get(register)));
+        for (register, value) in [12, 13].into_iter().zip(others) {
+            value.into_iter().for_each(|value| out.set(register, value));
+        }
+        Some(out)
+    }
+}
+
+impl lwp_languages::Memory for TraceeStack {
+    fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
+        (address..).step_by(8).zip(bytes.chunks_mut(8)).all(|(at, chunk)| {
+            let word = lwp_unwind::Memory::word(self, at);
+            word.map(|it| chunk.copy_from_slice(&it.to_le_bytes()[..chunk.len()])).is_some()
+        })
+    }
 }
 
 impl Machine {
@@ -303,6 +349,7 @@ impl Machine {
         memory.begin(tid, registers.get(RSP).unwrap_or(0));
         let mut frames = std::mem::take(&mut stacks.frames);
         let mut code = stacks.layout((tid, pid), changes, profiler);
+        memory.traces = stacks.traces;
         let mut ending = stacks.unwinder.walk(&code, registers, &mut memory, DEEPEST, &mut frames);
         if frames.first().is_some_and(|frame| frame.tag.is_none()) {
             // Memory has become executable in a way that makes no notice: a stack's, or a grown

@@ -1,16 +1,15 @@
 //! Calls of interpreted functions, counted exactly.
 //!
-//! Where an evaluator is entered once a call, the function is a value in memory there: its code
-//! object. Translated code counts such values as it counts the targets of indirect calls
+//! Where an evaluator is entered once a call, or executes an operation of its own for it, the function is
+//! a value in memory there: its code object. Translated code counts such values as it counts the targets of indirect calls
 //! ([`lwp_dbt::Value`]), and names are read from the interpreter's memory: when a code object ends,
 //! which the host waits for, and when the thread ends. So an address that has another code object
 //! later is another function's.
 
 use lwp_dbt::context::calls::call_site;
 use lwp_dbt::{AppPc, FragmentId, Role, Value, ValueBase};
+use lwp_languages::counting::{Base, Counted};
 use lwp_languages::functions::Language;
-use lwp_languages::interpreter::Interpreter;
-use lwp_languages::python::counting::Counted;
 use lwp_ptrace::Tid;
 use rustc_hash::FxHashMap;
 
@@ -22,8 +21,8 @@ use crate::profile::{Executions, path_in_process};
 /// The evaluators of a family whose calls are counted.
 #[derive(Debug, Default)]
 pub struct Evaluators {
-    /// Calls are counted.
-    wanted: bool,
+    /// Languages whose calls are counted.
+    wanted: Vec<Language>,
     /// An evaluator may be set.
     may_set: bool,
     /// Files that have been looked at, by device and inode.
@@ -35,6 +34,8 @@ pub struct Evaluators {
     ends: Vec<(FragmentId, u32)>,
     /// The number of counters among which they have been looked for.
     seen: usize,
+    /// Whether a compiler makes code of functions, in an address space of this state.
+    compiles: Option<(u64, bool)>,
 }
 
 /// An evaluator that is mapped.
@@ -43,58 +44,76 @@ pub struct Evaluator {
     counted: Counted,
     /// The distance of its addresses from those of the file.
     bias: u64,
-    entry: AppPc,
+    /// The instructions that are executed once a call.
+    entries: Vec<AppPc>,
+    /// The instructions with which one code object ends, and all of them.
     end: AppPc,
+    end_of_all: Option<AppPc>,
     /// The name of its file.
     file: String,
+}
+
+/// A place at which calls are counted: its fragment, the first of the fragment's counters, and its
+/// first instruction.
+#[derive(Clone, Copy, Debug)]
+struct Site {
+    id: FragmentId,
+    first: u32,
+    pc: AppPc,
 }
 
 impl Evaluator {
     /// The file in which an evaluator is set that was not, if one is.
     pub fn set_in(&self) -> Option<&str> {
-        self.counted.evaluator_at.map(|_| &*self.file)
+        self.counted.evaluator_at().map(|_| &*self.file)
     }
 }
 
 impl Evaluators {
-    /// Those of a family whose code counts calls, if Python's are to be counted. `may_set`: where
-    /// calls only enter an evaluator that has been set, it is.
-    pub fn new(wanted: bool, may_set: bool) -> Self {
+    /// Those of a family whose code counts calls of `wanted` languages. `may_set`: where calls only
+    /// enter an evaluator that has been set, it is.
+    pub fn new(wanted: Vec<Language>, may_set: bool) -> Self {
         Self { wanted, may_set, ..Self::default() }
     }
 
     /// The evaluator in `mapping`, one of thread `tid`'s, if it has one.
     pub fn in_mapping(&mut self, tid: Tid, mapping: &Mapping) -> Option<Evaluator> {
-        if !self.wanted || mapping.inode == 0 || !mapping.name.starts_with('/') {
+        if self.wanted.is_empty() || mapping.inode == 0 || !mapping.name.starts_with('/') {
             return None;
         }
         let path = path_in_process(tid, std::path::Path::new(&mapping.name));
         let key = (mapping.device, mapping.inode);
-        let counted = self.files.entry(key).or_insert_with(|| Interpreter::counted(&path));
-        let counted = counted.clone().filter(|it| self.may_set || it.evaluator_at.is_none())?;
+        let open = || Counted::open(&path, &self.wanted);
+        let counted = self.files.entry(key).or_insert_with(open);
+        let may = |it: &Counted| self.may_set || it.evaluator_at().is_none();
+        let counted = counted.clone().filter(may)?;
         let offsets = mapping.offset..mapping.offset + (mapping.end - mapping.start);
-        if !offsets.contains(&counted.entry) || !offsets.contains(&counted.end) {
-            return None;
-        }
-        let at = |offset: u64| AppPc(mapping.start + (offset - mapping.offset));
-        let (entry, end) = (at(counted.entry), at(counted.end));
-        let bias = entry.0.wrapping_sub(counted.entry_address);
+        let at = |offset: u64| {
+            let within = offsets.contains(&offset);
+            within.then(|| AppPc(mapping.start + (offset - mapping.offset)))
+        };
+        let (offset, address) = counted.place();
+        let bias = at(offset)?.0.wrapping_sub(address);
+        let entries = counted.entries();
+        let entries = entries.iter().map(|entry| at(entry.at)).collect::<Option<Vec<_>>>()?;
+        let end_of_all = counted.end_of_all().map(|it| at(it).ok_or(())).transpose().ok()?;
         let file = mapping.name.rsplit('/').next().unwrap_or_default().to_owned();
-        let evaluator = Evaluator { counted, bias, entry, end, file };
-        let place = (entry, end);
-        if !self.known.iter().any(|it| (it.entry, it.end) == place) {
+        let end = at(counted.end())?;
+        let evaluator = Evaluator { counted, bias, entries, end, end_of_all, file };
+        if !self.known.iter().any(|it| (&it.entries, it.end) == (&evaluator.entries, end)) {
             self.known.push(evaluator.clone());
         }
         Some(evaluator)
     }
 
     fn ending_at(&self, pc: u64) -> Option<&Evaluator> {
-        self.known.iter().find(|it| it.end.0 == pc)
+        let pc = AppPc(pc);
+        self.known.iter().find(|it| it.end == pc || it.end_of_all == Some(pc))
     }
 
     /// The evaluator that is entered at `pc`.
     pub fn entered_at(&self, pc: u64) -> Option<&Evaluator> {
-        self.known.iter().find(|it| it.entry.0 == pc)
+        self.known.iter().find(|it| it.entries.contains(&AppPc(pc)))
     }
 }
 
@@ -102,12 +121,19 @@ impl Family {
     /// Has the calls of an evaluator counted, if `mapping`, of which a unit holds code, has one.
     pub fn count_evaluator(&mut self, id: UnitId, tid: Tid, mapping: &Mapping) {
         let Some(evaluator) = self.evaluators.in_mapping(tid, mapping) else { return };
-        let counted = &evaluator.counted;
-        let base = if counted.first_argument { ValueBase::Rdi } else { ValueBase::Rsi };
-        let value = Value { base, offset: counted.code, sets: counted.evaluator_at };
+        let sets = evaluator.counted.evaluator_at();
         let unit = &mut self.modules[id.0 as usize].unit;
-        unit.values.insert(evaluator.entry, value);
+        for (pc, entry) in evaluator.entries.iter().zip(evaluator.counted.entries()) {
+            let base = match entry.base {
+                Base::First => ValueBase::Rdi,
+                Base::Second => ValueBase::Rsi,
+                Base::R14 => ValueBase::R14,
+            };
+            let value = Value { base, through: entry.through, offset: entry.value, sets };
+            unit.values.insert(*pc, value);
+        }
         unit.ends.insert(evaluator.end);
+        unit.ends.extend(evaluator.end_of_all);
     }
 
     /// The fragments at entries of evaluators, and the first of the counters of each.
@@ -147,38 +173,73 @@ impl Machine {
     /// Returns whether calls of functions of an interpreted language are counted.
     pub fn evaluators(&self) -> Evaluators {
         let counts = self.plan() == lwp_dbt::Plan::Calls;
-        let python = self.config.languages.contains(&Language::Python);
-        Evaluators::new(counts && python, !self.config.additions.is_empty())
+        let wanted = |it: &&Language| counts && self.config.languages.contains(it);
+        let wanted = [Language::Python, Language::Php].iter().filter(wanted).copied().collect();
+        Evaluators::new(wanted, !self.config.additions.is_empty())
     }
 
-    /// The instruction at `pc` is about to be executed, with which a code object may end: whatever
-    /// has been counted for it is a function's that has no other chance to be named.
+    /// The instruction at `pc` is about to be executed, with which a code object may end, or all of
+    /// them: whatever has been counted for it is a function's that has no other chance to be named.
     pub fn end_code(&mut self, tid: Tid, pc: u64, code: u64) {
         let Some((_, family)) = self.space_of(tid) else { return };
         let Some(evaluator) = family.evaluators.ending_at(pc).cloned() else { return };
-        let entry = evaluator.entry.0;
         let told = family.ending_sites(pc);
-        let fragment = |family: &Family, id| family.code_cache.fragment(id).pc.0;
         let all = family.evaluator_sites().to_vec();
-        let sites: Vec<_> = all.into_iter().filter(|it| fragment(family, it.0) == entry).collect();
+        let sites = all.into_iter().map(|(id, first)| {
+            let pc = family.code_cache.fragment(id).pc;
+            Site { id, first, pc }
+        });
+        let sites: Vec<Site> = sites.filter(|it| evaluator.entries.contains(&it.pc)).collect();
         let space = self.tasks.space_index(tid);
         if let Some(context) = self.context(tid) {
             told.iter().for_each(|counter| context.set_counter(*counter, !code));
         }
         let threads = self.tasks.threads.keys().copied();
         let tids: Vec<Tid> = threads.filter(|it| self.tasks.space_index(*it) == space).collect();
-        let mut call = None;
-        for other in tids {
-            for &(id, first) in &sites {
-                let Some(counted) = self.counted_for(other, first, code) else { continue };
+        let codes = match evaluator.end_of_all == Some(AppPc(pc)) {
+            true => self.called_at(&sites, &tids),
+            false => vec![code],
+        };
+        for code in codes {
+            self.end_one(tid, &evaluator, code, (&sites, &tids));
+        }
+    }
+
+    /// The code objects that threads have called at these places.
+    fn called_at(&self, sites: &[Site], tids: &[Tid]) -> Vec<u64> {
+        let mut codes = Vec::new();
+        for tid in tids {
+            let Some(executions) = self.executions(*tid) else { continue };
+            let kept = self.tasks.threads.get(tid).map(|it| it.account.profile.kept_calls());
+            let its = executions.calls().chain(kept.into_iter().flatten());
+            let its = its.map(|(target, _)| target);
+            codes.extend(its.filter(|it| sites.iter().any(|site| site.id == it.0)).map(|it| it.1));
+        }
+        codes.sort_unstable();
+        codes.dedup();
+        codes
+    }
+
+    /// A code object ends, which threads have called at these places.
+    fn end_one(
+        &mut self,
+        tid: Tid,
+        evaluator: &Evaluator,
+        code: u64,
+        (sites, tids): (&[Site], &[Tid]),
+    ) {
+        let mut function = None;
+        for &other in tids {
+            for site in sites {
+                let Some(counted) = self.counted_for(other, site.first, code) else { continue };
                 let Some(thread) = self.tasks.threads.get(&other) else { continue };
-                if !thread.account.profile.has_called(id, code, counted) {
+                if !thread.account.profile.has_called(site.id, code, counted) {
                     continue;
                 }
-                let read = || self.function_of(tid, &evaluator, code).map(|it| (entry, it));
-                let call = *call.get_or_insert_with(read);
+                let read = || self.function_of(tid, evaluator, code);
+                let call = function.get_or_insert_with(read).map(|it| (site.pc.0, it));
                 if let Some(thread) = self.tasks.threads.get_mut(&other) {
-                    thread.account.profile.end_target((id, code), counted, call);
+                    thread.account.profile.end_target((site.id, code), counted, call);
                 }
             }
         }
@@ -195,8 +256,27 @@ impl Machine {
         Some(count.cast_signed())
     }
 
+    /// Returns whether a compiler makes code of a process's functions, whose calls pass no place
+    /// where they are counted: it shares the code with other processes of the same program.
+    fn compiles(&mut self, tid: Tid) -> Option<bool> {
+        let space = self.caches.spaces.get(self.tasks.space_index(tid)?)?.as_ref()?;
+        let (changes, family) = (space.changes, space.family);
+        let evaluators = &mut self.caches.families.get_mut(family)?.as_mut()?.evaluators;
+        let known = evaluators.compiles.filter(|(state, _)| *state == changes);
+        let look = || {
+            let mappings = crate::maps::read(tid);
+            let shares = |it: &&Mapping| it.execute && it.shared && it.inode != 0;
+            let mut code = mappings.iter().filter(shares);
+            (changes, code.any(|it| !crate::memory_map::is_ours(it)))
+        };
+        Some(evaluators.compiles.insert(known.unwrap_or_else(look)).1)
+    }
+
     /// The number of the function that a code object is of.
     fn function_of(&mut self, tid: Tid, evaluator: &Evaluator, code: u64) -> Option<u32> {
+        if matches!(evaluator.counted, Counted::Php(_)) && self.compiles(tid)? {
+            return None;
+        }
         let languages = &mut self.observers.call_stacks.languages;
         languages.number(tid, |memory| evaluator.counted.function(evaluator.bias, code, memory))
     }
@@ -217,7 +297,7 @@ impl Machine {
             let Some(evaluator) = family.evaluators.entered_at(pc).cloned() else { continue };
             let function = self.function_of(tid, &evaluator, code);
             if let (Some(function), Some(thread)) = (function, self.tasks.threads.get_mut(&tid)) {
-                thread.account.profile.named.insert((id, code), (evaluator.entry.0, function));
+                thread.account.profile.named.insert((id, code), (pc, function));
             }
         }
     }

@@ -238,9 +238,11 @@ impl Family {
         }
         for (at, value) in &self.modules[id.0 as usize].unit.values {
             bytes.extend((at.0 - extent.0).to_le_bytes());
-            bytes.push(u8::from(value.base == lwp_dbt::ValueBase::Rdi));
+            bytes.push(value.base as u8);
             let sets = value.sets.map_or([0, 0, 0], |[through, at]| [1, through, at]);
-            bytes.extend([value.offset].into_iter().chain(sets).flat_map(i32::to_le_bytes));
+            let through = value.through.map_or([0, 0], |through| [1, through]);
+            let all = [value.offset].into_iter().chain(through).chain(sets);
+            bytes.extend(all.flat_map(i32::to_le_bytes));
         }
         for end in &self.modules[id.0 as usize].unit.ends {
             bytes.extend((end.0 - extent.0).to_le_bytes());

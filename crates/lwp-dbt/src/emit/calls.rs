@@ -93,7 +93,7 @@ impl Emitter<'_> {
     /// Patch:   slot := rcx; slot := r11
     ///          where a word is to be set: r11 := [rdi + x]; rcx := [r11 + y]; rcx = 0 --> set; jmp over
     ///          set: [r11 + y] := address of op
-    ///          over: r11 := value
+    ///          over: r11 := value, or r11 := what leads there; r11 := value
     ///          rcx := ~first value; rcx := rcx + r11 + 1; rcx = 0 --> same; jmp stub
     ///          same: count := count + 1
     ///          counted: op; r11 := slot; rcx := slot
@@ -111,9 +111,18 @@ impl Emitter<'_> {
         if let Some(sets) = value.sets {
             self.set_word(block.pc, sets);
         }
-        // mov r11, [rdi + offset], or rsi
-        self.bytes(&[0x4c, 0x8b, if value.base == ValueBase::Rdi { 0x9f } else { 0x9e }]);
-        self.imm32(value.offset as u32);
+        // mov r11, [rdi + x], or rsi, or r14
+        self.bytes(match value.base {
+            ValueBase::Rdi => &[0x4c, 0x8b, 0x9f],
+            ValueBase::Rsi => &[0x4c, 0x8b, 0x9e],
+            ValueBase::R14 => &[0x4d, 0x8b, 0x9e],
+        });
+        self.imm32(value.through.unwrap_or(value.offset) as u32);
+        if value.through.is_some() {
+            // mov r11, [r11 + offset]
+            self.bytes(&[0x4d, 0x8b, 0x9b]);
+            self.imm32(value.offset as u32);
+        }
         self.count_target(block, fragment, first);
     }
 

@@ -3,18 +3,31 @@
 /// Distances in bytes, kinds, and the form of instructions, from the sources of a release.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// `lua_State`: whether it has been left.
+    /// `lua_State`: whether it has been left, what all states share.
     pub status: u64,
-    /// `CallInfo`: the next instruction, flags.
+    pub shared: u64,
+    /// The form of a state's calls.
+    pub calls: Calls,
+    /// `CallInfo`: the place of the function, the next instruction.
+    pub function: u64,
     pub instruction: u64,
-    pub flags: u64,
-    /// Flags: the function is in Lua, where it has this bit as the other says; the evaluator was
-    /// called for it.
-    pub kind: u16,
-    pub kind_of_lua: u16,
-    pub fresh: u16,
+    /// The kind of a value that is a function in Lua, and where its closure says so once more,
+    /// where it does; the place of the closure's prototype.
+    pub lua_function: u8,
+    pub in_c: Option<u64>,
+    pub closure: u64,
     /// The type of a `Proto`.
     pub prototype: u8,
+    /// `Proto`: how many instructions, lines, upvalues, constants and local variables.
+    pub code_count: u64,
+    pub line_count: u64,
+    pub upvalue_count: u64,
+    pub constant_count: u64,
+    pub local_count: u64,
+    /// Bytes of what says an upvalue's name.
+    pub upvalue_size: u64,
+    /// Strings that say how many bytes they have in one.
+    pub short_strings: bool,
     /// `Proto`: the line, constants, instructions, lines, local variables, upvalues, source.
     pub line: u64,
     pub constants: u64,
@@ -27,6 +40,8 @@ pub struct Layout {
     pub absolutes: Option<Absolutes>,
     /// Operations.
     pub operations: Operations,
+    /// The operation for a global variable has its name as one long operand.
+    pub long_global: bool,
     /// Bits of an operation; first bits of the operands B and C, and how many each has; the bit of
     /// C without which it is a register.
     pub operation_bits: u32,
@@ -35,6 +50,32 @@ pub struct Layout {
     pub c: u32,
     pub operand_bits: u32,
     pub constant: u32,
+}
+
+/// The form of the calls that have not returned.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Calls {
+    /// Each leads to its caller, and has flags. The outermost is a part of the state.
+    Chain {
+        /// `CallInfo`: flags.
+        flags: u64,
+        /// Flags: the function is in Lua, where it has this bit as the other says; the evaluator
+        /// was called for it.
+        kind: u16,
+        kind_of_lua: u16,
+        fresh: u16,
+    },
+    /// They lie one behind another, the outermost first.
+    List {
+        /// `lua_State`: the innermost, the instruction that was saved last, the stack, the
+        /// outermost.
+        innermost: u64,
+        instruction: u64,
+        stack: u64,
+        outermost: u64,
+        /// Bytes of each.
+        size: u64,
+    },
 }
 
 /// `Proto`: how many absolute lines, and those.
@@ -60,12 +101,21 @@ pub struct Operations {
 /// Lua 5.4.
 pub static LUA_5_4: Layout = Layout {
     status: 10,
+    shared: 24,
+    calls: Calls::Chain { flags: 62, kind: 1 << 1, kind_of_lua: 0, fresh: 1 << 2 },
+    function: 0,
     instruction: 32,
-    flags: 62,
-    kind: 1 << 1,
-    kind_of_lua: 0,
-    fresh: 1 << 2,
+    lua_function: 0x46,
+    in_c: None,
+    closure: 24,
     prototype: 10,
+    code_count: 24,
+    line_count: 28,
+    upvalue_count: 16,
+    constant_count: 20,
+    local_count: 36,
+    upvalue_size: 16,
+    short_strings: true,
     line: 44,
     constants: 56,
     code: 64,
@@ -83,6 +133,7 @@ pub static LUA_5_4: Layout = Layout {
         call: 68,
         tail_call: 69,
     },
+    long_global: false,
     operation_bits: 7,
     a: 7,
     b: 16,
@@ -94,12 +145,21 @@ pub static LUA_5_4: Layout = Layout {
 /// Lua 5.3.3 and later.
 pub static LUA_5_3: Layout = Layout {
     status: 12,
+    shared: 24,
+    calls: Calls::Chain { flags: 66, kind: 1 << 1, kind_of_lua: 1 << 1, fresh: 1 << 3 },
+    function: 0,
     instruction: 40,
-    flags: 66,
-    kind: 1 << 1,
-    kind_of_lua: 1 << 1,
-    fresh: 1 << 3,
+    lua_function: 0x46,
+    in_c: None,
+    closure: 24,
     prototype: 9,
+    code_count: 24,
+    line_count: 28,
+    upvalue_count: 16,
+    constant_count: 20,
+    local_count: 36,
+    upvalue_size: 16,
+    short_strings: true,
     line: 40,
     constants: 48,
     code: 56,
@@ -117,6 +177,51 @@ pub static LUA_5_3: Layout = Layout {
         call: 36,
         tail_call: 37,
     },
+    long_global: false,
+    operation_bits: 6,
+    a: 6,
+    b: 23,
+    c: 14,
+    operand_bits: 9,
+    constant: 1 << 8,
+};
+
+/// Lua 5.1.4 and later.
+pub static LUA_5_1: Layout = Layout {
+    status: 10,
+    shared: 32,
+    calls: Calls::List { innermost: 40, instruction: 48, stack: 64, outermost: 80, size: 40 },
+    function: 8,
+    instruction: 24,
+    lua_function: 6,
+    in_c: Some(10),
+    closure: 32,
+    prototype: 9,
+    code_count: 80,
+    line_count: 84,
+    upvalue_count: 72,
+    constant_count: 76,
+    local_count: 92,
+    upvalue_size: 8,
+    short_strings: false,
+    line: 96,
+    constants: 16,
+    code: 24,
+    lines: 40,
+    locals: 48,
+    upvalues: 56,
+    source: 64,
+    absolutes: None,
+    operations: Operations {
+        copy: 0,
+        get_upvalue: 4,
+        get_global: 5,
+        get_field: 6,
+        get_method: 11,
+        call: 28,
+        tail_call: 29,
+    },
+    long_global: true,
     operation_bits: 6,
     a: 6,
     b: 23,

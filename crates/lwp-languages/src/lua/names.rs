@@ -8,11 +8,7 @@ use crate::Memory;
 use crate::lua::layout::Layout;
 use crate::lua::{COLLECTABLE, LONG_STRING, SHORT_STRING, at, string};
 
-/// Offsets in `Proto` of how many upvalues, constants and local variables it has.
-const UPVALUES: u64 = 16;
-const CONSTANTS: u64 = 20;
-const LOCALS: u64 = 36;
-/// Bytes of a constant, of an upvalue's description and of a local variable's.
+/// Bytes of a constant, and of a local variable's description.
 const SIZE: u64 = 16;
 
 /// Instructions before a call that are looked at, and local variables.
@@ -24,7 +20,7 @@ pub fn called(layout: &Layout, prototype: u64, pc: u64, memory: &mut dyn Memory)
     let code = memory.pointer(prototype.checked_add(layout.code)?)?;
     let call = instruction(code, pc, memory)?;
     let operations = &layout.operations;
-    if ![operations.call, operations.tail_call].contains(&layout.operation(call)) {
+    if !layout.is_call(call) {
         return None;
     }
     let register = layout.a(call);
@@ -38,16 +34,21 @@ pub fn called(layout: &Layout, prototype: u64, pc: u64, memory: &mut dyn Memory)
             return local(layout, prototype, (layout.b(it), index), memory);
         }
         if operation == operations.get_upvalue {
-            let (list, index) = (layout.upvalues, layout.b(it));
-            let upvalue = listed(prototype, (UPVALUES, list), index, memory)?;
-            return string(memory.pointer(upvalue)?, memory);
+            let list = (layout.upvalue_count, layout.upvalues, layout.upvalue_size);
+            let upvalue = listed(prototype, list, layout.b(it), memory)?;
+            return string(layout, memory.pointer(upvalue)?, memory);
         }
         let gets = [operations.get_global, operations.get_field, operations.get_method];
         if gets.contains(&operation) {
-            let value = listed(prototype, (CONSTANTS, layout.constants), layout.c(it)?, memory)?;
+            let list = (layout.constant_count, layout.constants, SIZE);
+            let index = match layout.long_global && operation == operations.get_global {
+                true => u64::from(it >> layout.c),
+                false => layout.c(it)?,
+            };
+            let value = listed(prototype, list, index, memory)?;
             let kind = memory.byte(value.checked_add(at::KIND)?)? & !COLLECTABLE;
-            let pointer = memory.pointer(value)?;
-            return matches!(kind, SHORT_STRING | LONG_STRING).then(|| string(pointer, memory))?;
+            let is = matches!(kind, SHORT_STRING | LONG_STRING);
+            return string(layout, memory.pointer(value).filter(|_| is)?, memory);
         }
         // Tests and stores name the register without changing it.
     }
@@ -55,6 +56,12 @@ pub fn called(layout: &Layout, prototype: u64, pc: u64, memory: &mut dyn Memory)
 }
 
 impl Layout {
+    /// Returns whether an instruction calls a function.
+    pub fn is_call(&self, instruction: u32) -> bool {
+        let operations = [self.operations.call, self.operations.tail_call];
+        operations.contains(&self.operation(instruction))
+    }
+
     fn operation(&self, instruction: u32) -> u32 {
         instruction & ((1 << self.operation_bits) - 1)
     }
@@ -74,20 +81,22 @@ impl Layout {
     }
 }
 
-fn instruction(code: u64, index: u64, memory: &mut dyn Memory) -> Option<u32> {
+/// The instruction with an index.
+pub fn instruction(code: u64, index: u64, memory: &mut dyn Memory) -> Option<u32> {
     memory.half(code.checked_add(4 * index)?)
 }
 
-/// The address of an element of a list, which must have it.
+/// The address of an element of a list, which must have it: where the prototype has how many there
+/// are and the list, and the bytes of each.
 fn listed(
     prototype: u64,
-    (count, list): (u64, u64),
+    (count, list, size): (u64, u64, u64),
     index: u64,
     memory: &mut dyn Memory,
 ) -> Option<u64> {
     let count = memory.half(prototype.checked_add(count)?)?;
     let list = memory.pointer(prototype.checked_add(list)?)?;
-    (index < u64::from(count)).then(|| list.checked_add(SIZE * index))?
+    (index < u64::from(count)).then(|| list.checked_add(size * index))?
 }
 
 /// The name of the local variable in a register: variables come in the order in which they begin to
@@ -100,7 +109,8 @@ fn local(
 ) -> Option<String> {
     let mut left = register;
     for index in 0..VARIABLES {
-        let variable = listed(prototype, (LOCALS, layout.locals), index, memory)?;
+        let list = (layout.local_count, layout.locals, SIZE);
+        let variable = listed(prototype, list, index, memory)?;
         let start = memory.half(variable.checked_add(8)?)?;
         let end = memory.half(variable.checked_add(12)?)?;
         if u64::from(start) > pc {
@@ -108,7 +118,7 @@ fn local(
         }
         if pc < u64::from(end) {
             if left == 0 {
-                return string(memory.pointer(variable)?, memory);
+                return string(layout, memory.pointer(variable)?, memory);
             }
             left -= 1;
         }

@@ -11,7 +11,7 @@ use lwp_languages::functions::{Frame as LanguageFrame, Function, Functions, Lang
 use lwp_languages::interpreter::{Interpreter, Process, Thread, Who};
 use lwp_languages::merge::{self, Activation, Merged, Native};
 use lwp_ptrace::{Tid, sys};
-use lwp_unwind::{CodeRange, Ending, Frame, RBP, RBX};
+use lwp_unwind::{CodeRange, Ending, Frame, RBP, RBX, RDX};
 use rustc_hash::FxHashMap;
 
 use crate::maps::Status;
@@ -67,6 +67,30 @@ impl Languages {
         if let Some(interpreter) = Interpreter::open(path, &self.wanted) {
             self.interpreters.insert(image, interpreter);
         }
+    }
+
+    /// Takes the tables from code whose language knows better how it is left. Returns whether there
+    /// is such code.
+    pub fn take_tables(&self, code: &mut Vec<CodeRange>) -> bool {
+        let mut found = false;
+        for index in 0..code.len() {
+            let range = code[index];
+            let interpreter = range.image.and_then(|image| self.interpreters.get(&image));
+            let Some(Interpreter::LuaJit(interpreter)) = interpreter else { continue };
+            found = true;
+            for part in &interpreter.evaluator {
+                let at = |address: u64| address.wrapping_add(range.bias);
+                let (start, end) = (at(part.start), at(part.end));
+                if range.start <= start && start < end && end <= range.end {
+                    code[index].end = start;
+                    code.push(CodeRange { start, end, image: None, ..range });
+                    code.push(CodeRange { start: end, ..range });
+                }
+            }
+        }
+        code.retain(|range| range.start < range.end);
+        code.sort_unstable_by_key(|range| range.start);
+        found
     }
 
     /// The number of a function that is read from the memory of `tid`.
@@ -148,6 +172,7 @@ impl Languages {
             sp: frame.sp,
             evaluator: interpreter.evaluates(frame.place.wrapping_sub(bias)),
             preserved: [RBX, RBP, 12, 13, 14, 15].map(|register| frame.registers.get(register)),
+            rdx: frame.registers.get(RDX),
         }));
         let thread = Thread { who, native: &self.native, complete };
         process.stack(&thread, &mut self.functions, &mut self.memory)

@@ -44,6 +44,11 @@ impl Executions {
 }
 
 impl ThreadProfile {
+    /// The indirect calls and values that were counted before counting was last switched off.
+    pub fn kept_calls(&self) -> impl Iterator<Item = (Target, i64)> + use<> {
+        self.kept.calls()
+    }
+
     /// Returns whether a value has been counted since it was something else, given the number that
     /// the counters have for it.
     pub fn has_called(&self, id: FragmentId, value: u64, counted: i64) -> bool {
