@@ -79,7 +79,9 @@ const EXAMPLES: &[Example] = &[
     example("10_syscall", "a call that is the host's unless it sets fs", &[0xb8, 0x9e, 0, 0, 0, 0x0f, 0x05, 0xc3]),
     example("10_syscall", "a call whose number is set before a store", &[0xb8, 0x9e, 0, 0, 0, 0x48, 0x89, 0x1b, 0x0f, 0x05, 0xc3]),
     example("10_syscall", "a call that is the host's if it concerns code", &[0xb8, 0x0b, 0, 0, 0, 0x0f, 0x05, 0xc3]),
-    example("10_syscall", "a call that is the host's if its child is not to be traced", &[0xb8, 0x38, 0, 0, 0, 0x0f, 0x05, 0xc3]),
+    example("10_syscall", "a call that is the host's if its child is not to be traced", &[
+        0xb8, 0x38, 0, 0, 0, 0x0f, 0x05, 0xc3,
+    ]),
     example("10_syscall", "a call that is the host's by its descriptor", &[0xb8, 8, 0, 0, 0, 0x0f, 0x05, 0xc3]),
     example("10_syscall", "a call that is the host's by the file's name", &[0xb8, 2, 0, 0, 0, 0x0f, 0x05, 0xc3]),
     example("11_sigreturn", "rt_sigreturn", &[0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05]),

@@ -96,8 +96,8 @@ pub const OVERHEAD_BYTES: u64 = SLOT_BYTES + Layout::BYTES + 2 * (1 << 30);
 /// The same of a limit on data, of which the low window is a part.
 pub const DATA_BYTES: u64 = Layout::BYTES;
 
-/// Bytes by which a hard limit on address space is higher than the program's: it can never be raised
-/// again, so it allows for all contexts and for arenas near much code.
+/// Bytes by which a hard limit on address space is higher than the program's: it can never be
+/// raised again, so it allows for all contexts and for arenas near much code.
 pub const HARD_BYTES: u64 = CONTEXTS_BYTES + (64 << 30);
 
 /// The room that a program's limits must allow beyond what it asks for.

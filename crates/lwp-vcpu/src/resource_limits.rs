@@ -1,5 +1,5 @@
-//! Limits on address space and data: the program's are the program's, and what is ours does not come
-//! out of them.
+//! Limits on address space and data: the program's are the program's, and what is ours does not
+//! come out of them.
 //!
 //! The kernel's limit on a process's address space is the program's and what is ours at the moment:
 //! it is set when something of ours is mapped or unmapped ([`Machine::within_limit`]), and when the
@@ -127,8 +127,8 @@ impl Machine {
         [if soft == NONE { 0 } else { ours.min(within) }, more]
     }
 
-    /// Takes what the kernel's limits are raised by out of those that a call has returned, and notes
-    /// what those that it has set are raised by.
+    /// Takes what the kernel's limits are raised by out of those that a call has returned, and
+    /// notes what those that it has set are raised by.
     pub fn show_limit(&mut self, tid: Tid, pending: &Pending) {
         let Some((process, resource, _, old)) = subject(pending) else { return };
         if let Some(pid) = self.limited_process(tid, process)

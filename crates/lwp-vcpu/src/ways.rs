@@ -40,7 +40,7 @@ pub fn overlap(a: Range, b: Range) -> bool {
 pub enum Way {
     /// As the context says.
     Clear,
-    /// When arenas have moved, which takes the tracer.
+    /// After arenas have moved, which takes the tracer.
     Moves,
     /// For the parts of its range that lie around what is ours, which takes the tracer.
     Around,

@@ -92,8 +92,8 @@ pub enum SyscallClass {
     SetFs = 4,
     /// clone(2) and clone3(2): the host is asked where the child is not to be traced.
     Clone = 5,
-    /// munmap(2) and others of a range, as mincore(2): the host is asked where there may be code, or
-    /// something of the virtual CPU's; see [`ranges`](super::ranges).
+    /// munmap(2) and others of a range, as mincore(2): the host is asked where there may be code,
+    /// or something of the virtual CPU's; see [`ranges`](super::ranges).
     Unmap = 6,
     /// mprotect(2): likewise, and where there is to be.
     Protect = 7,

@@ -91,7 +91,8 @@ impl Emitter<'_> {
     /// ```text
     /// Target:  op
     /// Patch:   slot := rcx; slot := r11
-    ///          where a word is to be set: r11 := [rdi + x]; rcx := [r11 + y]; rcx = 0 --> set; jmp over
+    ///          where a word is to be set:
+    ///             r11 := [rdi + x]; rcx := [r11 + y]; rcx = 0 --> set; jmp over
     ///          set: [r11 + y] := address of op
     ///          over: r11 := value, or r11 := what leads there; r11 := value
     ///          rcx := ~first value; rcx := rcx + r11 + 1; rcx = 0 --> same; jmp stub

@@ -15,7 +15,6 @@ use crate::inject::Injector;
 use crate::machine::{Machine, Mode, Process};
 use crate::maps::{self, Status};
 use crate::memory_map::{CONTEXTS_AT, SLOT_BYTES, slot_offset};
-use crate::notices::Source;
 use crate::server::remove_entries;
 use crate::syscalls::nr;
 
@@ -169,8 +168,8 @@ pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bo
     let Some(process) = machine.tasks.processes.get(&pid).or(machine.tasks.limbo.get(&pid)) else {
         return false;
     };
-    let (space, report, makers) = (process.space, process.report, process.contexts);
-    let fault_action = process.fault_action;
+    let process = *process;
+    let (space, makers) = (process.space, process.contexts);
     let shares_contexts =
         is_thread || shares_memory || machine.tasks.filtered && is_filtered(child);
     let contexts = match shares_contexts {
@@ -189,22 +188,8 @@ pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bo
     if !is_thread {
         // Those that it is made with are its own, or are kept until it has its own.
         machine.contexts.files.enter(makers);
-        let notices = machine.caches.spaces.get(space).and_then(Option::as_ref);
-        let notices = notices.map_or_else(Source::default, |space| space.notices.clone());
-        let makers_notices = if shares_memory { Source::Unknown } else { notices };
-        let space = if shares_memory { share(machine, space) } else { copy(machine, child, space) };
-        let (comm, command) = (
-            machine.observers.reports[report].comm.clone(),
-            machine.observers.reports[report].command.clone(),
-        );
-        let report = machine.observers.add_report(child, pid, comm, command);
-        machine.observers.reports[report].maker = maker;
-        machine.tasks.processes.insert(child, Process { space, report, contexts, fault_action });
-        if let Some(raised) = machine.tasks.raised.get(&pid).copied() {
-            machine.tasks.raised.insert(child, raised);
-        }
-        machine.inherit_guards(child, &makers_notices);
-        machine.inherit_bounds(child, child, maker);
+        let made = Made { maker, pid, process, shares_memory };
+        add_process(machine, child, made, contexts);
     }
     if let Some(index) = machine.tasks.space_index(child)
         && let Some(Some(space)) = machine.caches.spaces.get_mut(index)
@@ -224,6 +209,38 @@ pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bo
         thread.moving = (!shares_contexts).then_some((makers, mapped));
     }
     true
+}
+
+/// A process that has just been made.
+struct Made {
+    maker: Tid,
+    /// The maker's process, and its id.
+    process: Process,
+    pid: i32,
+    shares_memory: bool,
+}
+
+/// Adds a new process, whose first thread has been added.
+fn add_process(machine: &mut Machine, child: Tid, made: Made, contexts: FileId) {
+    let Process { space, report, fault_action, .. } = made.process;
+    let original = machine.caches.spaces.get(space).and_then(Option::as_ref);
+    let notices = original.filter(|_| !made.shares_memory).map(|space| space.notices.clone());
+    let space = match made.shares_memory {
+        true => share(machine, space),
+        false => copy(machine, child, space),
+    };
+    let (comm, command) = (
+        machine.observers.reports[report].comm.clone(),
+        machine.observers.reports[report].command.clone(),
+    );
+    let report = machine.observers.add_report(child, made.pid, comm, command);
+    machine.observers.reports[report].maker = made.maker;
+    machine.tasks.processes.insert(child, Process { space, report, contexts, fault_action });
+    if let Some(raised) = machine.tasks.raised.get(&made.pid).copied() {
+        machine.tasks.raised.insert(child, raised);
+    }
+    machine.inherit_guards(child, &notices.unwrap_or_default());
+    machine.inherit_bounds(child, child, made.maker);
 }
 
 /// Returns whether a system call filter is in force in `tid`: it may kill for calls that the

@@ -175,12 +175,8 @@ pub fn step(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
         None => answer,
     };
     Tracee(tid).set_regs(&native)?;
-    if is_syscall(tid, app.0.rip) && around::concerns(machine, tid, app) {
-        return around::call(machine, tid, app);
-    }
-    if is_syscall(tid, app.0.rip) && alone::lead_to_call(machine, tid, app)? {
-        count_instruction(machine, tid, app.0.rip, app.0.rip + 2);
-        return Tracee(tid).cont(0);
+    if is_syscall(tid, app.0.rip) && calls(machine, tid, app)? {
+        return Ok(());
     }
     if let Some(next) = call_otherwise(machine, tid, app) {
         count_instruction(machine, tid, app.0.rip, next.0.rip);
@@ -192,6 +188,21 @@ pub fn step(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
         thread.stepping.since = thread.stepping.asked.take().unwrap_or_else(Instant::now);
     }
     sys::single_step(tid, 0)
+}
+
+/// Has a thread make the system call at the application's pc. False where it must be stepped over,
+/// and nothing has happened.
+fn calls(machine: &mut Machine, tid: Tid, app: &Regs) -> Result<bool, Errno> {
+    if around::concerns(machine, tid, app) {
+        around::call(machine, tid, app)?;
+        return Ok(true);
+    }
+    if !alone::lead_to_call(machine, tid, app)? {
+        return Ok(false);
+    }
+    count_instruction(machine, tid, app.0.rip, app.0.rip + 2);
+    Tracee(tid).cont(0)?;
+    Ok(true)
 }
 
 /// Prepares a system call that is made natively, should the instruction at the application's pc
