@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use lwp_dbt::{Checks, EntryId, Selection};
+use lwp_dbt::{EntryId, Selection};
 use rustc_hash::FxHashMap;
 
 use crate::family::{Code, Family, FileKey, Table, UnitId};
@@ -14,6 +14,7 @@ use crate::notices::{Source, Unasked, show_as_set};
 use crate::pagemap::Pagemap;
 
 mod inserted;
+mod joined;
 
 use inserted::Inserted;
 
@@ -29,6 +30,8 @@ pub struct CodeRange {
     pub guardable: bool,
     /// Of which file it is; 0 for memory of none.
     pub inode: u64,
+    /// Its code goes on in the mapping behind it.
+    joined: bool,
 }
 
 /// An executable mapping that an address space does not know yet.
@@ -302,7 +305,7 @@ impl Space {
             Source::Given(notices) if code.guardable => Some(Arc::clone(notices)),
             _ => None,
         };
-        Code { unit: code.unit, range: (start, code.end), notices }
+        Code { unit: code.unit, range: (start, self.end_of_bytes(code)), notices }
     }
 
     /// Its memory has been opened for writing: from here on its code compares itself, wherever it
@@ -450,7 +453,7 @@ impl Space {
         let version = file.and_then(|file| file.version);
         let inode = mapping.inode;
         if !written && let Some(unit) = self.shared_unit(family, found, version) {
-            let range = CodeRange { end: mapping.end, unit, guardable: false, inode };
+            let range = CodeRange { end: mapping.end, unit, guardable: false, inode, joined: false };
             self.code.insert(mapping.start, range);
             if let Some(origins) = &mut family.origins {
                 origins.mapped(unit, mapping);
@@ -465,14 +468,11 @@ impl Space {
         while start < mapping.end {
             let gib = start >> 30;
             let end = mapping.end.min((gib + 1) << 30);
-            let unit = *self.private.entry((checked, gib)).or_insert_with(|| {
-                let checks = if checked { Checks::SelfCheck } else { Checks::Notified };
-                family.new_unit(checks, (gib << 30, (gib + 1) << 30))
-            });
+            let unit = self.private_unit(family, checked, gib);
             family.note_code(unit, tid, mapping);
             // It may have been known in pieces.
             self.code.retain(|at, _| !(start..end).contains(at));
-            self.code.insert(start, CodeRange { end, unit, guardable, inode });
+            self.code.insert(start, CodeRange { end, unit, guardable, inode, joined: false });
             if let Some(origins) = &mut family.origins {
                 origins.mapped(unit, mapping);
             }

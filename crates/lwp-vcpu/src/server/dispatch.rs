@@ -123,7 +123,13 @@ impl Machine {
         if limits.fragments > FIRST {
             self.translate_elsewhere(tid, range.unit, &region.rest, limits);
         }
-        Some((region.head?, region.rest))
+        match region.head {
+            Some(head) => Some((head, region.rest)),
+            None if space.join_next(family, tid, pc.0) => {
+                self.translation(tid, pc, indirect, limits)
+            }
+            None => None,
+        }
     }
 
     /// Lets threads know that pages of `code` may be guarded, if the kernel cannot write to such
