@@ -44,7 +44,8 @@ impl Interpreter {
 mod at {
     /// `zend_executor_globals.current_execute_data`.
     pub const CURRENT: u64 = 488;
-    /// `zend_execute_data`: the instruction, the call that is prepared, the function, what kind of call it is, the caller.
+    /// `zend_execute_data`: the instruction, the call that is prepared, the function, what kind of
+    /// call it is, the caller.
     pub const INSTRUCTION: u64 = 0;
     pub const PREPARED: u64 = 8;
     pub const FUNCTION: u64 = 24;

@@ -78,7 +78,7 @@ struct Tables {
     bytes: Vec<u8>,
     /// Bytes of the header among them.
     header: usize,
-    /// What they say, once a walk has needed it.
+    /// The parsed tables, once a walk has needed them.
     image: Option<Box<Image>>,
 }
 
@@ -230,7 +230,7 @@ impl Generated {
 }
 
 impl Tables {
-    /// What they say of the function of `size` bytes that was loaded at `start`.
+    /// The parsed tables of the function of `size` bytes that was loaded at `start`.
     ///
     /// perf puts them behind the function, on the next multiple of eight bytes: first `.eh_frame`,
     /// whatever the format's description says of their order.

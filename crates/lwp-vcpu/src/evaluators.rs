@@ -1,10 +1,10 @@
 //! Calls of interpreted functions, counted exactly.
 //!
-//! Where an evaluator is entered once a call, or executes an operation of its own for it, the function is
-//! a value in memory there: its code object. Translated code counts such values as it counts the targets of indirect calls
-//! ([`lwp_dbt::Value`]), and names are read from the interpreter's memory: when a code object ends,
-//! which the host waits for, and when the thread ends. So an address that has another code object
-//! later is another function's.
+//! Where an evaluator is entered once a call, or executes an operation of its own for it, the
+//! function is a value in memory there: its code object. Translated code counts such values as it
+//! counts the targets of indirect calls ([`lwp_dbt::Value`]), and names are read from the
+//! interpreter's memory: when a code object ends, which the host waits for, and when the thread
+//! ends. So an address that has another code object later is another function's.
 
 use lwp_dbt::context::calls::call_site;
 use lwp_dbt::{AppPc, FragmentId, Role, Value, ValueBase};
@@ -34,7 +34,7 @@ pub struct Evaluators {
     ends: Vec<(FragmentId, u32)>,
     /// The number of counters among which they have been looked for.
     seen: usize,
-    /// Whether a compiler makes code of functions, in an address space of this state.
+    /// An address space's state, and whether a compiler makes code of functions in it.
     compiles: Option<(u64, bool)>,
 }
 

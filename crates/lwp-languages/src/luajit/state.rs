@@ -138,7 +138,7 @@ fn is_frame_of(state: u64, cframe: u64, memory: &mut dyn Memory) -> Option<bool>
 /// Registers of the function in C that has called the evaluator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// Where it goes on.
+    /// The return address.
     pub rip: u64,
     /// Its stack pointer.
     pub rsp: u64,

@@ -33,7 +33,7 @@ pub struct Counted {
     pub end: u64,
     /// The first instruction of what ends all of them.
     pub end_of_all: u64,
-    /// Where the table says that operations are.
+    /// The first and the last address of an operation in the table.
     operations_at: [u64; 2],
     /// The evaluator, and the word that has its address unless an extension has another one.
     evaluator: u64,
@@ -46,10 +46,10 @@ pub struct Counted {
 const OPERATIONS: [usize; 3] = [60, 130, 131];
 /// The last operation that the table must have.
 const LAST: usize = 131;
-/// What the table says of each of them: it has four forms, by whether its result is used, and
+/// The table's flags of each of them: it has four forms, by whether its result is used, and
 /// whether calls are looked at.
 const FORMS: u32 = 0x208_0000;
-/// How the table of operations begins: the first has one form, the second twenty-five.
+/// The beginning of the table of operations: the first has one form, the second twenty-five.
 const BEGINNING: [u32; 2] = [0, 0x3_0001];
 /// Bytes of the evaluator among which the frame's first word is loaded.
 const NEAR: u64 = 0x80;
