@@ -96,16 +96,13 @@ pub const OVERHEAD_BYTES: u64 = SLOT_BYTES + Layout::BYTES + 2 * (1 << 30);
 /// The same of a limit on data, of which the low window is a part.
 pub const DATA_BYTES: u64 = Layout::BYTES;
 
-/// Bytes by which a hard limit on address space is higher than the program's: it can never be raised
-/// again, so it allows for all contexts and for arenas near much code.
+/// Bytes by which a hard limit on address space is higher than the program's: it can never be
+/// raised again, so it allows for all contexts and for arenas near much code.
 pub const HARD_BYTES: u64 = CONTEXTS_BYTES + (64 << 30);
 
 /// The room that a program's limits must allow beyond what it asks for.
-pub const ROOM: Room = Room {
-    address_space: OVERHEAD_BYTES,
-    hard_address_space: HARD_BYTES,
-    data: DATA_BYTES,
-};
+pub const ROOM: Room =
+    Room { address_space: OVERHEAD_BYTES, hard_address_space: HARD_BYTES, data: DATA_BYTES };
 
 /// The number of slots that are mapped where slot `local` is in use.
 pub fn mapped_slots(local: usize) -> usize {

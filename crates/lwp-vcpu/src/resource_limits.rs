@@ -1,5 +1,5 @@
-//! Limits on address space and data: the program's are the program's, and what is ours does not come
-//! out of them.
+//! Limits on address space and data: the program's are the program's, and what is ours does not
+//! come out of them.
 //!
 //! The kernel's limit on a process's address space is the program's and what is ours at the moment:
 //! it is set when something of ours is mapped or unmapped ([`Machine::within_limit`]), and when the
@@ -107,12 +107,11 @@ impl Machine {
             RLIMIT_DATA => [DATA_BYTES; 2],
             _ => self.raise_for(pid, limit),
         };
-        let address =
-            self.contexts.context(slot).write_scratch(&bytes_of(changed(
-                limit,
-                raised,
-                u64::saturating_add,
-            )));
+        let address = self.contexts.context(slot).write_scratch(&bytes_of(changed(
+            limit,
+            raised,
+            u64::saturating_add,
+        )));
         let field = if pending.number == nr::SETRLIMIT { Slot::Rsi } else { Slot::Rdx };
         self.contexts.context(slot).set(field, address);
         pending.raised = (resource == RLIMIT_AS).then_some((pid, raised));
@@ -128,8 +127,8 @@ impl Machine {
         [if soft == NONE { 0 } else { ours.min(within) }, more]
     }
 
-    /// Takes what the kernel's limits are raised by out of those that a call has returned, and notes
-    /// what those that it has set are raised by.
+    /// Takes what the kernel's limits are raised by out of those that a call has returned, and
+    /// notes what those that it has set are raised by.
     pub fn show_limit(&mut self, tid: Tid, pending: &Pending) {
         let Some((process, resource, _, old)) = subject(pending) else { return };
         if let Some(pid) = self.limited_process(tid, process)

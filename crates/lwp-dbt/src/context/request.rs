@@ -74,6 +74,11 @@ kinds! {
         Marker = 22,
         /// The object that rdi points to ends with the instruction at `Pc`.
         Ends = 23,
+        /// The instruction before `Pc` has stored an instruction pointer of the x87 unit, of 32
+        /// bits, at [`Slot::Stored`](super::Slot::Stored).
+        Pointer32 = 24,
+        /// The same, of 64 bits.
+        Pointer64 = 25,
     }
 }
 
@@ -92,8 +97,8 @@ pub enum SyscallClass {
     SetFs = 4,
     /// clone(2) and clone3(2): the host is asked where the child is not to be traced.
     Clone = 5,
-    /// munmap(2) and others of a range, as mincore(2): the host is asked where there may be code, or
-    /// something of the virtual CPU's; see [`ranges`](super::ranges).
+    /// munmap(2) and others of a range, as mincore(2): the host is asked where there may be code,
+    /// or something of the virtual CPU's; see [`ranges`](super::ranges).
     Unmap = 6,
     /// mprotect(2): likewise, and where there is to be.
     Protect = 7,

@@ -7,8 +7,8 @@
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::{
-    CodeLabel, byte_ptr, dword_ptr, eax, ecx, edi, edx, esi, qword_ptr, r8, r9, r9d, r10, r10d, r11, rax, rcx,
-    rdi, rdx, rsi, word_ptr,
+    CodeLabel, byte_ptr, dword_ptr, eax, ecx, edi, edx, esi, qword_ptr, r8, r9, r9d, r10, r10d,
+    r11, rax, rcx, rdi, rdx, rsi, word_ptr,
 };
 
 use super::{ALL, Builder, begin_request, restore_all, restore_flags, save_flags, state};

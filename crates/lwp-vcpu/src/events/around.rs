@@ -1,5 +1,5 @@
-//! munmap(2) and madvise(2) of a range that is partly ours: they are made for what lies around that,
-//! as natively they go on behind memory that is not mapped.
+//! munmap(2) and madvise(2) of a range that is partly ours: they are made for what lies around
+//! that, as natively they go on behind memory that is not mapped.
 
 use lwp_dbt::Slot;
 use lwp_ptrace::regs::Regs;

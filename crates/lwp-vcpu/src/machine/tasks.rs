@@ -201,7 +201,7 @@ pub struct Tasks {
     pub limbo: HashMap<i32, Process>,
     /// Their ids, longest ended first.
     pub limbo_order: VecDeque<i32>,
-    /// What the kernel's limits on their address spaces are higher by than the programs'.
+    /// Bytes by which the kernel's limits on their address spaces are higher than the programs'.
     pub raised: RaisedByProcess,
     /// Some thread may not make the system call that wakes the server.
     pub filtered: bool,
