@@ -5,8 +5,8 @@
 #
 #   -t SECONDS   limit of one run (default 600)
 #   -m MODES     any of "run stat" (default run)
-#   NAME         redis postgres nginx chromium java asyncio subprocess multiprocessing threading perl go erlang
-#                haskell lisp; default: all
+#   NAME         redis postgres nginx chromium java asyncio subprocess multiprocessing threading signal perl go erlang
+#                haskell lisp lto; default: all
 #
 # LWP_BIN names the lwp to test (default: target/release/lwp beside this folder). What is not installed is skipped with
 # a message. What a program prints that differs from run to run natively (times, numbers of processes) is left out
@@ -196,6 +196,7 @@ try_multiprocessing() {
     python_test _test_multiprocessing -k TestQueue -k TestPool -k TestLock -k TestConnection -k TestProcess
 }
 try_threading() { python_test test_threading; }
+try_signal() { python_test test_signal; }
 
 try_perl() {
     has perl || return
@@ -307,6 +308,22 @@ END
     echo "ends with $?"
 }
 
+# The linker has the compiler, make and several processes at a time do its work.
+try_lto() {
+    has gcc make || return
+    for part in 1 2 3 4 5 6; do
+        echo "int f$part(int n) { int sum = 0; for (int i = 0; i < n; i++) sum += i * $part % 7; return sum; }" > f$part.c
+    done
+    cat > main.c <<'END'
+#include <stdio.h>
+int f1(int), f2(int), f3(int), f4(int), f5(int), f6(int);
+int main(void) { printf("%d\n", f1(90) + f2(80) + f3(70) + f4(60) + f5(50) + f6(40)); return 0; }
+END
+    on gcc -O2 -flto=4 -flto-partition=max -o program main.c f?.c
+    echo "ends with $?"
+    ./program && cksum < program
+}
+
 if [ -n "$one" ]; then
     work=$PROGRAMS_WORK
     export HOME=$work
@@ -320,8 +337,8 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/programs.XXXXXX")
 # What has been translated is perhaps still being kept.
 trap 'rm -rf "$work" 2>/dev/null || { sleep 2; rm -rf "$work"; }' EXIT
 trap 'exit 130' INT TERM
-[ $# -gt 0 ] || set -- redis postgres nginx chromium java asyncio subprocess multiprocessing threading perl go erlang \
-    haskell lisp
+[ $# -gt 0 ] || set -- redis postgres nginx chromium java asyncio subprocess multiprocessing threading signal perl go erlang \
+    haskell lisp lto
 
 # run NAME MODE: one function in a folder of its own, in a process group of its own, limited in time.
 run() {

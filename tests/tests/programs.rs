@@ -36,7 +36,7 @@ programs! {
     }
     registers {
         asynchronous first_execution flags general red_zone segment_bases system_calls vectors
-        x87_mxcsr
+        x87_mxcsr x87_pointers
     }
     code {
         changed_by_rare_calls changed_files changed_while_busy cross_modified cut_short executable_stack far_apart

@@ -188,6 +188,9 @@ pub enum Terminator {
     /// XSAVE or a relative, whose mask may request the state of Lightweight Profiling: then the
     /// host takes part.
     StateSave,
+    /// FXSAVE, FNSTENV or a relative, which stores an instruction pointer of the x87 unit: one in
+    /// translated code is put right by the host.
+    StorePointer,
     /// Cannot be translated: executed natively, alone, in place.
     Step,
 }
@@ -321,6 +324,7 @@ impl Block {
             let terminator = own
                 .or_else(|| terminator(&instruction, emulated, number.value))
                 .or_else(|| requests_lwp(&instruction, how, before))
+                .or_else(|| stores_pointer(&instruction, how, before))
                 .or_else(|| (emulated.markers && is_marker()).then_some(MARKED))
                 .or_else(|| if how.dcache { watched_alone(&instruction, how.walks) } else { None });
             let flags = FlagUse::of(&instruction);
@@ -417,7 +421,7 @@ fn requests_lwp(
     if !how.emulated.lwp_state || !saves_state(instruction) {
         return None;
     }
-    match known_edx(before) {
+    match known_low(before, Register::RDX) {
         Some(mask) if mask & LWP == 0 => None,
         None if !(how.dcache || how.emulated.fewer_states || uses_gs_memory(instruction)) => {
             Some(Terminator::StateSave)
@@ -426,8 +430,42 @@ fn requests_lwp(
     }
 }
 
-/// Returns the value of edx behind these instructions, where they themselves say so.
-fn known_edx((code, insns): (&[u8], &[Insn])) -> Option<u32> {
+/// The place of the x87 unit's instruction pointer in the operand of an instruction that stores it,
+/// and whether it has 64 bits.
+pub fn stored_pointer(instruction: &Instruction) -> Option<(u8, bool)> {
+    Some(match instruction.code() {
+        Code::Fnstenv_m28byte | Code::Fnsave_m108byte => (12, false),
+        Code::Fxsave_m512byte | Code::Xsave_mem | Code::Xsavec_mem | Code::Xsaveopt_mem => {
+            (8, false)
+        }
+        Code::Fxsave64_m512byte | Code::Xsave64_mem | Code::Xsavec64_mem | Code::Xsaveopt64_mem => {
+            (8, true)
+        }
+        _ => return None,
+    })
+}
+
+/// Returns the terminator for an instruction that stores a pointer of the x87 unit. Where the block
+/// itself says that no state of that is stored, as dynamic linkers do, it is an instruction like
+/// any other; so it is where its operand is rewritten or watched.
+fn stores_pointer(
+    instruction: &Instruction,
+    how: Decoding,
+    before: (&[u8], &[Insn]),
+) -> Option<Terminator> {
+    const X87: u32 = 1;
+    stored_pointer(instruction)?;
+    let masked = saves_state(instruction);
+    let other = how.dcache
+        || masked && how.emulated.fewer_states
+        || matches!(instruction.segment_prefix(), Register::FS | Register::GS);
+    let without = masked && known_low(before, Register::RAX).is_some_and(|mask| mask & X87 == 0);
+    (!other && !without).then_some(Terminator::StorePointer)
+}
+
+/// Returns the value of the low half of rax or rdx behind these instructions, where they themselves
+/// say so.
+fn known_low((code, insns): (&[u8], &[Insn]), wanted: Register) -> Option<u32> {
     let mut factory = iced_x86::InstructionInfoFactory::new();
     for insn in insns.iter().rev() {
         let start = usize::from(insn.offset);
@@ -435,17 +473,18 @@ fn known_edx((code, insns): (&[u8], &[Insn])) -> Option<u32> {
         let instruction = Decoder::new(64, bytes, DecoderOptions::NONE).decode();
         let written = |register: &iced_x86::UsedRegister| {
             let writes = !matches!(register.access(), OpAccess::Read | OpAccess::CondRead);
-            writes && register.register().full_register() == Register::RDX
+            writes && register.register().full_register() == wanted
         };
         if factory.info(&instruction).used_registers().iter().any(written) {
-            return sets_edx(&instruction);
+            return sets_low(&instruction);
         }
     }
     None
 }
 
-fn sets_edx(instruction: &Instruction) -> Option<u32> {
-    let whole = matches!(instruction.op0_register(), Register::EDX | Register::RDX);
+fn sets_low(instruction: &Instruction) -> Option<u32> {
+    let register = instruction.op0_register();
+    let whole = register.is_gpr32() || register.is_gpr64();
     match instruction.code() {
         _ if !whole || instruction.op0_kind() != OpKind::Register => None,
         Code::Mov_r32_imm32 | Code::Mov_rm32_imm32 => Some(instruction.immediate32()),

@@ -29,6 +29,7 @@
 //! | 22 | XSAVE, XRSTOR … whose mask may request the state of LWP | the same, unless it does: then a request
 //! | 23 | an instruction before which a value is counted | the value looked for as the target of rule 21, then the same |
 //! | 24 | an instruction with which something ends that is counted | a request, then the same |
+//! | 25 | FXSAVE, FNSTENV … | the same, then a request if the x87 unit has a pointer |
 
 use iced_x86::{Instruction, Register};
 

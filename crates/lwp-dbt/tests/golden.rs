@@ -100,6 +100,8 @@ const EXAMPLES: &[Example] = &[
     example("23_counted_value", "a value near rdi, with a word that is set", &[0x55, 0x48, 0x89, 0xe5, 0xc3]),
     example("23_counted_value", "a value near a word near r14", &[0x49, 0x8b, 0x5e, 0x08, 0xc3]),
     example("24_ends", "the first instruction of a destructor", &[0x55, 0x48, 0x89, 0xe5, 0xc3]),
+    example("25_store_pointer", "fxsave64, with rcx in the operand", &[0x48, 0x0f, 0xae, 0x44, 0xc1, 0x40, 0xc3]),
+    example("25_store_pointer", "fnstenv, relative to rip", &[0xd9, 0x35, 0, 0x10, 0, 0, 0xc3]),
     Example { lwp: on(true, 0, false), ..example("16_countdown", "instructions count", &[0x48, 0x01, 0xc3, 0xc3]) },
     Example { lwp: on(false, 0x7f, false), ..example("16_countdown", "branches count", &[0x85, 0xc0, 0x74, 0x02, 0xff, 0xc0, 0xc3]) },
     Example { lwp: on(true, 0x7f, false), ..example("16_countdown", "both count", &[0x85, 0xc0, 0x74, 0x02, 0xff, 0xc0, 0xc3]) },

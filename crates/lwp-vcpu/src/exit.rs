@@ -49,6 +49,8 @@ pub enum Exit {
     LwpStepped(bool),
     /// There is no free slot to count an indirect call in.
     Calls,
+    /// An instruction has stored an instruction pointer of the x87 unit; whether of 64 bits.
+    Pointer(bool),
     /// The object at this address, which rdi holds, ends.
     Ends(u64),
     /// The instruction is executed natively, alone, by the tracer.
@@ -77,6 +79,8 @@ impl Exit {
             RequestKind::LwpStepped => Self::LwpStepped(false),
             RequestKind::LwpTaken => Self::LwpStepped(true),
             RequestKind::Calls => Self::Calls,
+            RequestKind::Pointer32 => Self::Pointer(false),
+            RequestKind::Pointer64 => Self::Pointer(true),
             RequestKind::Ends => Self::Ends(context.get(Slot::Rdi)),
             // A component that there is not faults natively.
             RequestKind::Xgetbv

@@ -58,6 +58,7 @@ mod syscalls;
 mod warm;
 mod ways;
 mod written_files;
+mod x87;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};

@@ -229,8 +229,7 @@ impl Machine {
         refused.then_some(EINVAL)
     }
 
-    /// Has nobody tell of `fd` any longer, where there is nothing that shows us: it has been
-    /// closed.
+    /// Has nobody tell of `fd` any longer, where there is nothing that shows us: that is closed.
     fn forget(&self, tid: Tid, fd: i32) {
         // One bit may stand for several.
         let alone = fd < LAST_WATCHED;

@@ -453,7 +453,8 @@ impl Space {
         let version = file.and_then(|file| file.version);
         let inode = mapping.inode;
         if !written && let Some(unit) = self.shared_unit(family, found, version) {
-            let range = CodeRange { end: mapping.end, unit, guardable: false, inode, joined: false };
+            let range =
+                CodeRange { end: mapping.end, unit, guardable: false, inode, joined: false };
             self.code.insert(mapping.start, range);
             if let Some(origins) = &mut family.origins {
                 origins.mapped(unit, mapping);

@@ -164,6 +164,9 @@ impl Machine {
             Commit::Mailbox | Commit::LwpBegun => {
                 let kind = self.context(tid).map(|context| context.kind());
                 match kind {
+                    Some(kind @ (RequestKind::Pointer32 | RequestKind::Pointer64)) => {
+                        self.put_stored_pointer_right(tid, kind == RequestKind::Pointer64);
+                    }
                     Some(RequestKind::SyscallDone) => {
                         let rax = view.app.0.rax;
                         self.finish_syscall(tid, rax, &mut view.app);

@@ -200,8 +200,7 @@ pub struct Pending {
     /// The bytes that the call is about instead of those of its second argument, and the result
     /// that the program gets if it succeeds.
     pub shortened: Option<(u64, i64)>,
-    /// The process whose limit the call sets, and what the kernel's is higher by than the
-    /// program's.
+    /// The process whose limit the call sets, and what the kernel's is raised by.
     pub raised: Option<(i32, Raised)>,
 }
 

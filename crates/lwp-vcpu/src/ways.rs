@@ -38,11 +38,11 @@ pub fn overlap(a: Range, b: Range) -> bool {
 /// The way in which a call can be made that may be about memory of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// As the context says.
+    /// The call as the context describes it.
     Clear,
-    /// After arenas have moved, which takes the tracer.
+    /// The same when arenas have moved, which takes the tracer.
     Moves,
-    /// For the parts of its range that lie around what is ours, which takes the tracer.
+    /// Calls for the parts of its range that lie around what is ours, which takes the tracer.
     Around,
 }
 

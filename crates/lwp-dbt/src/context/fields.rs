@@ -146,6 +146,8 @@ context_page! {
         0x150 => GuardedFrom,
         /// Their end; 0 where there are none.
         0x158 => GuardedTo,
+        /// The address at which an instruction has stored an instruction pointer of the x87 unit.
+        0x160 => Stored,
         /// The sum of the words when they were dealt out last.
         0x180 => LwpGiven,
         /// The amount of the high part that could pass then without an event.

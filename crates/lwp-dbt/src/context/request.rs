@@ -74,6 +74,11 @@ kinds! {
         Marker = 22,
         /// The object that rdi points to ends with the instruction at `Pc`.
         Ends = 23,
+        /// The instruction before `Pc` has stored an instruction pointer of the x87 unit, of 32
+        /// bits, at [`Slot::Stored`](super::Slot::Stored).
+        Pointer32 = 24,
+        /// The same, of 64 bits.
+        Pointer64 = 25,
     }
 }
 

@@ -636,6 +636,7 @@ impl Emitter<'_> {
             Terminator::Syscall { .. }
             | Terminator::Emulate { .. }
             | Terminator::StateSave
+            | Terminator::StorePointer
             | Terminator::Step => return Err(()),
         }
         Ok(())

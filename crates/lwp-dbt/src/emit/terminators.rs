@@ -1,10 +1,10 @@
-//! Rules 5 to 14, 20 and 22: the instruction that ends a block.
+//! Rules 5 to 14, 20, 22 and 25: the instruction that ends a block.
 
-use iced_x86::{Code, OpKind, Register};
+use iced_x86::{Code, Instruction, MemoryOperand, OpKind, Register};
 
 use super::{Emitter, Link, register_bits};
 use crate::addr::AppPc;
-use crate::block::Block;
+use crate::block::{Block, stored_pointer};
 use crate::context::{RequestKind, Slot, SyscallClass, counter_displacement};
 use crate::relocation::Relocation;
 use crate::routines::SIGFRAME_RIP;
@@ -272,8 +272,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// The place before a call that the routine comes back to where the call makes a child, which is
-    /// to begin here. The routine knows its length.
+    /// The place before a call that the routine comes back to where the call makes a child, which
+    /// is to begin here. The routine knows its length.
     ///
     /// ```text
     /// Patch:   context.kind := Dispatch
@@ -373,7 +373,7 @@ impl Emitter<'_> {
     /// Patch:   slot := rcx
     ///          ecx := bswap(edx), low byte; zero --> go
     ///          ask the host
-    ///          go: rcx := slot; xsave [m]
+    ///          go: rcx := slot; xsave [m]; as by rule 25
     /// ```
     pub fn state_filter(&mut self, block: &Block) -> bool {
         self.point(0);
@@ -384,6 +384,27 @@ impl Emitter<'_> {
         self.jump_ask(RequestKind::StateSave, block.terminator_pc(), true);
         self.reload_rcx();
         self.point(0);
+        self.copy_last(block) && self.look_at_pointer(block)
+    }
+
+    /// Rule 25. What is stored is 0 as long as the thread has executed no instruction of the x87
+    /// unit. Returns false where the operand cannot be reached from here.
+    ///
+    /// ```text
+    /// Target:  fxsave [m]
+    /// Patch:   fxsave [m]
+    ///          slot := rcx; context.stored := address of the pointer in m; rcx := that pointer
+    ///          not zero --> ask the host
+    ///          rcx := slot
+    /// ```
+    pub fn store_pointer(&mut self, block: &Block) -> bool {
+        self.point(0);
+        self.copy_last(block) && self.look_at_pointer(block)
+    }
+
+    /// Carries over the terminator, which has been executed behind it. Returns false where its
+    /// operand cannot be reached from here.
+    fn copy_last(&mut self, block: &Block) -> bool {
         let bytes = &block.bytes[usize::from(block.terminator_offset)..];
         let reached = match block.last_displacement {
             Some(at) => self.rip_relative(bytes, at, block.last.ip_rel_memory_address()),
@@ -394,6 +415,42 @@ impl Emitter<'_> {
         };
         self.fell_off(block);
         reached
+    }
+
+    /// Looks at the pointer that the terminator has stored, if it is one that stores any.
+    fn look_at_pointer(&mut self, block: &Block) -> bool {
+        let last = &block.last;
+        let Some((at, wide)) = stored_pointer(last) else { return true };
+        if matches!(last.segment_prefix(), Register::FS | Register::GS) {
+            return true;
+        }
+        self.spill_rcx();
+        self.point(bits::SPILL_RCX);
+        if block.last_displacement.is_some() {
+            self.load_address(Register::RCX, last.ip_rel_memory_address());
+        } else {
+            let operand = MemoryOperand::with_base_index_scale_displ_size(
+                last.memory_base(),
+                last.memory_index(),
+                last.memory_index_scale(),
+                last.memory_displacement64() as i64,
+                last.memory_displ_size(),
+            );
+            let lea = Instruction::with2(Code::Lea_r64_m, Register::RCX, operand);
+            if !lea.is_ok_and(|lea| self.encode(&lea)) {
+                return false;
+            }
+        }
+        // lea rcx, [rcx + at]; mov gs:[stored], rcx; mov rcx, [rcx] or mov ecx, [rcx]; jrcxz +5
+        self.bytes(&[0x48, 0x8d, 0x49, at]);
+        self.store_rcx(Slot::Stored as u32);
+        self.bytes(if wide { &[0x48, 0x8b, 0x09] } else { &[0x8b, 0x09] });
+        self.bytes(&[0xe3, 0x05]);
+        let kind = if wide { RequestKind::Pointer64 } else { RequestKind::Pointer32 };
+        self.jump_ask(kind, block.next(), true);
+        self.reload_rcx();
+        self.point(0);
+        true
     }
 
     /// Rules 13 and 14.

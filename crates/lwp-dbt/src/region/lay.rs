@@ -362,6 +362,10 @@ impl Translator {
                 emitter.pop_flags(block);
                 Ok(Some(Next::Fall(next)))
             }
+            Terminator::StorePointer => match emitter.store_pointer(block) {
+                true => Ok(Some(Next::Fall(next))),
+                false => Err(()),
+            },
             Terminator::StateSave => match emitter.state_filter(block) {
                 true => Ok(Some(Next::Fall(next))),
                 false => Err(()),

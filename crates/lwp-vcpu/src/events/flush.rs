@@ -159,6 +159,8 @@ fn finish_if_still(machine: &mut Machine, index: usize) {
                 lwp_terminal::say!("lwp: {worker}: translations flushed");
             }
             Ok(()) => {}
+            // It has been killed meanwhile, and reports that by itself.
+            Err(_) if Tracee(worker).regs().is_err() => {}
             Err(reason) => {
                 lwp_terminal::say!(
                     "lwp: thread {worker}: its translations are not flushed: {reason}"

@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use iced_x86::{Code, Instruction};
-use lwp_dbt::block::{Block, CodeSource, Decoding, saves_state};
+use iced_x86::{Code, Instruction, Register};
+use lwp_dbt::block::{Block, CodeSource, Decoding, saves_state, stored_pointer};
 use lwp_dbt::{AppPc, EventDeltas, Slot};
-use lwp_ptrace::regs::{Raw, Regs};
+use lwp_ptrace::regs::{Raw, Regs, general_value};
 use lwp_ptrace::sys::{self, Errno};
 use lwp_ptrace::{Tid, Tracee};
 
@@ -140,8 +140,11 @@ pub fn step(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
         return make_side(machine, tid, &next);
     }
     let trapped = app.0.eflags & TRAP_FLAG != 0;
-    if trapped && is_syscall(tid, app.0.rip) {
-        return trap_flag::call(machine, tid, app);
+    let calls = is_syscall(tid, app.0.rip);
+    match calls {
+        true if trapped => return trap_flag::call(machine, tid, app),
+        true if around::concerns(machine, tid, app) => return around::call(machine, tid, app),
+        _ => {}
     }
     let gs_base = machine.context(tid).map_or(0, |context| context.get(Slot::AppGs));
     let answer = crate::emulate::instruction(machine, tid, app)
@@ -166,17 +169,16 @@ pub fn step(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
     let mut native = *app;
     native.0.gs_base = gs_base;
     native.forget_syscall();
-    let answer = match alone::reduced_mask(machine, tid, app) {
-        Some(rax) => {
-            native.0.rax = rax;
-            let next = alone::instruction_at(tid, app.0.rip).next_ip();
-            Some(Regs(Raw { rip: next, ..app.0 }))
-        }
-        None => answer,
-    };
+    let mut answer = answer;
+    if let Some(rax) = alone::reduced_mask(machine, tid, app) {
+        native.0.rax = rax;
+        let next = alone::instruction_at(tid, app.0.rip).next_ip();
+        answer = Some(Regs(Raw { rip: next, ..app.0 }));
+    }
     Tracee(tid).set_regs(&native)?;
-    if is_syscall(tid, app.0.rip) && calls(machine, tid, app)? {
-        return Ok(());
+    if calls && alone::lead_to_call(machine, tid, app)? {
+        count_instruction(machine, tid, app.0.rip, app.0.rip + 2);
+        return Tracee(tid).cont(0);
     }
     if let Some(next) = call_otherwise(machine, tid, app) {
         count_instruction(machine, tid, app.0.rip, next.0.rip);
@@ -188,21 +190,6 @@ pub fn step(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
         thread.stepping.since = thread.stepping.asked.take().unwrap_or_else(Instant::now);
     }
     sys::single_step(tid, 0)
-}
-
-/// Has a thread make the system call at the application's pc. False where it must be stepped over,
-/// and nothing has happened.
-fn calls(machine: &mut Machine, tid: Tid, app: &Regs) -> Result<bool, Errno> {
-    if around::concerns(machine, tid, app) {
-        around::call(machine, tid, app)?;
-        return Ok(true);
-    }
-    if !alone::lead_to_call(machine, tid, app)? {
-        return Ok(false);
-    }
-    count_instruction(machine, tid, app.0.rip, app.0.rip + 2);
-    Tracee(tid).cont(0)?;
-    Ok(true)
 }
 
 /// Prepares a system call that is made natively, should the instruction at the application's pc
@@ -259,6 +246,23 @@ impl CodeSource for Memory {
     }
 }
 
+/// Puts the x87 unit's instruction pointer right where an instruction has stored it.
+fn put_stored_pointer_right(machine: &Machine, tid: Tid, instruction: &Instruction, regs: &Regs) {
+    let Some((place, wide)) = stored_pointer(instruction) else { return };
+    let value = |register: Register| match register {
+        Register::FS => Some(regs.0.fs_base),
+        Register::GS => Some(regs.0.gs_base),
+        _ if register.is_segment_register() => Some(0),
+        _ => {
+            let value = general_value(&regs.0, register.full_register().number() as u8);
+            Some(if register.size() == 4 { value & 0xffff_ffff } else { value })
+        }
+    };
+    if let Some(at) = instruction.virtual_address(0, 0, |register, _, _| value(register)) {
+        machine.put_pointer_right_at(tid, at.wrapping_add(place.into()), wide);
+    }
+}
+
 /// Returns whether a SIGTRAP with this code is the trap behind an instruction that was stepped
 /// over.
 ///
@@ -291,6 +295,7 @@ pub fn stepped(
         alone::hide_trap_flag(tid, &instruction, &mut regs);
     }
     if regs.0.rip != pc {
+        put_stored_pointer_right(machine, tid, &instruction, &regs);
         machine.called_natively(tid, regs.0.rax);
         machine.lwp_after_state(tid, pc, &regs);
     }

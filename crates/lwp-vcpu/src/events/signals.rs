@@ -152,6 +152,7 @@ pub fn deliver(
     }
     machine.about_to_lay_frame(tid, app.0.rsp);
     notices::unprotect_for_signal(machine, tid, &info)?;
+    machine.put_unit_s_pointer_right(tid);
     let mut native = app;
     native.0.gs_base = machine.context(tid).map_or(0, |context| context.address());
     Tracee(tid).set_regs(&native)?;

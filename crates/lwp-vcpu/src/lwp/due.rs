@@ -351,6 +351,7 @@ fn can_be_cut(block: &Block) -> bool {
         Terminator::Syscall { .. }
             | Terminator::Emulate { .. }
             | Terminator::StateSave
+            | Terminator::StorePointer
             | Terminator::Step
     )
 }

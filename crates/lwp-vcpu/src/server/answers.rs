@@ -69,6 +69,11 @@ impl Machine {
                 self.set_request(cx.slot, pc);
                 self.dispatch(cx, pc, false)
             }
+            Exit::Pointer(wide) => {
+                self.put_stored_pointer_right(cx.tid, wide);
+                self.set_request(cx.slot, pc);
+                self.dispatch(cx, pc, false)
+            }
             Exit::Ends(code) => {
                 self.end_code(cx.tid, pc.0, code);
                 self.dispatch(cx, pc, false)

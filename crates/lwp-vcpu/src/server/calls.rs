@@ -71,9 +71,6 @@ impl Machine {
         let file = self.processor.random_file.as_ref().map(|(_, path)| path.as_str());
         let (action, mut pending) = syscalls::before(context, tid, &mut stream, file);
         self.processor.random = random;
-        if let Some(result) = wards::asked(self, tid, &pending) {
-            pending.result = Some(result);
-        }
         self.arrange_limit(tid, slot, &mut pending);
         (action != Before::Step).then_some(pending)
     }
@@ -132,10 +129,12 @@ impl Machine {
         let Some(thread) = self.tasks.threads.get_mut(&tid) else { return Effect::None };
         let Some(pending) = thread.pending.take() else { return Effect::None };
         let slot = thread.slot;
+        // Not before: until now a signal may have the call made once more.
+        let asked = wards::asked(self, tid, &pending);
         let context = self.contexts.context(slot);
         context.set(Slot::Kind, RequestKind::Dispatch as u64);
         let (result, effect) = syscalls::after(context, tid, &pending, context.get(Slot::Rax));
-        context.set(Slot::Rax, result);
+        context.set(Slot::Rax, asked.map_or(result, |asked| asked as u64));
         self.settle_effect(tid, slot, effect);
         effect
     }

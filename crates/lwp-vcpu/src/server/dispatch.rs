@@ -123,12 +123,13 @@ impl Machine {
         if limits.fragments > FIRST {
             self.translate_elsewhere(tid, range.unit, &region.rest, limits);
         }
-        match region.head {
-            Some(head) => Some((head, region.rest)),
-            None if space.join_next(family, tid, pc.0) => {
-                self.translation(tid, pc, indirect, limits)
-            }
-            None => None,
+        if let Some(head) = region.head {
+            return Some((head, region.rest));
+        }
+        let (space, family) = self.space_of(tid)?;
+        match space.join_next(family, tid, pc.0) {
+            true => self.translation(tid, pc, indirect, limits),
+            false => None,
         }
     }
 

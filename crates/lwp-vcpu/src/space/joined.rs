@@ -46,12 +46,7 @@ impl Space {
 
     /// The unit for code of this address space alone in a GiB of addresses, which compares itself
     /// if it is `checked`.
-    pub(super) fn private_unit(
-        &mut self,
-        family: &mut Family,
-        checked: bool,
-        gib: u64,
-    ) -> UnitId {
+    pub(super) fn private_unit(&mut self, family: &mut Family, checked: bool, gib: u64) -> UnitId {
         *self.private.entry((checked, gib)).or_insert_with(|| {
             let checks = if checked { Checks::SelfCheck } else { Checks::Notified };
             family.new_unit(checks, (gib << 30, (gib + 1) << 30))
