@@ -147,7 +147,8 @@ mod tests {
             }
             let _ = written.send(());
         });
-        end.recv_timeout(Duration::from_secs(60)).expect("the writes happen while the lock is held");
+        end.recv_timeout(Duration::from_secs(60))
+            .expect("the writes happen while the lock is held");
         drop(held);
         assert_eq!(watched.join().expect("a thread"), 2, "both are still to be cut off");
     }
