@@ -1,5 +1,6 @@
 //! `lwp serve` on a recording of a real program.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
@@ -37,6 +38,18 @@ impl Drop for Serving {
     }
 }
 
+/// A server of the directory's recording, and the host and path of its address.
+fn serving(dir: &Recorded) -> (Serving, String, String) {
+    let mut serve = Command::new(LWP);
+    serve.current_dir(&dir.0).arg("serve").stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut serving = Serving(serve.spawn().expect("lwp starts"));
+    let mut lines = BufReader::new(serving.0.stdout.take().expect("a pipe")).lines();
+    let url = lines.next().expect("a line").expect("text");
+    let (host, path) =
+        url.strip_prefix("http://").and_then(|rest| rest.split_once('/')).expect(&url);
+    (serving, host.to_owned(), format!("/{path}"))
+}
+
 fn get(host: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(host).expect("the server listens");
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")
@@ -49,15 +62,9 @@ fn get(host: &str, path: &str) -> String {
 #[test]
 fn a_recording_is_served_at_the_address_that_is_printed() {
     let dir = Recorded::new("printed");
-    let mut serve = Command::new(LWP);
-    serve.current_dir(&dir.0).arg("serve").stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut serving = Serving(serve.spawn().expect("lwp starts"));
-    let mut lines = BufReader::new(serving.0.stdout.take().expect("a pipe")).lines();
-    let url = lines.next().expect("a line").expect("text");
-    let (host, path) =
-        url.strip_prefix("http://").and_then(|rest| rest.split_once('/')).expect(&url);
-    let path = format!("/{path}");
-    assert!(host.starts_with("127.0.0.1:") && path.len() == 34, "{url}");
+    let (_serving, host, path) = serving(&dir);
+    assert!(host.starts_with("127.0.0.1:") && path.len() == 34, "{host}{path}");
+    let host = host.as_str();
     let page = get(host, &path);
     assert!(page.starts_with("HTTP/1.1 200") && page.contains("/bin/true"), "{page}");
     // The dynamic linker's work is in every program.
@@ -66,6 +73,66 @@ fn a_recording_is_served_at_the_address_that_is_printed() {
     let export = get(host, &format!("{path}export?format=callgrind"));
     assert!(export.contains("# callgrind format"), "{export}");
     assert!(get(host, "/functions").starts_with("HTTP/1.1 403"));
+}
+
+/// The text between two others, and what follows.
+fn between<'a>(text: &'a str, from: &str, to: &str) -> Option<(&'a str, &'a str)> {
+    let rest = &text[text.find(from)? + from.len()..];
+    let end = rest.find(to)?;
+    Some((&rest[..end], &rest[end..]))
+}
+
+/// A number as pages write it.
+fn number(text: &str) -> u64 {
+    text.replace(',', "").parse().unwrap_or_else(|_| panic!("no number: {text}"))
+}
+
+/// Pages add samples up by contexts, reports by stacks: both come to the same counts.
+#[test]
+fn pages_count_what_reports_count() {
+    let dir = Recorded::new("counts");
+    let script = "i=0; while [ $i -lt 300 ]; do i=$((i+1)); x=$(echo $i); done";
+    let mut record = Command::new(LWP);
+    record.current_dir(&dir.0).args(["record", "-q", "-c", "1000", "--", "/bin/sh", "-c", script]);
+    assert!(record.status().expect("lwp starts").success());
+    let mut report = Command::new(LWP);
+    report.current_dir(&dir.0).args(["report", "--csv", "-s", "dso,sym"]);
+    let csv = report.output().expect("lwp starts").stdout;
+    let csv = String::from_utf8(csv).expect("text");
+    // Own and inclusive counts by name and module; what shares both is one row.
+    let mut expected: BTreeMap<(String, String), [u64; 2]> = BTreeMap::new();
+    for line in csv.lines().skip(1) {
+        let cells: Vec<&str> = line.splitn(4, ',').collect();
+        let [own, total, module, name] = cells[..] else { panic!("{line}") };
+        let name = name.trim_matches('"').to_owned();
+        expected.insert((name, module.to_owned()), [own, total].map(number));
+    }
+    let (_serving, host, path) = serving(&dir);
+    let page = get(&host, &format!("{path}functions?n=100000"));
+    let mut rest = page.as_str();
+    let (mut sum, mut seen) = (0, 0);
+    while let Some((row, after)) = between(rest, "<tr data-row>", "</tr>") {
+        rest = after;
+        let (own, _) = between(row, "<td class=\"num\">", "</td>").expect("a count");
+        let own = if own.is_empty() { 0 } else { number(own) };
+        sum += own;
+        let (link, _) = between(row, "href=\"", "\"").expect("a link");
+        let (name, _) = between(row, "title=\"", "\"").expect("a name");
+        let (module, _) = between(row, "<td class=\"module\">", "</td>").expect("a module");
+        let Some([wanted, total]) = expected.get(&(name.to_owned(), module.to_owned())) else {
+            continue;
+        };
+        // Others have their names in a module of several builds, or in markup.
+        if own == *wanted && seen < 40 {
+            seen += 1;
+            let calls = get(&host, &format!("{path}{}", link.replace("&amp;", "&")));
+            let (_, after) = between(&calls, "<dt>Total", "</dt>").expect("a total");
+            let (inclusive, _) = between(after, "<small>", "</small>").expect("a count");
+            assert_eq!(number(inclusive), *total, "{name} in {module}");
+        }
+    }
+    assert!(seen >= 10, "{seen} functions were the same");
+    assert_eq!(sum, expected.values().map(|counts| counts[0]).sum::<u64>());
 }
 
 #[test]

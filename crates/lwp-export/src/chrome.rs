@@ -1,6 +1,6 @@
 //! Chrome's trace events: contexts side by side, their width in events where others have time.
 
-use lwp_profile::{Node, Profile, Tree};
+use lwp_profile::{Profile, Tree};
 use lwp_symbols::function_name;
 use lwp_terminal::escape::json;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ pub fn render(profile: &Profile, event: usize) -> String {
         "ph": "M", "pid": 1, "tid": 1, "name": "process_name",
         "args": { "name": one_line(&profile.command) },
     })];
-    children(profile, &tree, tree.root(), 0, &mut events);
+    children(profile, &tree, 0, 0, &mut events);
     let mut words = format!(
         "widths are {}, not time",
         profile.events.get(event).map_or("", |event| event.name.as_str())
@@ -31,16 +31,17 @@ pub fn render(profile: &Profile, event: usize) -> String {
     json(&document.to_string())
 }
 
-fn children(profile: &Profile, tree: &Tree, node: &Node, start: u64, out: &mut Vec<Value>) {
+fn children(profile: &Profile, tree: &Tree, node: usize, start: u64, out: &mut Vec<Value>) {
     let mut at = start;
-    for child in tree.children(node).filter(|child| child.total > 0) {
+    for number in tree.called(node).filter(|child| tree.total(*child) > 0) {
+        let child = tree.node(number);
         out.push(json!({
             "ph": "X", "pid": 1, "tid": 1, "ts": at, "dur": child.total,
             "name": function_name(profile, child.function, true),
             "cat": profile.module_of(child.function).name(),
             "args": { "own": child.own },
         }));
-        children(profile, tree, child, at, out);
+        children(profile, tree, number, at, out);
         at = at.saturating_add(child.total);
     }
 }

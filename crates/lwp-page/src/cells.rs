@@ -97,7 +97,7 @@ pub fn change(before: u64, after: u64) -> Markup {
 /// A change in percent of what was before.
 pub fn ratio(before: u64, after: u64) -> String {
     match (before, after) {
-        (0, 0) => "=".to_owned(),
+        (before, after) if before == after => "=".to_owned(),
         (0, _) => "new".to_owned(),
         (_, 0) => "gone".to_owned(),
         _ => format!("{:+.2}%", 100.0 * (after as f64 - before as f64) / before as f64),
@@ -133,7 +133,7 @@ mod tests {
     fn changes_have_signs_and_words() {
         assert_eq!(ratio(0, 5), "new");
         assert_eq!(ratio(5, 0), "gone");
-        assert_eq!(ratio(100, 150), "+50.00%");
+        assert_eq!((ratio(7, 7), ratio(100, 150)), ("=".to_owned(), "+50.00%".to_owned()));
         assert!(change(5, 3).into_string().contains("-2"));
         assert!(change(3, 1000).into_string().contains("+997"));
     }

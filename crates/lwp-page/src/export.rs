@@ -6,6 +6,7 @@ use lwp_report::flame::{self, Before, Graph, Style};
 use lwp_report::{SortKey, Table, annotate_text, machine, text};
 
 use crate::request::Request;
+use crate::selection::Selection;
 use crate::views::code;
 
 /// A file to keep.
@@ -34,8 +35,12 @@ pub fn file(request: &Request, format: &str) -> Option<File> {
         return Some(File { name: name(request, end), bytes: own(request, format)?.into_bytes() });
     }
     let (format, _, end, _) = Format::ALL.iter().find(|row| row.1 == format)?;
-    let recording = request.subject.of.recording.as_ref()?;
-    let bytes = format.write(recording, request.subject.profile(), request.event());
+    let subject = &request.subject;
+    let recording = subject.of.behind.as_ref()?.recording().ok()?;
+    let bytes = match subject.whole(&recording) {
+        Some(profile) => format.write(&recording, &profile, request.event()),
+        None => format.write(&recording, subject.profile(), request.event()),
+    };
     // Some formats go by the start of a name.
     let name = match end.starts_with('.') {
         true => name(request, end),
@@ -51,12 +56,9 @@ fn own(request: &Request, format: &str) -> Option<String> {
         let id = request.function()?;
         let mut sources = code::Lines(&request.subject);
         let options = Options { event, intel: request.query.get("syntax") == "intel" };
-        return Some(annotate_text::listing(&annotate::function(
-            profile,
-            id,
-            options,
-            &mut sources,
-        )));
+        let whole = request.subject.pick(&Selection { event, ..Selection::default() });
+        let listing = annotate::listing(profile, &whole.counts, id, options, &mut sources);
+        return Some(annotate_text::listing(&listing));
     }
     if matches!(format, "svg" | "html") {
         let style = Style { title: profile.command.clone(), ..Style::default() };
@@ -71,6 +73,11 @@ fn own(request: &Request, format: &str) -> Option<String> {
         return Some(draw(&graph, &style));
     }
     let sort = vec![SortKey::Dso, SortKey::Sym];
+    let whole = match &request.subject.of.behind {
+        Some(behind) => request.subject.whole(&*behind.recording().ok()?),
+        None => None,
+    };
+    let profile = whole.as_ref().unwrap_or(profile);
     let table = Table::new(profile, &lwp_report::Options { event, sort, ..Default::default() });
     match format {
         "csv" => Some(machine::csv(&table)),

@@ -7,6 +7,8 @@
 //! leaves, a [`Picked`], is made once and shared by all views.
 #![forbid(unsafe_code)]
 
+mod adding;
+mod behind;
 mod cells;
 mod clock;
 mod export;
@@ -22,6 +24,7 @@ mod shell;
 mod subject;
 mod views;
 
+pub use behind::Behind;
 pub use key::Key;
 pub use language::Language;
 pub use loaded::{Maps, load};

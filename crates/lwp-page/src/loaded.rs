@@ -10,6 +10,7 @@ use lwp_profile::{Course, ReadError, RecordedFile, Recording};
 use lwp_report::annotate::Sources;
 use lwp_symbols::Options;
 
+use crate::behind::{Behind, From};
 use crate::selection::Selection;
 use crate::subject::{Material, Subject, facts, lanes};
 
@@ -36,39 +37,61 @@ pub fn load(
 ) -> Result<Subject, ReadError> {
     let options = Options { whole_functions: Some(u64::MAX), ..options.clone() };
     let mut notes = Vec::new();
-    let (resolved, lanes) = if recording.events.is_empty() {
-        (lwp_symbols::profile(&recording, &options), Vec::new())
-    } else {
-        let (resolved, places) = lwp_symbols::profile_with_places(&recording, &options);
-        let unreadable = |error: std::io::Error| ReadError::Unreadable(error.to_string());
-        // What came through a pipe cannot be read twice, and has no time line.
-        let file = File::open(path).map_err(unreadable)?;
-        let regular = file.metadata().is_ok_and(|metadata| metadata.is_file());
-        let course = match regular {
-            true => Course::read(BufReader::with_capacity(1 << 20, file))?,
-            false => Course::default(),
-        };
-        (resolved, lanes(course, &recording, &places))
-    };
-    notes.extend(resolved.warnings);
     for image in recording.images.values() {
         if let Some(reason) = &image.uncounted {
             notes.push(format!("{}-{} was not counted: {reason}", image.comm, image.pid));
         }
     }
-    let subject = Subject::new(Material {
+    let mut material = Material {
         name: path.display().to_string(),
-        profile: resolved.profile,
         facts: facts(&recording),
-        notes,
-        lanes,
         sources: Mutex::new(Some(Box::new(SourceFiles::new(maps.sources, &recording.files)))),
         modules: maps.modules,
-        recording: Some(recording),
-    });
+        ..Material::default()
+    };
+    if recording.events.is_empty() {
+        let resolved = lwp_symbols::profile(&recording, &options);
+        notes.splice(0..0, resolved.warnings);
+        material.profile = resolved.profile;
+        material.behind = Some(Behind::Memory(Arc::new(recording), options));
+    } else {
+        let warnings = set_samples(&mut material, path, recording, options)?;
+        notes.splice(0..0, warnings);
+    }
+    material.notes = notes;
+    let subject = Subject::new(material);
     // What the first page shows of a large recording takes longer than a page should.
     subject.pick(&Selection::default());
     Ok(subject)
+}
+
+/// Finds samples and their order. Returns remarks on what is missing.
+fn set_samples(
+    material: &mut Material,
+    path: &Path,
+    mut recording: Recording,
+    options: Options,
+) -> Result<Vec<String>, ReadError> {
+    let unreadable = |error: std::io::Error| ReadError::Unreadable(error.to_string());
+    let gathered = lwp_symbols::samples(&recording, &options);
+    // What came through a pipe cannot be read twice: it stays in memory, and has no time line.
+    let file = File::open(path).map_err(unreadable)?;
+    let regular = file.metadata().is_ok_and(|metadata| metadata.is_file());
+    if regular {
+        (recording.frames, recording.samples) = (Vec::new(), Vec::new());
+    }
+    let mut found = gathered.finish();
+    material.profile = std::mem::take(&mut found.resolved.profile);
+    material.samples = Some(std::mem::take(&mut found.samples));
+    if regular {
+        let file = Arc::new(file);
+        let reader = BufReader::with_capacity(1 << 20, From::start(&file));
+        material.lanes = lanes(Course::read(reader)?, &recording, &found);
+        material.behind = Some(Behind::File(file, options));
+    } else {
+        material.behind = Some(Behind::Memory(Arc::new(recording), options));
+    }
+    Ok(found.resolved.warnings)
 }
 
 /// Lines of a file, shared with whoever shows them.

@@ -1,15 +1,15 @@
 //! The part of a subject that a selection leaves, and the trees that are drawn of it.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use lwp_profile::{
-    CallGraph, Contexts, FunctionId, Inclusive, Inferred, StackId, ThreadId, Tree, Values,
-};
+use lwp_profile::{CallGraph, FunctionId, Growing, Inclusive, Inferred, LocationId, Tree, Values};
 use lwp_report::annotate::Counts;
 
+use crate::adding::{add_up, meets};
 use crate::selection::{Selection, Who};
-use crate::subject::Subject;
+use crate::subject::{MOST_NODES, Subject};
 
 /// The outermost boxes of a picture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -70,6 +70,10 @@ pub struct Picked {
 
 /// Contexts of less than this part of the whole are not followed in inverted trees.
 const FINEST: u64 = 100_000;
+/// The same where following them would take seconds: of trees with more nodes than [`LARGE`].
+const COARSE: u64 = 5_000;
+/// Nodes of a large tree.
+const LARGE: usize = 1 << 22;
 /// Most groups; what is in none of them is left out of a picture by groups.
 const GROUPS: usize = 64;
 
@@ -77,25 +81,18 @@ impl Picked {
     /// Adds up what is selected.
     pub fn new(subject: &Subject, selection: &Selection) -> Self {
         let profile = subject.profile();
-        let events = profile.events.len();
-        let mut counts = Counts {
-            by_location: vec![Values::zero(events); profile.locations.len()],
-            total: Values::zero(events),
-        };
-        let contexts = subject.contexts.as_ref();
-        let mut in_context = vec![0u64; contexts.map_or(0, |(contexts, _)| contexts.count())];
-        visit(subject, selection, &mut |stack, values| {
-            let leaf = profile.stacks[stack.index()].locations[0];
-            counts.by_location[leaf.index()].add(values);
-            counts.total.add(values);
-            if let Some((_, of_stacks)) = contexts {
-                let own = &mut in_context[of_stacks[stack.index()] as usize];
-                *own = own.saturating_add(values.get(selection.event));
+        let mut counts = Counts::none(profile);
+        let tree = match &subject.samples {
+            Some(samples) => Some(add_up(subject, samples, selection, Some(&mut counts))),
+            None => {
+                add_exact(subject, selection, &mut counts);
+                None
             }
-        });
-        let mut own = vec![Values::zero(events); profile.functions.len()];
-        for (location, values) in profile.locations.iter().zip(&counts.by_location) {
-            own[location.function().index()].add(values);
+        };
+        let mut own = vec![Values::zero(profile.events.len()); profile.functions.len()];
+        for (id, location) in (0..).map(LocationId).zip(&profile.locations) {
+            let own = own[location.function().index()].0.iter_mut();
+            own.zip(counts.at(id)).for_each(|(sum, count)| *sum = sum.saturating_add(*count));
         }
         let mut picked = Self {
             selection: selection.clone(),
@@ -108,8 +105,8 @@ impl Picked {
             tree: Arc::default(),
             shaped: Mutex::default(),
         };
-        match contexts {
-            Some((contexts, _)) => picked.set_recorded(contexts.with_counts(&in_context, true)),
+        match tree {
+            Some(tree) => picked.set_recorded(tree),
             None => picked.infer(subject),
         }
         picked
@@ -150,53 +147,69 @@ impl Picked {
             return Arc::clone(known);
         }
         let made = match shape.by {
-            By::Function => Shaped { tree: self.formed(shape), groups: Vec::new() },
+            By::Function => {
+                Shaped { tree: formed(&self.tree.tree, shape).into_owned(), groups: Vec::new() }
+            }
             _ => self.grouped(subject, shape),
         };
         let made = Arc::new(made);
-        lock().insert(shape, Arc::clone(&made));
-        made
-    }
-
-    fn formed(&self, shape: Shape) -> Tree {
-        let tree = &self.tree.tree;
-        let folded = shape.folded.then(|| tree.folded());
-        let tree = folded.as_ref().unwrap_or(tree);
-        match shape.inverted {
-            true => tree.inverted(tree.root().total / FINEST),
-            false => tree.clone(),
+        let mut kept = lock();
+        let nodes: usize = kept.values().map(|shaped| shaped.tree.len()).sum();
+        if nodes + made.tree.len() > MOST_NODES {
+            kept.clear();
         }
+        kept.insert(shape, Arc::clone(&made));
+        made
     }
 
     /// The trees of all groups side by side.
     fn grouped(&self, subject: &Subject, shape: Shape) -> Shaped {
-        let mut contexts = Contexts::default();
+        let mut growing = Growing::default();
         let mut names = Vec::new();
         for (name, who) in groups(subject, shape.by) {
             let mut selection = self.selection.clone();
             selection.who.push(who);
-            let part = Picked::new(subject, &selection);
-            if part.total() == 0 || names.len() >= GROUPS {
+            let tree = match &subject.samples {
+                Some(samples) => add_up(subject, samples, &selection, None),
+                None => Picked::new(subject, &selection).tree.tree.clone(),
+            };
+            if tree.root().total == 0 {
                 continue;
             }
-            let number = FunctionId((self.own.len() + names.len()) as u32);
+            growing.enter(FunctionId((self.own.len() + names.len()) as u32));
+            growing.copy(&formed(&tree, shape));
+            growing.leave();
             names.push(name);
-            let top = contexts.call(Contexts::ROOT, number);
-            copy(&part.formed(shape), &mut contexts, top);
+            if names.len() == GROUPS {
+                break;
+            }
         }
-        let recorded = self.tree.tree.recorded;
-        Shaped { tree: contexts.finish(recorded, |function| function), groups: names }
+        Shaped { tree: growing.finish(self.tree.tree.recorded), groups: names }
     }
 }
 
-/// Enters a tree below a context.
-fn copy(tree: &Tree, contexts: &mut Contexts, top: u32) {
-    let mut places = vec![top; tree.nodes().len()];
-    contexts.add(top, tree.root().own);
-    for (index, node) in tree.nodes().iter().enumerate().skip(1) {
-        if node.total > 0 {
-            places[index] = contexts.call(places[tree.caller(index)], node.function);
-            contexts.add(places[index], node.own);
+/// The tree with recursion folded, or turned inside out, as `shape` says.
+fn formed(tree: &Tree, shape: Shape) -> Cow<'_, Tree> {
+    let mut tree = Cow::Borrowed(tree);
+    if shape.folded {
+        tree = Cow::Owned(tree.folded());
+    }
+    if shape.inverted {
+        let finest = if tree.len() > LARGE { COARSE } else { FINEST };
+        tree = Cow::Owned(tree.inverted(tree.root().total / finest));
+    }
+    tree
+}
+
+/// Adds up exact counts.
+fn add_exact(subject: &Subject, selection: &Selection, counts: &mut Counts) {
+    let profile = subject.profile();
+    for sample in profile.samples.iter().filter(|sample| meets(subject, selection, sample.thread)) {
+        let leaf = profile.leaf(sample);
+        let language = subject.labels[profile.location(leaf).frames[0].function.index()].language;
+        let spoken = |who: &Who| !matches!(who, Who::Language(wanted) if *wanted != language);
+        if selection.who.iter().all(spoken) {
+            counts.add_all(leaf, &sample.values);
         }
     }
 }
@@ -231,77 +244,20 @@ pub fn groups(subject: &Subject, by: By) -> Vec<(String, Who)> {
     }
 }
 
-/// Shows `each` the stacks of a selection with what was counted in them.
-fn visit(subject: &Subject, selection: &Selection, each: &mut dyn FnMut(StackId, &Values)) {
-    let profile = subject.profile();
-    let meets = |thread: ThreadId, stack: StackId| {
-        selection.who.is_empty() || {
-            let leaf = profile.location(profile.stacks[stack.index()].locations[0]);
-            let language = subject.labels[leaf.frames[0].function.index()].language;
-            let (number, thread) = (thread.index(), &profile.threads[thread.index()]);
-            selection.who.iter().all(|who| who.meets(number, thread, language))
-        }
-    };
-    let Some((from, to)) = selection.range else {
-        for sample in profile.samples.iter().filter(|one| meets(one.thread, one.stack)) {
-            each(sample.stack, &sample.values);
-        }
-        return;
-    };
-    let event = selection.event;
-    let interval = profile.events.get(event).and_then(|event| event.interval).unwrap_or(1);
-    // Parts have many entries for one stack.
-    let mut times = vec![0u64; profile.stacks.len()];
-    for lane in subject.of.lanes.iter().filter(|lane| lane.event == event) {
-        let mut start = 0u64;
-        for part in &lane.parts {
-            let end = start.saturating_add(lane.width);
-            if end > from && start < to {
-                for (stack, more) in part.iter().filter(|(stack, _)| meets(lane.thread, *stack)) {
-                    times[stack.index()] += u64::from(*more);
-                }
-            }
-            start = end;
-        }
-    }
-    let mut values = Values::zero(profile.events.len());
-    for (stack, times) in (0..).map(StackId).zip(times).filter(|(_, times)| *times > 0) {
-        values.0[event] = times.saturating_mul(interval);
-        each(stack, &values);
-    }
-}
-
 /// Adds up the counts of the tree's contexts by function. A context counts for a function once,
 /// however often the function is in it.
 pub fn inclusive(tree: &Tree, functions: usize) -> Vec<f64> {
+    let shape = tree.shape();
     let mut sums = vec![0u64; functions];
-    let mut running = vec![0u32; functions];
-    walk(tree, &mut |node, entered| {
-        let function = tree.nodes()[node].function.index();
-        let Some(depth) = running.get_mut(function) else { return };
-        if entered {
-            if *depth == 0 {
-                sums[function] = sums[function].saturating_add(tree.nodes()[node].total);
-            }
-            *depth += 1;
-        } else {
-            *depth -= 1;
-        }
-    });
-    sums.into_iter().map(|sum| sum as f64).collect()
-}
-
-/// Walks a tree: each node but the root is entered, then what it calls, then it is left. Contexts
-/// without counts are left out.
-pub fn walk(tree: &Tree, each: &mut dyn FnMut(usize, bool)) {
-    let counted = |node: &usize| tree.nodes()[*node].total > 0;
-    let mut waiting: Vec<(usize, bool)> =
-        tree.called(0).rev().filter(counted).map(|node| (node, true)).collect();
-    while let Some((node, entering)) = waiting.pop() {
-        each(node, entering);
-        if entering {
-            waiting.push((node, false));
-            waiting.extend(tree.called(node).rev().filter(counted).map(|node| (node, true)));
+    // The node behind those that each function has called.
+    let mut behind = vec![0usize; functions];
+    for (node, function) in shape.functions().iter().enumerate().skip(1) {
+        let Some(behind) = behind.get_mut(function.index()) else { continue };
+        if *behind <= node {
+            *behind = shape.end(node);
+            let sum = &mut sums[function.index()];
+            *sum = sum.saturating_add(tree.total(node));
         }
     }
+    sums.into_iter().map(|sum| sum as f64).collect()
 }

@@ -153,16 +153,31 @@ fn keys(graph: &Graph, numbers: &Numbers<'_>) -> Vec<Key> {
 /// The names from the outermost one to the context with this key.
 fn path(shaped: &Shaped, numbers: &Numbers<'_>, wanted: Key) -> Option<Vec<u32>> {
     let tree = &shaped.tree;
-    let mut keys = vec![Key::ROOT; tree.nodes().len()];
-    // Callers come before callees.
-    let found = (1..keys.len()).find(|&node| {
-        let number = numbers.here[tree.nodes()[node].function.index()];
-        keys[node] = keys[tree.caller(node)].then(numbers.key(number));
-        keys[node] == wanted
-    })?;
+    let total = tree.root().total;
+    // Links lead to what is seen: contexts of hardly anything are looked at last.
+    let least = [total / 2_000, total / 200_000, 1];
+    let found =
+        least.into_iter().find_map(|least| context(shaped, numbers, wanted, least.max(1)))?;
     let outwards = std::iter::successors(Some(found), |node| Some(tree.caller(*node)));
-    let functions = outwards.take_while(|node| *node != 0).map(|node| tree.nodes()[node].function);
+    let functions = outwards.take_while(|node| *node != 0).map(|node| tree.node(node).function);
     let mut path: Vec<u32> = functions.map(|function| numbers.here[function.index()]).collect();
     path.reverse();
     Some(path)
+}
+
+/// The number of the context with this key, among those of at least `least`.
+fn context(shaped: &Shaped, numbers: &Numbers<'_>, wanted: Key, least: u64) -> Option<usize> {
+    let tree = &shaped.tree;
+    let mut waiting = vec![(0, Key::ROOT)];
+    while let Some((node, key)) = waiting.pop() {
+        if node > 0 && key == wanted {
+            return Some(node);
+        }
+        let seen = tree.called(node).filter(|inner| tree.total(*inner) >= least);
+        waiting.extend(seen.map(|inner| {
+            let number = numbers.here[tree.shape().functions()[inner].index()];
+            (inner, key.then(numbers.key(number)))
+        }));
+    }
+    None
 }

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use lwp_profile::{Contexts, Course, FunctionId, Mode, Profile, Recording, StackId, ThreadId};
+use lwp_profile::{Course, FunctionId, Mode, Profile, Recording, Samples, StackId, ThreadId};
 use lwp_report::annotate::Sources;
-use lwp_symbols::{Places, function_name, stable_name};
+use lwp_symbols::{InSamples, function_name, stable_name};
 use rustc_hash::FxHashMap;
 
+use crate::behind::Behind;
 use crate::key::Key;
 use crate::language::Language;
 use crate::picked::Picked;
@@ -44,8 +45,10 @@ pub struct Lane {
 pub struct Material {
     /// The name that it goes by: a file, a host, a day.
     pub name: String,
-    /// The counts.
+    /// The counts; of a sampled recording without stacks if `samples` has them.
     pub profile: Profile,
+    /// Samples by their contexts, if somebody has found them already.
+    pub samples: Option<Samples>,
     /// Facts about the run, as names and values.
     pub facts: Vec<(String, String)>,
     /// Remarks on missing data.
@@ -58,7 +61,7 @@ pub struct Material {
     /// Access to source code, if it can be read.
     pub sources: Mutex<Option<Box<dyn Sources + Send>>>,
     /// The recording, for other formats.
-    pub recording: Option<Recording>,
+    pub behind: Option<Behind>,
 }
 
 impl std::fmt::Debug for Material {
@@ -69,6 +72,8 @@ impl std::fmt::Debug for Material {
 
 /// Number of selections of a subject that are kept.
 const KEPT: usize = 6;
+/// Most contexts of the selections that are kept, if there are more than two.
+pub const MOST_NODES: usize = 1 << 25;
 
 /// A body of counts with all that pages need of it.
 #[derive(Debug)]
@@ -84,8 +89,8 @@ pub struct Subject {
     pub threads: Vec<u32>,
     /// Functions by key.
     pub functions: FxHashMap<Key, FunctionId>,
-    /// The contexts of all recorded stacks, and each stack's.
-    pub contexts: Option<(Contexts, Vec<u32>)>,
+    /// Samples by their contexts, of a sampled recording.
+    pub samples: Option<Samples>,
     /// Samples of every innermost function in each part of each lane: there are far fewer than
     /// stacks.
     pub leaves: Vec<Vec<Leaves>>,
@@ -97,21 +102,29 @@ pub type Leaves = Vec<(FunctionId, u64)>;
 
 impl Subject {
     /// Prepares what all views need.
-    pub fn new(of: Material) -> Self {
+    pub fn new(mut of: Material) -> Self {
+        let samples = of.samples.take().or_else(|| Samples::of(&of.profile));
         let profile = &of.profile;
         let labels = labels(profile);
         let keys = keys(profile, &labels, &of.modules);
         let functions = keys.iter().enumerate().map(|(at, key)| (*key, FunctionId(at as u32)));
         let functions = functions.collect();
-        let contexts = (profile.mode == Mode::Sampled).then(|| contexts(profile));
-        let leaves = of.lanes.iter().map(|lane| leaves(profile, lane)).collect();
-        let threads = threads(profile);
-        Self { labels, keys, threads, functions, contexts, leaves, picked: Mutex::default(), of }
+        let of_lane = |lane| leaves(profile, samples.as_ref(), lane);
+        let leaves = of.lanes.iter().map(of_lane).collect();
+        let threads = threads(profile, samples.as_ref());
+        Self { labels, keys, threads, functions, samples, leaves, picked: Mutex::default(), of }
     }
 
     /// The counts.
     pub fn profile(&self) -> &Profile {
         &self.of.profile
+    }
+
+    /// The profile with every stack, where pages go without them: of a sampled recording, which
+    /// `recording` is.
+    pub fn whole(&self, recording: &Recording) -> Option<Profile> {
+        let behind = self.of.behind.as_ref().filter(|_| self.samples.is_some());
+        behind.map(|behind| behind.profile(recording))
     }
 
     /// Returns true if every execution was counted.
@@ -130,6 +143,15 @@ impl Subject {
         let mut kept = lock();
         kept.push_front((selection.clone(), Arc::clone(&picked)));
         kept.truncate(KEPT);
+        // What all pages start from stays, and what was asked for last.
+        let nodes = |kept: &VecDeque<(Selection, Arc<Picked>)>| -> usize {
+            kept.iter().map(|(_, picked)| picked.tree.tree.len()).sum()
+        };
+        while kept.len() > 2 && nodes(&kept) > MOST_NODES {
+            let last = kept.iter().rposition(|(known, _)| *known != Selection::default());
+            let last = last.unwrap_or(kept.len() - 1);
+            let _ = kept.remove(last);
+        }
         picked
     }
 }
@@ -148,11 +170,20 @@ fn labels(profile: &Profile) -> Vec<Label> {
 }
 
 /// Numbers of the threads, the heaviest first.
-fn threads(profile: &Profile) -> Vec<u32> {
+fn threads(profile: &Profile, samples: Option<&Samples>) -> Vec<u32> {
     let mut weights = vec![0u64; profile.threads.len()];
-    for sample in &profile.samples {
-        let weight = &mut weights[sample.thread.index()];
-        *weight = weight.saturating_add(sample.values.get(0));
+    let mut add = |thread: ThreadId, count: u64| {
+        let weight = &mut weights[thread.index()];
+        *weight = weight.saturating_add(count);
+    };
+    match samples {
+        Some(samples) => {
+            for taken in samples.taken.iter().filter(|taken| taken.event == 0) {
+                let times = taken.stacks.iter().map(|(_, times)| u64::from(*times));
+                add(taken.thread, times.fold(0, u64::saturating_add));
+            }
+        }
+        None => profile.samples.iter().for_each(|it| add(it.thread, it.values.get(0))),
     }
     let mut order: Vec<u32> = (0..weights.len() as u32).collect();
     order.sort_by_key(|number| std::cmp::Reverse(weights[*number as usize]));
@@ -160,12 +191,13 @@ fn threads(profile: &Profile) -> Vec<u32> {
 }
 
 /// The innermost functions of each part of a lane.
-fn leaves(profile: &Profile, lane: &Lane) -> Vec<Leaves> {
+fn leaves(profile: &Profile, samples: Option<&Samples>, lane: &Lane) -> Vec<Leaves> {
+    let Some(samples) = samples else { return Vec::new() };
     let mut sums = vec![0u64; profile.functions.len()];
     let mut seen = Vec::new();
     let mut of_part = |part: &Vec<(StackId, u32)>| {
         for (stack, times) in part {
-            let function = profile.location(profile.stacks[stack.index()].locations[0]).function();
+            let function = profile.location(samples.stacks[stack.index()].leaf).function();
             let sum = &mut sums[function.index()];
             if *sum == 0 {
                 seen.push(function);
@@ -203,30 +235,23 @@ fn keys(profile: &Profile, labels: &[Label], modules: &[(String, String)]) -> Ve
     keys
 }
 
-fn contexts(profile: &Profile) -> (Contexts, Vec<u32>) {
-    let mut contexts = Contexts::default();
-    let context = |stack: &lwp_profile::Stack| {
-        stack.locations.iter().rev().fold(Contexts::ROOT, |at, location| {
-            let frames = profile.location(*location).frames.iter().rev();
-            frames.fold(at, |at, frame| contexts.call(at, frame.function))
-        })
-    };
-    let of_stacks = profile.stacks.iter().map(context).collect();
-    (contexts, of_stacks)
-}
-
-/// The lanes of a course, whose threads and stacks are found by `places`.
-pub fn lanes(course: Course, recording: &Recording, places: &Places) -> Vec<Lane> {
+/// The lanes of a course, whose threads and stacks have the numbers that `found` says.
+pub fn lanes(course: Course, recording: &Recording, found: &InSamples) -> Vec<Lane> {
     let lane = |lane: lwp_profile::Lane| {
         let interval = recording.events.get(lane.event as usize)?.interval.max(1);
-        let stack = |(frame, times): &(u32, u32)| Some((*places.stacks.get(frame)?, *times));
-        let parts = lane.parts.iter().map(|part| part.iter().filter_map(stack).collect());
+        let stack = |(frame, times): (u32, u32)| Some((found.stack(frame)?, times));
+        // Each part in the order of its stacks, as samples are.
+        let part = |part: lwp_profile::Part| {
+            let mut stacks: Vec<(StackId, u32)> = part.into_iter().filter_map(stack).collect();
+            stacks.sort_unstable();
+            stacks
+        };
         Some(Lane {
-            thread: *places.threads.get(&lane.serial)?,
+            thread: *found.threads.get(&lane.serial)?,
             event: lane.event as usize,
             width: lane.width.saturating_mul(interval),
             total: lane.samples.saturating_mul(interval),
-            parts: parts.collect(),
+            parts: lane.parts.into_iter().map(part).collect(),
         })
     };
     course.lanes.into_iter().filter_map(lane).collect()

@@ -121,3 +121,129 @@ fn a_span_of_the_time_line_is_dragged_and_every_view_follows() {
     browser.until("!new URLSearchParams(location.search).get('at')");
     assert_eq!(browser.console(), Vec::<String>::new());
 }
+
+/// A browser without scripts, and what it shows of a page.
+struct Plain(Browser);
+
+impl Plain {
+    fn start() -> Option<Self> {
+        let browser = Browser::start()?;
+        browser.switch_scripts_off();
+        Some(Self(browser))
+    }
+
+    /// Clicks, and waits for the page that comes.
+    fn click(&self, selector: &str) {
+        self.0.script("document.body.setAttribute('data-before', '')");
+        self.0.click(selector);
+        self.0.until(
+            "document.readyState === 'complete' && document.body && !document.body.hasAttribute('data-before')",
+        );
+        assert_eq!(self.texts("html.scripted").len(), 0, "no script has run");
+    }
+
+    fn view(&self) -> String {
+        self.0.script("return document.body.dataset.view").as_str().unwrap_or("").to_owned()
+    }
+
+    fn texts(&self, selector: &str) -> Vec<String> {
+        let script = format!(
+            "return Array.from(document.querySelectorAll({selector:?}), (one) => one.textContent)"
+        );
+        let texts = self.0.script(&script);
+        texts
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|text| Some(text.as_str()?.into()))
+            .collect()
+    }
+
+    /// The number of elements that can be seen.
+    fn seen(&self, selector: &str) -> u64 {
+        let script = format!(
+            "return Array.from(document.querySelectorAll({selector:?})).filter(function (one) {{ \
+             var box = one.getBoundingClientRect(); return box.width >= 1 && box.height >= 1 && one.checkVisibility(); }}).length"
+        );
+        self.0.script(&script).as_u64().expect("a number")
+    }
+
+    fn word(&self, name: &str) -> String {
+        let script = format!("return new URLSearchParams(location.search).get({name:?}) || ''");
+        self.0.script(&script).as_str().unwrap_or("").to_owned()
+    }
+}
+
+#[test]
+fn without_scripts_every_view_is_there_and_links_lead_on() {
+    let Some(plain) = Plain::start() else { return };
+    let url = serve(vec![subjects::exact("inner"), subjects::sampled("inner")]);
+    plain.0.open(&url);
+    // What is seen in each view: tables, boxes of pictures, branches, lanes.
+    let seen = [
+        ("summary", "main table tr"),
+        ("functions", "main tr[data-row]"),
+        ("tree", "main .tree .branch"),
+        ("calls", "main tr[data-row]"),
+        ("flame", "svg.flame rect"),
+        ("code", "main .asm tr"),
+        ("time", "svg.strip rect"),
+    ];
+    for ((_, word, _), (expected, selector)) in View::ALL.iter().zip(seen) {
+        plain.click(&format!("nav a[href^='{word}']"));
+        assert_eq!((plain.view().as_str(), *word), (expected, expected));
+        assert!(plain.seen(selector) >= 1, "{word}: {selector}");
+        // What only a script can do is not offered.
+        assert_eq!(plain.seen("[data-help], #details"), 0, "{word}");
+        assert_eq!(plain.seen(".controls button[type=submit]"), 1, "{word}");
+    }
+    // The exact recording, from the list of recordings: its table has calls.
+    plain.click("nav a[href^='functions']");
+    plain.0.click("select[name=r] option[value='0']");
+    plain.click(".controls button[type=submit]");
+    assert!(plain.texts("th").iter().any(|head| head.starts_with("Calls")));
+    plain.click("td.name a.fn");
+    assert_eq!(plain.view(), "calls");
+    plain.click(".ways a[href^='code']");
+    assert_eq!(plain.view(), "code");
+    assert!(plain.seen(".asm tr.h8") == 1 && plain.seen(".hottest a") >= 1);
+}
+
+#[test]
+fn without_scripts_forms_search_select_and_zoom() {
+    let Some(plain) = Plain::start() else { return };
+    let url = serve(vec![subjects::sampled("inner")]);
+    plain.0.open(&format!("{url}functions"));
+    plain.0.fill(".search input", "mai");
+    plain.click(".controls button[type=submit]");
+    assert_eq!((plain.texts("td a.fn"), plain.word("q")), (vec!["main".to_owned()], "mai".into()));
+    plain.0.fill(".search input", "");
+    plain.click(".controls button[type=submit]");
+    assert_eq!(plain.texts("td a.fn").len(), 2);
+    // The second thread executed main alone.
+    plain.0.click("select[name=who] option[value='t1']");
+    plain.click(".controls button[type=submit]");
+    assert_eq!((plain.texts("td a.fn"), plain.word("who")), (vec!["main".to_owned()], "t1".into()));
+    plain.0.open(&format!("{url}time"));
+    plain.0.fill("input[name=from]", "0");
+    plain.0.fill("input[name=to]", "440");
+    plain.click(".range button");
+    assert_eq!(plain.seen(".chip"), 1);
+    plain.click("nav a[href^='functions']");
+    assert_eq!(plain.texts("td a.fn"), ["main"]);
+    plain.click(".chip a");
+    assert_eq!(plain.texts("td a.fn").len(), 2);
+    // Switches, a branch that closes, a box that is zoomed to, and the way out.
+    plain.0.open(&format!("{url}tree"));
+    plain.click("a.switch[href*='inv=1']");
+    assert_eq!(plain.texts("a.switch[aria-pressed=true]")[0], "from callees to callers");
+    plain.0.open(&format!("{url}tree"));
+    let branches = plain.seen(".branch");
+    plain.0.click(".tree summary .t");
+    assert!(plain.seen(".branch") < branches, "a branch is closed");
+    plain.0.open(&format!("{url}flame"));
+    plain.click("svg.flame a:nth-of-type(3) rect");
+    assert_eq!(plain.texts(".path strong"), ["inner"]);
+    plain.click("[data-out]");
+    assert_eq!(plain.word("at"), "");
+}

@@ -1,15 +1,16 @@
 //! Writes a big recording, to measure what reads it: a sampled one with so many different stacks,
-//! or an exact one of a program of 100,000 blocks that ran for hours, with a checkpoint every ten
-//! seconds. `cargo run --release -p lwp-profile --example big_recording FILE STACKS|exact
-//! MEGABYTES`.
+//! an exact one of a program of 100,000 blocks that ran for hours, with a checkpoint every ten
+//! seconds, or a sampled one over and over, each time called from elsewhere so that no stack is
+//! there twice. `cargo run --release -p lwp-profile --example big_recording FILE
+//! STACKS|exact|RECORDING MEGABYTES`.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example is short")]
 
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{BufReader, BufWriter, Write};
 
 use lwp_profile::{
-    Block, BlockCount, RecordedFrame, RecordedModule, RecordedSample, RecordedSymbol, SampledEvent,
-    ThreadExecutions, Writer,
+    Block, BlockCount, RecordedFrame, RecordedModule, RecordedSample, RecordedSymbol, Recording,
+    SampledEvent, ThreadExecutions, Writer,
 };
 
 /// Functions of 256 bytes each.
@@ -22,7 +23,7 @@ const DEEP: usize = 20;
 fn main() -> std::io::Result<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let [path, stacks, megabytes] = &words[..] else {
-        eprintln!("usage: big_recording FILE STACKS|exact MEGABYTES");
+        eprintln!("usage: big_recording FILE STACKS|exact|RECORDING MEGABYTES");
         std::process::exit(2);
     };
     let number = |word: &str| word.parse::<u32>().expect("a number");
@@ -30,6 +31,7 @@ fn main() -> std::io::Result<()> {
     let mut writer = Writer::new(BufWriter::new(File::create(path)?))?;
     match stacks.as_str() {
         "exact" => exact(&mut writer, bytes)?,
+        source if source.contains('.') => again(&mut writer, source, bytes)?,
         stacks => sampled(&mut writer, number(stacks), bytes)?,
     }
     writer.end()?;
@@ -74,6 +76,43 @@ fn exact(writer: &mut Out, bytes: u64) -> std::io::Result<()> {
         let blocks = (0..BLOCKS).map(count).collect();
         writer.thread(&ThreadExecutions { pid: 1, tid: 1, blocks, ..Default::default() })?;
     }
+    Ok(())
+}
+
+/// A sampled recording over and over, below another function each time.
+fn again(writer: &mut Out, source: &str, bytes: u64) -> std::io::Result<()> {
+    let read = Recording::read(BufReader::new(File::open(source)?));
+    let recording = read.map_err(std::io::Error::other)?;
+    writer.info(recording.info.iter().map(|(key, value)| (key.as_str(), value.as_str())))?;
+    recording.modules.values().try_for_each(|module| writer.module(module))?;
+    writer.symbols(&recording.symbols)?;
+    recording.names.iter().try_for_each(|names| writer.names(names))?;
+    writer.events(&recording.events)?;
+    recording.threads.values().try_for_each(|thread| writer.thread(thread))?;
+    let mut first = 0;
+    while writer.written() < bytes {
+        let calling = recording.frames[first as usize % recording.frames.len()];
+        let outermost = RecordedFrame { caller: None, ..calling };
+        let within = |frame: &RecordedFrame| RecordedFrame {
+            caller: Some(frame.caller.map_or(first, |caller| caller + first + 1)),
+            ..*frame
+        };
+        writer.frames(first, &[outermost])?;
+        let frames: Vec<RecordedFrame> = recording.frames.iter().map(within).collect();
+        let mut next = first + 1;
+        for frames in frames.chunks(16384) {
+            writer.frames(next, frames)?;
+            next += frames.len() as u32;
+        }
+        let moved = |(sample, times): &(RecordedSample, u64)| {
+            let frame = sample.frame + first + 1;
+            std::iter::repeat_n(RecordedSample { frame, ..*sample }, *times as usize)
+        };
+        let samples: Vec<RecordedSample> = recording.samples.iter().flat_map(moved).collect();
+        samples.chunks(16384).try_for_each(|samples| writer.samples(samples))?;
+        first = next;
+    }
+    println!("{first} frames");
     Ok(())
 }
 

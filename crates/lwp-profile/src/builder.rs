@@ -45,6 +45,8 @@ impl<T: Clone + Eq + Hash> Table<T> {
 pub struct Renumbered {
     /// The final number of each function, by its number on entry.
     pub functions: Vec<FunctionId>,
+    /// The final number of each location, by its number on entry.
+    pub locations: Vec<LocationId>,
     /// The final number of each stack, by its number on entry.
     pub stacks: Vec<StackId>,
     /// The final number of each thread, by its number on entry.
@@ -244,6 +246,7 @@ impl Builder {
         calls.sort_unstable();
         let renumbered = Renumbered {
             functions: new_function.into_iter().map(FunctionId).collect(),
+            locations: new_location.into_iter().map(LocationId).collect(),
             stacks: new_stack.into_iter().map(StackId).collect(),
             threads: new_thread.into_iter().map(ThreadId).collect(),
         };

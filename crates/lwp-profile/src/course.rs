@@ -15,8 +15,9 @@ use crate::wire::{Input, WireError};
 
 /// Most parts of a lane.
 const PARTS: usize = 512;
-/// Most pairs of frames and counts of all lanes, at eight bytes each. With more, parts become
-/// longer.
+/// Pairs of frames and counts of all lanes, at eight bytes each, from which on parts become longer.
+/// Where stacks are hardly ever the same that saves nothing: then as many are kept as there are
+/// samples, which need about as many bytes in the file.
 const ENTRIES: usize = 1 << 24;
 
 /// Frames and how often each was sampled.
@@ -108,7 +109,7 @@ impl Course {
         let mut head = [0; chunk::HEADER_BYTES];
         let got = chunk::fill(&mut file, &mut head).map_err(unreadable)?;
         chunk::read_header(&head[..got])?;
-        let mut reading = Reading { limit: PARTS, ..Reading::default() };
+        let mut reading = Reading { limit: PARTS, allowed: ENTRIES, ..Reading::default() };
         let mut batches = Batches::new(file);
         loop {
             let batch = batches.next_batch().map_err(unreadable)?;
@@ -130,6 +131,8 @@ struct Reading {
     numbers: BTreeMap<(u32, u32), usize>,
     limit: usize,
     entries: usize,
+    /// Entries from which on parts become longer.
+    allowed: usize,
 }
 
 impl Reading {
@@ -166,12 +169,16 @@ impl Reading {
         if lane.parts.len() >= self.limit {
             lane.halve();
         }
-        if self.entries > ENTRIES {
+        if self.entries > self.allowed {
             self.entries = self.lanes.iter().map(size).sum();
-            if self.entries > ENTRIES / 2 && self.limit > 8 {
+            if self.entries > self.allowed / 2 && self.limit > 8 {
+                let before = self.entries;
                 self.limit /= 2;
                 self.lanes.iter_mut().filter(|lane| lane.parts.len() > 1).for_each(Lane::halve);
                 self.entries = self.lanes.iter().map(size).sum();
+                if self.entries > before / 4 * 3 {
+                    self.allowed = self.entries * 2;
+                }
             }
         }
     }
@@ -228,6 +235,23 @@ mod tests {
         let lanes: Vec<_> = course.lanes.iter().map(|lane| (lane.serial, lane.samples)).collect();
         assert_eq!(lanes, [(0, 50), (1, 50)]);
         assert_eq!(course.lanes[1].parts[49], [(99, 1)]);
+    }
+
+    #[test]
+    fn many_different_stacks_leave_parts_short() {
+        let read = |frames: u32| {
+            let mut reading = Reading { limit: PARTS, allowed: 1000, ..Reading::default() };
+            for sample in 0..100_000u32 {
+                let number = reading.number((0, 0));
+                if reading.lanes[number].add(sample % frames) {
+                    reading.make_room(number);
+                }
+            }
+            reading.finish().lanes[0].parts.len()
+        };
+        // A thousand entries cannot hold a hundred thousand stacks: seven times twice as many may.
+        assert!(read(u32::MAX) >= 4, "{}", read(u32::MAX));
+        assert!(read(10) >= 64, "{}", read(10));
     }
 
     #[test]

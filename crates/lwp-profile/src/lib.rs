@@ -25,6 +25,7 @@ pub mod model;
 mod names;
 mod profile;
 mod recording;
+pub mod sampled;
 mod shapes;
 mod stacks;
 mod tally;
@@ -51,5 +52,6 @@ pub use recording::{
     RecordedMisses, RecordedModule, RecordedSample, RecordedSymbol, Recording, SampledEvent,
     ThreadExecutions,
 };
+pub use sampled::{Sampled, Samples, Taken};
 pub use stacks::{Inferred, InferredStack};
-pub use tree::{Contexts, Node, Tree};
+pub use tree::{Contexts, Growing, Node, Shape, Tree};

@@ -9,60 +9,85 @@ impl Tree {
     pub fn inverted(&self, least: u64) -> Self {
         let mut inverse =
             Inverse { tree: self, contexts: Contexts::default(), least: least.max(1) };
-        let own = (1..self.nodes().len()).filter(|node| self.nodes()[*node].own > 0);
-        let parts = own.map(|node| (node, self.nodes()[node].own)).collect();
-        let mut waiting = vec![(Contexts::ROOT, parts)];
-        while let Some((context, parts)) = waiting.pop() {
-            inverse.group(context, parts, &mut waiting);
+        let (nodes, ends) = self.counted_by_function();
+        let mut start = 0;
+        for (function, end) in (0..).map(FunctionId).zip(ends) {
+            let parts: Parts =
+                nodes[start..end].iter().map(|node| (*node, self.own(*node as usize))).collect();
+            start = end;
+            // One function after the other: all parts at once would need much more memory.
+            let mut waiting = Vec::new();
+            inverse.follow(Contexts::ROOT, function, &parts, &mut waiting);
+            while let Some((context, parts)) = waiting.pop() {
+                inverse.group(context, parts, &mut waiting);
+            }
         }
         let mut contexts = inverse.contexts;
-        contexts.add(Contexts::ROOT, self.root().own);
+        contexts.add(Contexts::ROOT, self.own(0));
         contexts.finish(self.recorded, |function| function)
+    }
+
+    /// Nodes that something was counted in, function by function, and where each function's end.
+    fn counted_by_function(&self) -> (Vec<u32>, Vec<usize>) {
+        let functions = self.shape().functions();
+        let counted = || (1..self.len()).filter(|node| self.own(*node) > 0);
+        let mut ends = vec![0usize; self.functions()];
+        counted().for_each(|node| ends[functions[node].index()] += 1);
+        let mut sum = 0;
+        for end in &mut ends {
+            // Until they are filled, lists end where they start.
+            sum += std::mem::replace(end, sum);
+        }
+        let mut nodes = vec![0u32; sum];
+        for node in counted() {
+            let end = &mut ends[functions[node].index()];
+            nodes[*end] = node as u32;
+            *end += 1;
+        }
+        (nodes, ends)
+    }
+
+    /// Returns a number that is greater than that of every function in the tree.
+    fn functions(&self) -> usize {
+        let functions = self.shape().functions().iter();
+        functions.map(|function| function.index() + 1).max().unwrap_or(0)
     }
 
     /// The tree with recursion folded: a function called while it was already running, by itself or
     /// by others, counts in the context that it was running in.
     pub fn folded(&self) -> Self {
+        let shape = self.shape();
         let mut contexts = Contexts::default();
-        contexts.add(Contexts::ROOT, self.root().own);
-        // The contexts that each function is running in, innermost last.
-        let functions =
-            self.nodes().iter().map(|node| node.function.index() + 1).max().unwrap_or(0);
-        let mut running: Vec<Vec<u32>> = vec![Vec::new(); functions];
-        let mut waiting: Vec<Step> =
-            self.called(0).rev().map(|node| Step::Enter { node, from: Contexts::ROOT }).collect();
-        while let Some(step) = waiting.pop() {
-            let Step::Enter { node, from } = step else {
-                if let Step::Leave(function) = step {
-                    running[function.index()].pop();
-                }
+        contexts.add(Contexts::ROOT, self.own(0));
+        // The context that each function is running in, and the node behind what it has called.
+        let mut running = vec![(Contexts::ROOT, 0); self.functions()];
+        let mut around = vec![(Contexts::ROOT, self.len())];
+        let mut node = 1;
+        while node < self.len() {
+            let end = shape.end(node);
+            if self.total(node) == 0 {
+                node = end;
                 continue;
-            };
-            let Node { function, own, .. } = self.nodes()[node];
-            let context = match running[function.index()].last() {
-                Some(outer) => *outer,
-                None => contexts.call(from, function),
-            };
-            running[function.index()].push(context);
-            contexts.add(context, own);
-            waiting.push(Step::Leave(function));
-            let enter = |node| Step::Enter { node, from: context };
-            waiting.extend(self.called(node).rev().map(enter));
+            }
+            while around.last().is_some_and(|(_, end)| *end <= node) {
+                around.pop();
+            }
+            let from = around.last().map_or(Contexts::ROOT, |(context, _)| *context);
+            let function = shape.functions()[node];
+            let running = &mut running[function.index()];
+            if running.1 <= node {
+                *running = (contexts.call(from, function), end);
+            }
+            contexts.add(running.0, self.own(node));
+            around.push((running.0, end));
+            node += 1;
         }
         contexts.finish(self.recorded, |function| function)
     }
 }
 
-use crate::tree::Node;
-
-/// A step of a walk through a tree.
-enum Step {
-    Enter { node: usize, from: u32 },
-    Leave(FunctionId),
-}
-
 /// Nodes, and how much of what is looked at is theirs.
-type Parts = Vec<(usize, u64)>;
+type Parts = Vec<(u32, u64)>;
 
 struct Inverse<'a> {
     tree: &'a Tree,
@@ -74,32 +99,49 @@ impl Inverse<'_> {
     /// Enters the functions of `parts` below `context`, and what remains to be done for their
     /// callers.
     fn group(&mut self, context: u32, mut parts: Parts, waiting: &mut Vec<(u32, Parts)>) {
-        let function = |part: &(usize, u64)| self.tree.nodes()[part.0].function;
+        let functions = self.tree.shape().functions();
+        let function = |part: &(u32, u64)| functions[part.0 as usize];
         parts.sort_unstable_by_key(|part| (function(part), part.0));
         for parts in parts.chunk_by(|a, b| function(a) == function(b)) {
-            let sum = parts.iter().fold(0u64, |sum, part| sum.saturating_add(part.1));
-            let inner = self.contexts.call(context, function(&parts[0]));
-            if sum < self.least || inner == context {
-                self.contexts.add(inner, sum);
-                continue;
-            }
-            // Many nodes have the same caller: the further out, the fewer are left.
-            let mut callers: Parts =
-                parts.iter().map(|(node, part)| (self.tree.caller(*node), *part)).collect();
-            callers.sort_unstable_by_key(|(caller, _)| *caller);
-            callers.dedup_by(|next, kept| {
-                let same = next.0 == kept.0;
-                kept.1 = if same { kept.1.saturating_add(next.1) } else { kept.1 };
-                same
-            });
-            // What has no caller ends here.
-            if let Some((0, outermost)) = callers.first().copied() {
-                self.contexts.add(inner, outermost);
-                callers.remove(0);
-            }
-            if !callers.is_empty() {
-                waiting.push((inner, callers));
-            }
+            self.follow(context, function(&parts[0]), parts, waiting);
+        }
+    }
+
+    /// Enters a function below `context`, with its nodes in `parts`.
+    fn follow(
+        &mut self,
+        context: u32,
+        function: FunctionId,
+        parts: &[(u32, u64)],
+        waiting: &mut Vec<(u32, Parts)>,
+    ) {
+        let sum = parts.iter().fold(0u64, |sum, part| sum.saturating_add(part.1));
+        if sum == 0 {
+            return;
+        }
+        let inner = self.contexts.call(context, function);
+        if sum < self.least || inner == context {
+            self.contexts.add(inner, sum);
+            return;
+        }
+        // Many nodes have the same caller: the further out, the fewer are left.
+        let mut callers: Parts = parts
+            .iter()
+            .map(|(node, part)| (self.tree.caller(*node as usize) as u32, *part))
+            .collect();
+        callers.sort_unstable_by_key(|(caller, _)| *caller);
+        callers.dedup_by(|next, kept| {
+            let same = next.0 == kept.0;
+            kept.1 = if same { kept.1.saturating_add(next.1) } else { kept.1 };
+            same
+        });
+        // What has no caller ends here.
+        if let Some((0, outermost)) = callers.first().copied() {
+            self.contexts.add(inner, outermost);
+            callers.remove(0);
+        }
+        if !callers.is_empty() {
+            waiting.push((inner, callers));
         }
     }
 }
@@ -107,6 +149,7 @@ impl Inverse<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tree::Node;
 
     /// Stacks of single letters, outermost first, and what was counted in each.
     fn tree(stacks: &[(&str, u64)]) -> Tree {
@@ -124,8 +167,8 @@ mod tests {
         let mut out = Vec::new();
         let mut waiting = vec![(0, String::new())];
         while let Some((node, path)) = waiting.pop() {
-            for inner in tree.called(node).rev() {
-                let Node { function, own, total, .. } = tree.nodes()[inner];
+            for inner in tree.called(node) {
+                let Node { function, own, total } = tree.node(inner);
                 let path = format!("{path}{}", char::from(b'a' + function.0 as u8));
                 out.push((path.clone(), own, total));
                 waiting.push((inner, path));

@@ -25,8 +25,26 @@ struct Group {
     event: u32,
     /// Counts by frame, once there are enough.
     dense: Vec<u64>,
-    sparse: FxHashMap<u32, u64>,
+    /// Other frames and how often each was sampled, in any order: new ones mostly come in theirs.
+    sparse: Vec<(u32, u32)>,
+    /// The number of entries at which equal ones are put together.
+    full: usize,
     seen: usize,
+}
+
+/// Entries that are never too many.
+const FEW: usize = 1 << 12;
+
+/// Puts entries in order, and equal ones together as far as their count is a number.
+fn compact(sparse: &mut Vec<(u32, u32)>) {
+    sparse.sort_unstable();
+    sparse.dedup_by(|next, kept| match kept.1.checked_add(next.1) {
+        Some(sum) if kept.0 == next.0 => {
+            kept.1 = sum;
+            true
+        }
+        _ => false,
+    });
 }
 
 impl Group {
@@ -62,18 +80,22 @@ impl Group {
             *count += 1;
             return;
         }
-        *self.sparse.entry(frame).or_default() += 1;
+        self.sparse.push((frame, 1));
         self.seen += 1;
         if self.seen >= frames && self.dense.len() < frames {
             self.dense.resize(frames, 0);
-            self.sparse.retain(|frame, count| match self.dense.get_mut(*frame as usize) {
+            self.sparse.retain(|(frame, count)| match self.dense.get_mut(*frame as usize) {
                 Some(dense) => {
-                    *dense += *count;
+                    *dense += u64::from(*count);
                     false
                 }
                 None => true,
             });
             self.seen = 0;
+        }
+        if self.sparse.len() >= self.full {
+            compact(&mut self.sparse);
+            self.full = (self.sparse.len() * 2).max(FEW);
         }
     }
 }
@@ -101,7 +123,7 @@ impl Tally {
         let number = *self.numbers.entry((serial, event)).or_insert(next);
         if number == next {
             let (dense, sparse) = Default::default();
-            self.groups.push(Group { serial, event, dense, sparse, seen: 0 });
+            self.groups.push(Group { serial, event, dense, sparse, full: FEW, seen: 0 });
         }
         self.last = number;
         number
@@ -111,15 +133,38 @@ impl Tally {
     pub fn finish(mut self) -> Vec<(RecordedSample, u64)> {
         self.groups.sort_unstable_by_key(|group| (group.serial, group.event));
         let mut out = Vec::new();
-        for group in self.groups {
+        for mut group in self.groups {
             let first = out.len();
             let sample = |frame| RecordedSample { serial: group.serial, event: group.event, frame };
             let dense = (0u32..).zip(&group.dense).filter(|(_, count)| **count > 0);
             out.extend(dense.map(|(frame, count)| (sample(frame), *count)));
-            out.extend(group.sparse.iter().map(|(frame, count)| (sample(*frame), *count)));
-            out[first..].sort_unstable_by_key(|(sample, _)| sample.frame);
+            compact(&mut group.sparse);
+            out.reserve(group.sparse.len());
+            out.extend(
+                group.sparse.iter().map(|(frame, count)| (sample(*frame), u64::from(*count))),
+            );
+            // Frames behind those of the table are in order; a file may hold others before.
+            let added = &mut out[first..];
+            if !added.is_sorted_by_key(|(sample, _)| sample.frame) {
+                added.sort_unstable_by_key(|(sample, _)| sample.frame);
+            }
+            merge_equal(&mut out, first);
         }
         out
+    }
+}
+
+/// Puts counts of one sample together from `first` on.
+fn merge_equal(out: &mut Vec<(RecordedSample, u64)>, first: usize) {
+    let equal = |pair: &[(RecordedSample, u64)]| pair[0].0.frame == pair[1].0.frame;
+    if out[first..].windows(2).any(equal) {
+        let mut of_group = out.split_off(first);
+        of_group.dedup_by(|next, kept| {
+            let same = next.0 == kept.0;
+            kept.1 += if same { next.1 } else { 0 };
+            same
+        });
+        out.extend(of_group);
     }
 }
 

@@ -1,12 +1,12 @@
 //! Stacks as a tree of contexts, for everything that is drawn.
 
-use rustc_hash::FxHashMap;
+use std::sync::Arc;
 
 use crate::profile::{FunctionId, Profile};
 use crate::stacks::Inferred;
 
 /// A function in a context.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Node {
     /// The function that is in this context.
     pub function: FunctionId,
@@ -14,22 +14,119 @@ pub struct Node {
     pub own: u64,
     /// Counted here and below.
     pub total: u64,
-    /// The place in [`Tree::children`] at which the callees begin, and their number.
-    first: u32,
-    count: u32,
+}
+
+/// Contexts without counts, which trees of one recording share: there may be tens of millions.
+///
+/// A context comes before what it calls, and its callees, by function, before its next sibling: so
+/// whatever is below a context stands right behind it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shape {
+    functions: Vec<FunctionId>,
+    /// The caller of every context; the first has itself.
+    callers: Vec<u32>,
+    /// The number behind the last context below each.
+    ends: Vec<u32>,
+}
+
+impl Default for Shape {
+    /// Nothing but the context outside all functions.
+    fn default() -> Self {
+        Self { functions: vec![FunctionId(0)], callers: vec![0], ends: vec![1] }
+    }
+}
+
+impl Shape {
+    /// Returns the number of contexts, with the one outside all functions.
+    #[allow(clippy::len_without_is_empty, reason = "it is never empty")]
+    pub fn len(&self) -> usize {
+        self.functions.len()
+    }
+
+    /// The function of each context.
+    pub fn functions(&self) -> &[FunctionId] {
+        &self.functions
+    }
+
+    /// The number of the caller of a context; that of the first is its own.
+    pub fn caller(&self, context: usize) -> usize {
+        self.callers[context] as usize
+    }
+
+    /// The number behind the last context below this one.
+    pub fn end(&self, context: usize) -> usize {
+        self.ends[context] as usize
+    }
+
+    /// The numbers of the contexts that are called from this one, by function.
+    pub fn called(&self, context: usize) -> impl Iterator<Item = usize> {
+        let end = self.end(context);
+        let inside = move |at: usize| (at < end).then_some(at);
+        std::iter::successors(inside(context + 1), move |at| inside(self.end(*at)))
+    }
+
+    /// The contexts with counts and those around them, as a tree of their own. `own` has numbers of
+    /// contexts, in order and each once, with their counts.
+    pub fn part(&self, own: &[(u32, u64)], recorded: bool) -> Tree {
+        let mut part = Growing::default();
+        let mut open: Vec<u32> = vec![0];
+        let mut missing = Vec::new();
+        for &(context, count) in own {
+            while self.ends[open[open.len() - 1] as usize] <= context {
+                open.pop();
+                part.leave();
+            }
+            let innermost = open[open.len() - 1];
+            let mut at = context;
+            while at != innermost {
+                missing.push(at);
+                at = self.callers[at as usize];
+            }
+            while let Some(inner) = missing.pop() {
+                open.push(inner);
+                part.enter(self.functions[inner as usize]);
+            }
+            part.add(count);
+        }
+        part.finish(recorded)
+    }
 }
 
 /// All contexts, with the counts of one event.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tree {
-    /// Callers before callees; the first stands above everything.
-    nodes: Vec<Node>,
-    /// Callees of every node, by function: one list for all, for there may be millions.
-    children: Vec<u32>,
-    /// The caller of every node; the first has itself.
-    callers: Vec<u32>,
+    shape: Arc<Shape>,
+    before: Before,
     /// True if contexts were recorded and not inferred.
     pub recorded: bool,
+}
+
+/// Sums of the counts of all contexts before each, and at the end that of everything: the
+/// differences are a context's own count, and its total.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Before {
+    /// Counts.
+    Counts(Vec<u64>),
+    /// Samples, and the number of events that each stands for: half as large.
+    Samples(Vec<u32>, u64),
+}
+
+impl Before {
+    /// The count from one context up to another.
+    fn between(&self, from: usize, to: usize) -> u64 {
+        match self {
+            Self::Counts(before) => before[to] - before[from],
+            Self::Samples(before, unit) => {
+                u64::from(before[to] - before[from]).saturating_mul(*unit)
+            }
+        }
+    }
+}
+
+impl Default for Tree {
+    fn default() -> Self {
+        Self { shape: Arc::default(), before: Before::Counts(vec![0; 2]), recorded: false }
+    }
 }
 
 impl Tree {
@@ -50,64 +147,170 @@ impl Tree {
         contexts.finish(inferred.recorded, |function| function)
     }
 
+    /// The contexts of `shape` with their own counts: `own` has one for each.
+    pub fn counted(shape: &Arc<Shape>, mut own: Vec<u64>, recorded: bool) -> Self {
+        own.resize(shape.len() + 1, 0);
+        let mut sum = 0u64;
+        for count in &mut own {
+            let own = std::mem::replace(count, sum);
+            sum = sum.saturating_add(own);
+        }
+        Self { shape: Arc::clone(shape), before: Before::Counts(own), recorded }
+    }
+
+    /// The recorded contexts of `shape` with their samples, each of which stands for `unit` events.
+    /// All samples together are no more than a number of 32 bits can be.
+    pub fn sampled(shape: &Arc<Shape>, mut own: Vec<u32>, unit: u64) -> Self {
+        own.resize(shape.len() + 1, 0);
+        let mut sum = 0u32;
+        for samples in &mut own {
+            let own = std::mem::replace(samples, sum);
+            sum = sum.saturating_add(own);
+        }
+        Self { shape: Arc::clone(shape), before: Before::Samples(own, unit), recorded: true }
+    }
+
+    /// The contexts.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// Returns the number of nodes.
+    #[allow(clippy::len_without_is_empty, reason = "every tree has a root")]
+    pub fn len(&self) -> usize {
+        self.shape.len()
+    }
+
     /// Returns the node above all others.
-    ///
-    /// # Panics
-    ///
-    /// Never: every tree has it.
-    pub fn root(&self) -> &Node {
-        &self.nodes[Contexts::ROOT as usize]
+    pub fn root(&self) -> Node {
+        self.node(0)
     }
 
-    /// All nodes: callers before callees, the root first.
-    pub fn nodes(&self) -> &[Node] {
-        &self.nodes
+    /// The node with this number: callers come before callees, the root first.
+    pub fn node(&self, node: usize) -> Node {
+        Node { function: self.shape.functions[node], own: self.own(node), total: self.total(node) }
     }
 
-    /// The index of the caller of the node with this index; the root's is its own.
+    /// The count of the node with this number alone.
+    pub fn own(&self, node: usize) -> u64 {
+        self.before.between(node, node + 1)
+    }
+
+    /// The count of the node with this number and of all nodes below it.
+    pub fn total(&self, node: usize) -> u64 {
+        self.before.between(node, self.shape.end(node))
+    }
+
+    /// The number of the caller of the node with this number; the root's is its own.
     pub fn caller(&self, node: usize) -> usize {
-        self.callers[node] as usize
+        self.shape.caller(node)
     }
 
-    /// The indices of what is called from the node with this index, by function.
-    pub fn called(&self, node: usize) -> impl DoubleEndedIterator<Item = usize> {
-        let (first, count) = (self.nodes[node].first as usize, self.nodes[node].count as usize);
-        self.children[first..first + count].iter().map(|child| *child as usize)
-    }
-
-    /// Returns the callees of `node`, by function.
-    pub fn children(&self, node: &Node) -> impl Iterator<Item = &Node> {
-        let (first, count) = (node.first as usize, node.count as usize);
-        self.children[first..first + count].iter().map(|&child| &self.nodes[child as usize])
+    /// The numbers of what is called from the node with this number, by function.
+    pub fn called(&self, node: usize) -> impl Iterator<Item = usize> {
+        self.shape.called(node)
     }
 }
 
-/// Contexts that are being gathered.
+/// A tree that grows context by context, outer ones before inner ones.
+#[derive(Debug)]
+pub struct Growing {
+    shape: Shape,
+    own: Vec<u64>,
+    /// The contexts around the next one.
+    open: Vec<u32>,
+}
+
+impl Default for Growing {
+    fn default() -> Self {
+        Self { shape: Shape::default(), own: vec![0], open: vec![0] }
+    }
+}
+
+impl Growing {
+    fn innermost(&self) -> u32 {
+        self.open.last().copied().unwrap_or(0)
+    }
+
+    /// Calls a function from the innermost open context.
+    pub fn enter(&mut self, function: FunctionId) {
+        let number = self.shape.len() as u32;
+        self.shape.callers.push(self.innermost());
+        self.shape.functions.push(function);
+        self.shape.ends.push(number + 1);
+        self.own.push(0);
+        self.open.push(number);
+    }
+
+    /// Adds what was counted in the innermost open context.
+    pub fn add(&mut self, count: u64) {
+        let own = &mut self.own[self.open.last().copied().unwrap_or(0) as usize];
+        *own = own.saturating_add(count);
+    }
+
+    /// Closes the innermost open context.
+    pub fn leave(&mut self) {
+        if self.open.len() > 1 {
+            let closed = self.innermost();
+            self.shape.ends[closed as usize] = self.shape.len() as u32;
+            self.open.pop();
+        }
+    }
+
+    /// Enters all that is below the root of `tree`, with the root's own count.
+    pub fn copy(&mut self, tree: &Tree) {
+        self.add(tree.own(0));
+        let mut ends = vec![tree.len()];
+        for node in 1..tree.len() {
+            while ends.last().is_some_and(|end| *end <= node) {
+                ends.pop();
+                self.leave();
+            }
+            self.enter(tree.shape.functions[node]);
+            self.add(tree.own(node));
+            ends.push(tree.shape.end(node));
+        }
+        ends.iter().skip(1).for_each(|_| self.leave());
+    }
+
+    /// The tree.
+    pub fn finish(mut self, recorded: bool) -> Tree {
+        while self.open.len() > 1 {
+            self.leave();
+        }
+        self.shape.ends[0] = self.shape.len() as u32;
+        Tree::counted(&Arc::new(self.shape), self.own, recorded)
+    }
+}
+
+/// Contexts that are being gathered, in any order.
 #[derive(Clone, Debug)]
 pub struct Contexts {
-    /// Callers before callees.
-    nodes: Vec<Gathered>,
-    /// Callees by caller and function.
-    calls: FxHashMap<(u32, FunctionId), u32>,
-}
-
-/// A context that is being gathered.
-#[derive(Clone, Copy, Debug, Default)]
-struct Gathered {
-    function: FunctionId,
-    caller: u32,
-    /// The number of functions around it.
-    depth: u32,
-    own: u64,
+    /// By number; callers come before callees.
+    functions: Vec<FunctionId>,
+    callers: Vec<u32>,
+    /// The number of functions around each.
+    depths: Vec<u16>,
+    /// Own counts, as far as something was counted.
+    own: Vec<u64>,
+    /// Numbers of contexts at places that their callers and functions lead to, or near them; 0
+    /// where there is none.
+    slots: Vec<u32>,
 }
 
 /// The depth of a tree. A deeper callee is counted in the last function, because a walker may
 /// call itself.
-const DEEPEST: u32 = 4096;
+const DEEPEST: u16 = 4096;
 
 impl Default for Contexts {
     fn default() -> Self {
-        Self { nodes: vec![Gathered::default()], calls: FxHashMap::default() }
+        Self {
+            functions: vec![FunctionId(0)],
+            callers: vec![0],
+            depths: vec![0],
+            own: Vec::new(),
+            slots: vec![0; 16],
+        }
     }
 }
 
@@ -117,84 +320,131 @@ impl Contexts {
 
     /// The context of `function` called from `context`.
     pub fn call(&mut self, context: u32, function: FunctionId) -> u32 {
-        let depth = self.nodes[context as usize].depth;
+        let depth = self.depths[context as usize];
         if depth == DEEPEST {
             return context;
         }
-        let next = self.nodes.len() as u32;
-        let number = *self.calls.entry((context, function)).or_insert(next);
-        if number == next {
-            self.nodes.push(Gathered { function, caller: context, depth: depth + 1, own: 0 });
+        let slot = match self.find(context, function) {
+            Ok(known) => return known,
+            Err(slot) => slot,
+        };
+        let number = self.functions.len() as u32;
+        self.functions.push(function);
+        self.callers.push(context);
+        self.depths.push(depth + 1);
+        self.slots[slot] = number;
+        if self.functions.len() * 4 > self.slots.len() * 3 {
+            self.widen();
         }
         number
     }
 
+    /// The number of a context, or the slot for it.
+    fn find(&self, context: u32, function: FunctionId) -> Result<u32, usize> {
+        // Multiplication spreads what callers and functions have in common.
+        let mixed = (u64::from(context) << 32 | u64::from(function.0))
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .rotate_left(26)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mask = self.slots.len() - 1;
+        let mut slot = (mixed >> 32) as usize & mask;
+        loop {
+            let number = self.slots[slot];
+            let at = number as usize;
+            if number == 0 {
+                return Err(slot);
+            }
+            if self.callers[at] == context && self.functions[at] == function {
+                return Ok(number);
+            }
+            slot = (slot + 1) & mask;
+        }
+    }
+
+    fn widen(&mut self) {
+        self.slots = vec![0; self.slots.len() * 2];
+        for number in 1..self.functions.len() {
+            let found = self.find(self.callers[number], self.functions[number]);
+            if let Err(slot) = found {
+                self.slots[slot] = number as u32;
+            }
+        }
+    }
+
     /// Adds what was counted in a context.
     pub fn add(&mut self, context: u32, count: u64) {
-        let own = &mut self.nodes[context as usize].own;
-        *own = own.saturating_add(count);
+        let at = context as usize;
+        if self.own.len() <= at {
+            self.own.resize(at + 1, 0);
+        }
+        self.own[at] = self.own[at].saturating_add(count);
     }
 
     /// The tree. `renumbered` gives each function its final number, no two of them the same.
-    pub fn finish(self, recorded: bool, renumbered: impl Fn(FunctionId) -> FunctionId) -> Tree {
-        drop(self.calls);
-        tree(&self.nodes, |_, gathered| gathered.own, recorded, renumbered)
+    pub fn finish(mut self, recorded: bool, renumbered: impl Fn(FunctionId) -> FunctionId) -> Tree {
+        let counts = std::mem::take(&mut self.own);
+        let (shape, places) = self.arranged(renumbered);
+        let mut own = vec![0; shape.len()];
+        for (number, count) in places.iter().zip(counts) {
+            own[*number as usize] = count;
+        }
+        Tree::counted(&Arc::new(shape), own, recorded)
     }
 
-    /// Returns the number of contexts.
-    pub fn count(&self) -> usize {
-        self.nodes.len()
+    /// The contexts in their final order, and the final number of each.
+    pub fn arranged(self, renumbered: impl Fn(FunctionId) -> FunctionId) -> (Shape, Vec<u32>) {
+        let Self { functions: gathered, callers: called_by, .. } = self;
+        let count = gathered.len();
+        let mut functions = gathered;
+        functions.iter_mut().skip(1).for_each(|function| *function = renumbered(*function));
+        let mut sizes = vec![1u32; count];
+        // The first of each context's callees in the list of all.
+        let mut firsts = vec![0u32; count + 1];
+        for number in (1..count).rev() {
+            let caller = called_by[number] as usize;
+            sizes[caller] += sizes[number];
+            firsts[caller + 1] += 1;
+        }
+        for number in 0..count {
+            firsts[number + 1] += firsts[number];
+        }
+        let mut callees = vec![0u32; count - 1];
+        for number in (1..count).rev() {
+            // From the end of each list, which its start reaches when it is full.
+            let end = &mut firsts[called_by[number] as usize + 1];
+            *end -= 1;
+            callees[*end as usize] = number as u32;
+        }
+        // The start of a list now stands at the place of its end, and ends where the next starts.
+        let start = |number: usize| firsts[number + 1] as usize;
+        let end = |number: usize| firsts.get(number + 2).map_or(count - 1, |end| *end as usize);
+        let mut places = vec![0u32; count];
+        let mut shape = Shape {
+            functions: vec![FunctionId(0); count],
+            callers: vec![0; count],
+            ends: vec![0; count],
+        };
+        for number in 0..count {
+            let place = places[number];
+            shape.functions[place as usize] = functions[number];
+            shape.callers[place as usize] = places[called_by[number] as usize];
+            shape.ends[place as usize] = place + sizes[number];
+            let callees = &mut callees[start(number)..end(number)];
+            callees.sort_unstable_by_key(|callee| functions[*callee as usize]);
+            let mut next = place + 1;
+            for callee in callees {
+                places[*callee as usize] = next;
+                next += sizes[*callee as usize];
+            }
+        }
+        (shape, places)
     }
-
-    /// The tree of these contexts with other counts: `own` has one for each.
-    pub fn with_counts(&self, own: &[u64], recorded: bool) -> Tree {
-        let count = |number: usize, _: &Gathered| own.get(number).copied().unwrap_or(0);
-        tree(&self.nodes, count, recorded, |function| function)
-    }
-}
-
-/// The tree of contexts whose own counts `own` tells.
-fn tree(
-    gathered: &[Gathered],
-    own: impl Fn(usize, &Gathered) -> u64,
-    recorded: bool,
-    renumbered: impl Fn(FunctionId) -> FunctionId,
-) -> Tree {
-    let node = |(number, from): (usize, &Gathered)| {
-        let own = own(number, from);
-        Node { own, total: own, ..Node::default() }
-    };
-    let mut nodes: Vec<Node> = gathered.iter().enumerate().map(node).collect();
-    // Callees come behind their callers.
-    for (number, from) in gathered.iter().enumerate().skip(1).rev() {
-        nodes[number].function = renumbered(from.function);
-        let total = nodes[number].total;
-        let caller = &mut nodes[from.caller as usize];
-        caller.total = caller.total.saturating_add(total);
-        caller.count += 1;
-    }
-    let mut first = 0;
-    for node in &mut nodes {
-        node.first = first;
-        first += std::mem::take(&mut node.count);
-    }
-    let mut children = vec![0; gathered.len() - 1];
-    for (number, from) in (0u32..).zip(gathered).skip(1) {
-        let caller = &mut nodes[from.caller as usize];
-        children[(caller.first + caller.count) as usize] = number;
-        caller.count += 1;
-    }
-    for node in nodes.iter().filter(|node| node.count > 1) {
-        let (first, count) = (node.first as usize, node.count as usize);
-        let called = &mut children[first..first + count];
-        called.sort_unstable_by_key(|child| nodes[*child as usize].function);
-    }
-    let callers = gathered.iter().map(|from| from.caller).collect();
-    Tree { nodes, children, callers, recorded }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -209,11 +459,24 @@ mod tests {
         }
         assert_eq!(contexts.call(outer, FunctionId(8)), inner);
         let tree = contexts.finish(true, |function| FunctionId(20 - function.0));
-        let shown = |node: &Node| (node.function.0, node.own, node.total);
-        let outer = tree.children(tree.root()).next().unwrap();
+        let shown = |node: usize| {
+            let Node { function, own, total } = tree.node(node);
+            (function.0, own, total)
+        };
+        let outer = tree.called(0).next().unwrap();
         assert_eq!((tree.root().total, shown(outer)), (1111, (13, 1, 1111)));
-        let below: Vec<_> = tree.children(outer).map(shown).collect();
+        let below: Vec<_> = tree.called(outer).map(shown).collect();
         assert_eq!(below, [(12, 10, 110), (17, 1000, 1000)]);
+    }
+
+    #[test]
+    fn samples_count_as_events_do() {
+        let tree = grown(&[(0, 1), (1, 2), (0, 3)], &[10, 20, 30]);
+        let samples = Tree::sampled(&tree.shape, vec![0, 1, 2, 3], 10);
+        let nodes = |tree: &Tree| (0..tree.len()).map(|at| tree.node(at)).collect::<Vec<_>>();
+        assert_eq!(nodes(&samples), nodes(&tree));
+        // An interval that a forged file claims is no overflow.
+        assert_eq!(Tree::sampled(&tree.shape, vec![2], u64::MAX).root().total, u64::MAX);
     }
 
     #[test]
@@ -222,11 +485,62 @@ mod tests {
         let last = (0..2 * DEEPEST).fold(Contexts::ROOT, |at, _| contexts.call(at, FunctionId(0)));
         contexts.add(last, 5);
         let tree = contexts.finish(true, |function| function);
-        let mut node = tree.root();
-        let mut depth = 0;
-        while let Some(inner) = tree.children(node).next() {
+        let (mut node, mut depth) = (0, 0);
+        while let Some(inner) = tree.called(node).next() {
             (node, depth) = (inner, depth + 1);
         }
-        assert_eq!((depth, node.own, tree.root().total), (DEEPEST, 5, 5));
+        assert_eq!((depth, tree.own(node), tree.root().total), (DEEPEST, 5, 5));
+    }
+
+    /// A tree of contexts that `calls` make: the number of a context, and a function.
+    fn grown(calls: &[(usize, u32)], own: &[u64]) -> Tree {
+        let mut contexts = Contexts::default();
+        let mut numbers = vec![Contexts::ROOT];
+        for ((at, function), count) in calls.iter().zip(own) {
+            let number = contexts.call(numbers[at % numbers.len()], FunctionId(*function));
+            contexts.add(number, *count);
+            numbers.push(number);
+        }
+        contexts.finish(true, |function| function)
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_below_a_context_stands_behind_it(
+            calls in prop::collection::vec((any::<usize>(), 0u32..9), 0..200),
+            own in prop::collection::vec(0u64..5, 200),
+        ) {
+            let tree = grown(&calls, &own);
+            prop_assert_eq!(tree.root().total, own[..calls.len()].iter().sum::<u64>());
+            for node in 0..tree.len() {
+                let called: Vec<usize> = tree.called(node).collect();
+                prop_assert!(called.iter().all(|inner| tree.caller(*inner) == node));
+                let functions = called.iter().map(|inner| tree.node(*inner).function);
+                prop_assert!(functions.collect::<Vec<_>>().windows(2).all(|two| two[0] < two[1]));
+                let below: u64 = called.iter().map(|inner| tree.total(*inner)).sum();
+                prop_assert_eq!(tree.total(node), tree.own(node) + below);
+            }
+            let all: usize = (0..tree.len()).map(|node| tree.called(node).count()).sum();
+            prop_assert_eq!(all + 1, tree.len());
+        }
+
+        #[test]
+        fn a_part_has_the_counts_of_the_whole(
+            calls in prop::collection::vec((any::<usize>(), 0u32..9), 0..200),
+            own in prop::collection::vec(0u64..3, 200),
+        ) {
+            let tree = grown(&calls, &own);
+            let counted = (0..tree.len()).filter(|node| tree.own(*node) > 0);
+            let own: Vec<_> = counted.map(|node| (node as u32, tree.own(node))).collect();
+            let part = tree.shape().part(&own, true);
+            // What has counts has a place in both, in the same order.
+            let met = (1..tree.len()).filter(|node| tree.total(*node) > 0);
+            let nodes: Vec<Node> = met.map(|node| tree.node(node)).collect();
+            prop_assert_eq!(nodes, (1..part.len()).map(|node| part.node(node)).collect::<Vec<_>>());
+            prop_assert_eq!(part.root().total, tree.root().total);
+            let mut copy = Growing::default();
+            copy.copy(&part);
+            prop_assert_eq!(copy.finish(true), part);
+        }
     }
 }

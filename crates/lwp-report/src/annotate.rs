@@ -145,16 +145,45 @@ fn locations(profile: &Profile, id: FunctionId) -> Vec<LocationId> {
 /// Counts of a profile, or of a part of it.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
-    /// Of every location on its own, by location.
-    pub by_location: Vec<Values>,
+    /// Of every event at every location on its own: one list for all, for there may be millions.
+    by_location: Vec<u64>,
     /// Of everything.
     pub total: Values,
 }
 
 impl Counts {
+    /// Nothing counted yet at the locations of `profile`.
+    pub fn none(profile: &Profile) -> Self {
+        let events = profile.events.len();
+        let by_location = vec![0; profile.locations.len() * events];
+        Self { by_location, total: Values::zero(events) }
+    }
+
     /// All that `profile` counts.
     pub fn of(profile: &Profile) -> Self {
-        Self { by_location: profile.by_location(), total: profile.total() }
+        let mut counts = Self::none(profile);
+        for sample in &profile.samples {
+            counts.add_all(profile.leaf(sample), &sample.values);
+        }
+        counts
+    }
+
+    /// Adds the count of one event at a location.
+    pub fn add(&mut self, location: LocationId, event: usize, count: u64) {
+        let at = location.index() * self.total.0.len() + event;
+        self.by_location[at] = self.by_location[at].saturating_add(count);
+        self.total.0[event] = self.total.0[event].saturating_add(count);
+    }
+
+    /// Adds the counts of all events at a location.
+    pub fn add_all(&mut self, location: LocationId, values: &Values) {
+        values.0.iter().enumerate().for_each(|(event, count)| self.add(location, event, *count));
+    }
+
+    /// The counts of all events at a location.
+    pub fn at(&self, location: LocationId) -> &[u64] {
+        let events = self.total.0.len();
+        &self.by_location[location.index() * events..(location.index() + 1) * events]
     }
 }
 
@@ -250,9 +279,8 @@ impl<'a> Work<'a> {
         options: Options,
         locations: &[LocationId],
     ) -> Self {
-        let all = &counts.by_location;
         let values: HashMap<LocationId, Values> =
-            locations.iter().map(|id| (*id, all[id.index()].clone())).collect();
+            locations.iter().map(|id| (*id, Values(counts.at(*id).to_vec()))).collect();
         let mut calls: HashMap<LocationId, BTreeMap<String, u64>> = HashMap::new();
         for call in &profile.calls {
             if let Some(from) = call.from.filter(|from| values.contains_key(from)) {

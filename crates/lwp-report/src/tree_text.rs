@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use lwp_profile::{FunctionId, Node, Profile, Tree};
+use lwp_profile::{FunctionId, Profile, Tree};
 use lwp_symbols::function_name;
 
 use crate::escape::printable;
@@ -46,9 +46,10 @@ pub fn tree(profile: &Profile, tree: &Tree, shown: &Shown) -> String {
         names[id.index()].get_or_insert_with(make).clone()
     };
     let least = root.total as f64 * shown.percent_limit / 100.0;
-    let mut waiting = below(tree, root, 0);
+    let mut waiting = below(tree, 0, 0);
     let mut hidden = 0usize;
-    while let Some((node, depth)) = waiting.pop() {
+    while let Some((number, depth)) = waiting.pop() {
+        let node = tree.node(number);
         if (node.total as f64) < least || depth >= shown.max_stack {
             hidden += 1;
             continue;
@@ -59,7 +60,7 @@ pub fn tree(profile: &Profile, tree: &Tree, shown: &Shown) -> String {
         let total = shown.paint.heat(part(node.total, root.total), &format!("{total:>8}"));
         let own = shown.paint.heat(part(node.own, root.total), &format!("{own:>7}"));
         let _ = writeln!(out, "{total} {own}  {:indent$}{}", "", name(node.function));
-        waiting.extend(below(tree, node, depth + 1));
+        waiting.extend(below(tree, number, depth + 1));
     }
     if hidden > 0 {
         let _ = writeln!(out, "# {hidden} branches not shown");
@@ -67,12 +68,12 @@ pub fn tree(profile: &Profile, tree: &Tree, shown: &Shown) -> String {
     out
 }
 
-/// Returns the callees of `node`, the greatest last.
-fn below<'t>(tree: &'t Tree, node: &'t Node, depth: usize) -> Vec<(&'t Node, usize)> {
-    let mut below: Vec<(&Node, usize)> =
-        tree.children(node).filter(|node| node.total > 0).map(|node| (node, depth)).collect();
+/// Returns the callees of the node with this number, the greatest last.
+fn below(tree: &Tree, node: usize, depth: usize) -> Vec<(usize, usize)> {
+    let counted = tree.called(node).filter(|node| tree.total(*node) > 0);
+    let mut below: Vec<(usize, usize)> = counted.map(|node| (node, depth)).collect();
     // By function among equals, so that equal profiles look alike.
     below.reverse();
-    below.sort_by_key(|(node, _)| node.total);
+    below.sort_by_key(|(node, _)| tree.total(*node));
     below
 }

@@ -48,7 +48,7 @@ pub use naming::function_name;
 pub use near::{Inlined, inlined_named, similar_names};
 pub use perf_map::parse as parse_perf_map;
 pub use resolve::{
-    Detail, InContext, Options, Places, Resolved, contexts, profile, profile_with_places,
+    Detail, Gathered, InContext, InSamples, Options, Resolved, contexts, profile, samples,
 };
 pub use search::{NamedFunction, functions_like, functions_named};
 pub use vdso::vdso_bytes;

@@ -14,7 +14,7 @@ use lwp_profile::{
     LocationId, Mode, Modelled, Module, ModuleId, Origin, Profile, RecordedNames, Recording,
     StackId, Thread, ThreadId, Tree, Values,
 };
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::builds::Builds;
 use crate::calls;
@@ -24,7 +24,7 @@ use crate::folding::Folded;
 use crate::generated::Generated;
 use crate::module::ModuleNames;
 
-pub use places::{Places, profile_with_places};
+pub use places::{Gathered, InSamples, samples};
 
 /// Options of the search for names.
 #[derive(Clone, Debug, Default)]
@@ -193,6 +193,8 @@ pub struct Resolver<'a> {
     last: Option<Known>,
     /// Instructions of functions, by module and start: address and bytes.
     pub(crate) code: FxHashMap<(u32, u64), Rc<Vec<Instruction>>>,
+    /// Functions whose every instruction has been entered, by module and start.
+    pub(crate) entered: FxHashSet<(u32, u64)>,
     pub(crate) options: &'a Options,
 }
 
@@ -280,6 +282,7 @@ impl<'a> Resolver<'a> {
             stacks: FxHashMap::default(),
             last: None,
             code: FxHashMap::default(),
+            entered: FxHashSet::default(),
             options,
         }
     }

@@ -53,7 +53,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn thread(&mut self, serial: u32) -> Option<ThreadId> {
+    pub(crate) fn thread(&mut self, serial: u32) -> Option<ThreadId> {
         if let Some(&thread) = self.threads.get(&serial) {
             return Some(thread);
         }
@@ -154,7 +154,7 @@ impl Resolver<'_> {
     }
 
     /// The location of a frame: of a sampled instruction, or of the call that has `address` in it.
-    fn sampled(&mut self, module: Option<u32>, address: u64, leaf: bool) -> LocationId {
+    pub(crate) fn sampled(&mut self, module: Option<u32>, address: u64, leaf: bool) -> LocationId {
         let module = module.unwrap_or(u32::MAX);
         let address = self.file_address(module, address);
         let same = self.same(module);
@@ -165,17 +165,27 @@ impl Resolver<'_> {
         let after = code.partition_point(|(start, _)| *start <= address);
         let within = after.checked_sub(1).map(|index| &code[index]);
         let within = within.filter(|(start, bytes)| address - start < bytes.len() as u64);
-        let bytes: u64 = code.iter().map(|(_, bytes)| bytes.len() as u64).sum();
-        if leaf && self.options.whole_functions.is_some_and(|largest| bytes <= largest) {
-            for (start, bytes) in code.iter() {
-                self.location(same, *start, bytes);
-            }
+        if leaf {
+            self.enter_whole(same, &code);
         }
         match within {
             Some((start, bytes)) if !leaf || *start == address => {
                 self.location(same, *start, bytes)
             }
             _ => self.location(same, address, &[]),
+        }
+    }
+
+    /// Enters every instruction of a function, if it is to be shown whole, once.
+    fn enter_whole(&mut self, module: u32, code: &[Instruction]) {
+        let (Some(largest), Some((start, _))) = (self.options.whole_functions, code.first()) else {
+            return;
+        };
+        let bytes: u64 = code.iter().map(|(_, bytes)| bytes.len() as u64).sum();
+        if bytes <= largest && self.entered.insert((module, *start)) {
+            for (start, bytes) in code {
+                self.location(module, *start, bytes);
+            }
         }
     }
 

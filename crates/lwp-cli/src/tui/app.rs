@@ -74,7 +74,7 @@ pub struct App<'a> {
     table: Table,
     opened: Option<usize>,
     /// Heading of the table.
-    pub heading: Vec<String>,
+    heading: Vec<String>,
     /// Lines of the table view.
     pub lines: Vec<Line>,
     /// The selected line of the table.
@@ -166,6 +166,26 @@ impl<'a> App<'a> {
             .into_iter()
             .map(|(to, count)| format!("{:>22}  calls      {}", grouped(count), name(to)));
         callers.chain(callees).collect()
+    }
+
+    /// The lines above the view in front.
+    pub fn heading(&self) -> Vec<String> {
+        // The table's last line names its columns, and others its numbers.
+        let run = self.heading.iter().take(2).cloned();
+        match &self.view {
+            View::Table => self.heading.clone(),
+            View::Listing { .. } => run.collect(),
+            View::Tree { branches, .. } => {
+                let estimated = branches.inferred().then(|| {
+                    "# Contexts are estimates: counts are shared out by numbers of calls".to_owned()
+                });
+                let columns = match branches.inverted {
+                    false => "#  Total    Self  Function, and what it calls",
+                    true => "#   Self          Function, and its callers",
+                };
+                run.chain(estimated).chain([columns.to_owned()]).collect()
+            }
+        }
     }
 
     /// Handles a key. True when the view is over.
@@ -483,6 +503,10 @@ mod tests {
         let shown = lines(&app);
         assert!(shown[0].contains("100.00%") && shown[0].ends_with("- outer"), "{shown:?}");
         assert!(shown[1].contains("90.00%") && shown[1].ends_with("  inner"), "{shown:?}");
+        // Columns are those of the tree, not of the table.
+        let heading = app.heading();
+        assert_eq!(heading.last().unwrap(), "#  Total    Self  Function, and what it calls");
+        assert!(heading.iter().any(|line| line.contains("estimates")), "{heading:?}");
         press(&mut app, "\n");
         assert_eq!(lines(&app).len(), 1);
         press(&mut app, "\ni");
@@ -493,6 +517,7 @@ mod tests {
         press(&mut app, "c");
         let View::Listing { lines: code, at } = &app.view else { panic!("no code") };
         assert!(code[*at].contains("nop"), "not at the hottest line: {}", code[*at]);
+        assert!(!app.heading().iter().any(|line| line.contains("Self")), "{:?}", app.heading());
         press(&mut app, "q");
         assert!(matches!(app.view, View::Tree { .. }));
         assert!(!press(&mut app, "q") && app.view == View::Table);

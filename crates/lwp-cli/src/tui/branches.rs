@@ -45,7 +45,7 @@ impl Branches {
     }
 
     fn total(&self, node: usize) -> u64 {
-        self.tree.nodes()[node].total
+        self.tree.total(node)
     }
 
     /// Returns the nodes below a node, the greatest first.
@@ -81,14 +81,14 @@ impl Branches {
 
     /// The function on a line.
     pub fn function(&self, line: usize) -> Option<FunctionId> {
-        self.shown.get(line).map(|(node, _)| self.tree.nodes()[*node].function)
+        self.shown.get(line).map(|(node, _)| self.tree.node(*node).function)
     }
 
     /// The lines.
     pub fn lines(&self, profile: &Profile) -> Vec<String> {
         let whole = self.total(0);
         let line = |&(node, depth): &(usize, usize)| {
-            let of = &self.tree.nodes()[node];
+            let of = self.tree.node(node);
             let mark = match (self.inside(node).is_empty(), self.open.contains(&node)) {
                 (true, _) => ' ',
                 (false, false) => '+',

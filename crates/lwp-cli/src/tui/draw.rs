@@ -9,10 +9,11 @@ use ratatui::widgets::{Block, Clear, Paragraph};
 use super::app::{App, HELP, View};
 
 /// The last line of each view.
-const TABLE: &str = " ? help  enter open  c code  g tree  d changes  / search  s table  q quit";
-const TREE: &str = " ? help  enter open  c code  i turn round  / search  q back";
+const TABLE: &str =
+    " ? help  enter open  c code  g call tree  d changes  / search  s table  q quit";
+const TREE: &str = " ? help  enter open  c code  i from callees to callers  / search  q back";
 const TREE_INFERRED: &str =
-    " ? help  enter open  c code  i turn round  q back  (contexts are inferred)";
+    " ? help  enter open  c code  i from callees to callers  q back  (estimated)";
 
 /// The colour of a line whose first word is a share in percent: the more, the hotter.
 fn heat(line: &str) -> Style {
@@ -26,13 +27,16 @@ fn heat(line: &str) -> Style {
 
 /// Draws everything.
 pub fn frame(frame: &mut Frame<'_>, app: &mut App<'_>) {
-    let heading = app.heading.len() as u16;
-    let areas =
-        Layout::vertical([Constraint::Length(heading), Constraint::Min(1), Constraint::Length(1)]);
+    let heading = app.heading();
+    let areas = Layout::vertical([
+        Constraint::Length(heading.len() as u16),
+        Constraint::Min(1),
+        Constraint::Length(1),
+    ]);
     let [top, middle, bottom] = areas.areas(frame.area());
     app.page = usize::from(middle.height.max(1));
     let dim = Style::new().add_modifier(Modifier::DIM);
-    let text: Text<'_> = app.heading.iter().map(|line| Line::from(line.as_str())).collect();
+    let text: Text<'_> = heading.iter().map(|line| Line::from(line.as_str())).collect();
     frame.render_widget(Paragraph::new(text).style(dim), top);
     match &app.view {
         View::Table => {

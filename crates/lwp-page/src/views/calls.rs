@@ -1,13 +1,13 @@
 //! One function between its callers and its callees.
 
-use lwp_profile::FunctionId;
+use lwp_profile::{FunctionId, Tree};
 use lwp_report::number::{grouped, percent};
 use maud::{Markup, html};
 use rustc_hash::FxHashMap;
 
 use crate::cells::{self, Sure, badge, change, count, inclusive_is, own_is, ratio, share, text};
 use crate::key::Key;
-use crate::picked::{Picked, walk};
+use crate::picked::Picked;
 use crate::request::{Request, View};
 
 /// A function on the other side of calls.
@@ -166,47 +166,50 @@ fn from_calls(picked: &Picked, id: FunctionId) -> Sides {
     Sides { callers: callers.collect(), callees: callees.collect() }
 }
 
+/// Functions on the other side of calls, and the samples that they share with one.
+#[derive(Default)]
+struct Shared(FxHashMap<FunctionId, (usize, u64)>);
+
+impl Shared {
+    /// Adds the samples below a context, unless they have been added for one around it. Contexts
+    /// come in order.
+    fn add(&mut self, tree: &Tree, function: FunctionId, node: usize) {
+        let (behind, sum) = self.0.entry(function).or_default();
+        if *behind <= node {
+            *behind = tree.shape().end(node);
+            *sum = sum.saturating_add(tree.total(node));
+        }
+    }
+
+    fn neighbours(self) -> Vec<Neighbour> {
+        let neighbour = |(function, (_, cost)): (FunctionId, (usize, u64))| Neighbour {
+            function: Some(function),
+            calls: 0,
+            cost: cost as f64,
+        };
+        self.0.into_iter().map(neighbour).collect()
+    }
+}
+
 /// By recorded stacks: a sample counts once for each pair of functions on its stack.
 fn from_stacks(picked: &Picked, id: FunctionId) -> Sides {
     let tree = &picked.tree.tree;
-    let mut callers: FxHashMap<Option<FunctionId>, u64> = FxHashMap::default();
-    let mut callees: FxHashMap<FunctionId, u64> = FxHashMap::default();
-    // Pairs that are on the path: only the outermost of equal ones counts.
-    let mut inside: FxHashMap<(Option<FunctionId>, FunctionId), u32> = FxHashMap::default();
-    walk(tree, &mut |index, entered| {
-        let (node, caller) = (&tree.nodes()[index], tree.caller(index));
-        let from = (caller != 0).then(|| tree.nodes()[caller].function);
-        if node.function != id && from != Some(id) {
-            return;
+    let functions = tree.shape().functions();
+    let (mut callers, mut callees) = (Shared::default(), Shared::default());
+    let mut inner = Vec::new();
+    let of_it = functions.iter().enumerate().skip(1).filter(|(_, function)| **function == id);
+    for (node, _) in of_it.filter(|(node, _)| tree.total(*node) > 0) {
+        let caller = tree.caller(node);
+        if caller != 0 {
+            callers.add(tree, functions[caller], node);
         }
-        let depth = inside.entry((from, node.function)).or_default();
-        if !entered {
-            *depth -= 1;
-            return;
-        }
-        *depth += 1;
-        if *depth > 1 {
-            return;
-        }
-        if node.function == id {
-            *callers.entry(from).or_default() += node.total;
-        }
-        if from == Some(id) {
-            *callees.entry(node.function).or_default() += node.total;
-        }
-    });
-    let neighbour = |function, cost| Neighbour { function, calls: 0, cost: cost as f64 };
-    Sides {
-        callers: callers
-            .into_iter()
-            .filter(|one| one.0.is_some())
-            .map(|(function, cost)| neighbour(function, cost))
-            .collect(),
-        callees: callees
-            .into_iter()
-            .map(|(function, cost)| neighbour(Some(function), cost))
-            .collect(),
+        inner.extend(tree.called(node).filter(|inner| tree.total(*inner) > 0));
     }
+    inner.sort_unstable();
+    for node in inner {
+        callees.add(tree, functions[node], node);
+    }
+    Sides { callers: callers.neighbours(), callees: callees.neighbours() }
 }
 
 fn legend(request: &Request) -> Markup {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
 
-use lwp_profile::FunctionId;
+use lwp_profile::{FunctionId, Origin};
 use lwp_report::annotate::{self, Line, Listing, Options, Sources};
 use lwp_report::number::{grouped, percent};
 use maud::{Markup, html};
@@ -185,10 +185,27 @@ fn source(request: &Request, code: &Code, before: Option<&Code>) -> Markup {
     files.sort_by_key(|(file, sum)| (*file != own, std::cmp::Reverse(*sum)));
     html! {
         h2 { "Source" }
-        @if files.is_empty() { p.none { "No debug information says which lines these instructions are from. Compilers write it with -g." } }
+        @if files.is_empty() { p.none { (without_lines(request)) } }
         @for (file, sum) in &files {
             h3.file { (text(file)) small { (percent(*sum as f64, code.listing.total)) } }
             (file_lines(request, code, before, file))
+        }
+    }
+}
+
+/// Says why there are no lines.
+fn without_lines(request: &Request) -> &'static str {
+    let origin = request.function().map(|id| request.subject.profile().function(id).origin);
+    match origin {
+        Some(Origin::Generated) => {
+            "The program generated this code while it ran, and did not say which lines it is from."
+        }
+        Some(Origin::Stub) => {
+            "The linker made this code: it leads to a function of another module."
+        }
+        _ => {
+            "No debug information says which lines these instructions are from. Compilers write it \
+             with -g."
         }
     }
 }

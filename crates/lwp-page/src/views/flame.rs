@@ -1,4 +1,4 @@
-//! Contexts as a picture: a flame graph, or an icicle.
+//! Contexts as a picture: a flame graph, its root at the top or at the bottom.
 
 use lwp_report::flame::Box;
 use lwp_report::number::{grouped, percent, signed};
@@ -26,7 +26,7 @@ pub fn body(request: &Request) -> Markup {
             (grouped(picture.graph.total)) " " (text(request.event_name())) " " (badge(inclusive_is(request)))
             (matched(request, &picture))
         } }
-        (switches(request, &[("up", "root below"), ("inv", "from callees to callers"), ("fold", "recursion folded")]))
+        (switches(request, &[("up", "root at the bottom"), ("inv", "from callees to callers"), ("fold", "recursion folded")]))
         (outer(request, &picture))
         p.details id="details" aria-live="polite" data-empty=(details) { (details) }
         (drawing(request, &picture, up))
@@ -36,11 +36,7 @@ pub fn body(request: &Request) -> Markup {
 }
 
 fn title(request: &Request) -> &'static str {
-    match (request.base.is_some(), request.query.is_on("up")) {
-        (true, _) => "Differential flame graph",
-        (false, true) => "Flame graph",
-        (false, false) => "Icicle graph",
-    }
+    if request.base.is_some() { "Differential flame graph" } else { "Flame graph" }
 }
 
 /// Boxes are elements of their own size in percent, so that the picture fits every window and long

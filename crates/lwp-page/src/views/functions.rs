@@ -94,7 +94,11 @@ pub fn sort(request: &Request, rows: &mut [Row]) {
     match key {
         "name" => rows.sort_by(by_name),
         "module" => rows.sort_by(|a, b| a.name.1.cmp(&b.name.1).then_with(|| by_name(a, b))),
-        _ => rows.sort_by(|a, b| weight(b).total_cmp(&weight(a)).then_with(|| by_name(a, b))),
+        // Among equals, as where nothing has changed, the greater one comes first.
+        _ => rows.sort_by(|a, b| {
+            let by_weight = weight(b).total_cmp(&weight(a));
+            by_weight.then(b.own.cmp(&a.own)).then_with(|| by_name(a, b))
+        }),
     }
     if request.query.is_on("asc") {
         rows.reverse();
@@ -156,7 +160,22 @@ pub fn table(request: &Request, rows: &[Row]) -> Markup {
             } }
             tbody { @for row in rows { (line(request, row, &others)) } }
         } }
-        @if rows.is_empty() { p.none { "Nothing was counted, or found." } }
+        @if rows.is_empty() { p.none { (nothing(request)) } }
+    }
+}
+
+/// Says why a table is empty.
+pub fn nothing(request: &Request) -> &'static str {
+    let picked = &request.picked;
+    let limited = !picked.selection.who.is_empty() || picked.selection.range.is_some();
+    match (request.query.get("q").is_empty(), limited, own_is(request)) {
+        (false, ..) => "No function or module that was counted has this in its name.",
+        (true, true, _) => "Nothing was counted in what is selected.",
+        (true, false, Sure::Sampled) => {
+            "No sample was taken: no thread executed as much as the interval. A shorter one takes \
+             more, as of lwp record -c 1K."
+        }
+        (true, false, _) => "Nothing was counted.",
     }
 }
 

@@ -17,6 +17,10 @@ const TOP: usize = 12;
 pub fn body(request: &Request) -> Markup {
     let mut rows = functions::rows(request);
     functions::sort(request, &mut rows);
+    let changed = request.base.is_some() && rows.iter().any(|row| row.own != row.before);
+    if changed {
+        rows.retain(|row| row.own != row.before);
+    }
     rows.truncate(TOP);
     html! {
         div.columns {
@@ -38,7 +42,7 @@ pub fn body(request: &Request) -> Markup {
         @if let Some((base, _)) = &request.base {
             p.note { "Compared with " strong { (text(&base.of.name)) } ": " (rebuilt(request)) }
         }
-        h2 { "Where most of it was" a.aside href=(request.link(View::Functions, &[])) { "all functions" } }
+        h2 { (if changed { "What has changed most" } else { "Where most of it was" }) a.aside href=(request.link(View::Functions, &[])) { "all functions" } }
         (functions::table(request, &rows))
         @if !request.subject.of.notes.is_empty() {
             h2 { "What is missing" }
@@ -57,7 +61,7 @@ fn people(request: &Request) -> Markup {
     html! {
         tr { th { "processes" } td { (grouped(processes as u64)) } }
         tr { th { "threads" } td { (grouped(threads as u64)) } }
-        tr { th { "languages" } td { (languages.join(", ")) } }
+        tr { th { "written in" } td { (languages.join(", ")) } }
         tr { th { "modules" } td { (grouped(request.subject.profile().modules.len() as u64)) } }
     }
 }
@@ -117,7 +121,7 @@ fn exports(request: &Request) -> Markup {
             @for (format, _, what) in OWN {
                 li { a.button href=(request.export(format)) download { (format) } span { (what) } }
             }
-            @if request.subject.of.recording.is_some() {
+            @if request.subject.of.behind.is_some() {
                 @for (_, format, _, what) in lwp_export::Format::ALL {
                     li { a.button href=(request.export(format)) download { (format) } span { (what) } }
                 }

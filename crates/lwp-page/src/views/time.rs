@@ -5,7 +5,6 @@ use lwp_report::number::grouped;
 use maud::{Markup, html};
 
 use crate::cells::{self, Sure, text};
-use crate::picked::Picked;
 use crate::request::{Request, View};
 use crate::selection::Who;
 use crate::shell::longest;
@@ -37,10 +36,9 @@ pub fn body(request: &Request) -> Markup {
     let whole = longest(request).max(1);
     let colours = colours(request);
     let on_stack = !request.query.get("f").is_empty();
-    let inside =
-        on_stack.then(|| inside(&request.subject, &request.picked, colours.first().copied()));
+    let inside = on_stack.then(|| inside(&request.subject, colours.first().copied()));
     html! {
-        h1 { "Time line" small { (lanes.len()) (if lanes.len() == 1 { " thread" } else { " threads" }) " by their own count of " (text(request.event_name())) } }
+        h1 { "Time line" small { (lanes.len()) (if lanes.len() == 1 { " thread by its" } else { " threads, each by its" }) " own count of " (text(request.event_name())) } }
         (palette(request, &colours))
         (range_form(request, whole))
         div.lanes data-whole=(whole) {
@@ -61,7 +59,10 @@ fn empty(request: &Request) -> Markup {
         h1 { "Time line" }
         p.none {
             @if request.subject.is_exact() { "This recording has exact counts of the whole run, and no order of time: record samples for one, lwp record -c 100K -- PROGRAM." }
-            @else { "The order of samples is not known." }
+            @else if request.subject.samples.as_ref().is_some_and(|it| it.taken.is_empty()) {
+                (crate::views::functions::nothing(request))
+            }
+            @else { "The order of samples is not known: a recording that came through a pipe cannot be read twice." }
         }
     }
 }
@@ -204,15 +205,18 @@ fn columns(
 }
 
 /// Returns true for each stack that a function is on.
-fn inside(subject: &Subject, picked: &Picked, id: Option<FunctionId>) -> Vec<bool> {
-    let Some((_, of_stacks)) = &subject.contexts else { return Vec::new() };
-    let tree = &picked.tree.tree;
-    let mut within = vec![false; tree.nodes().len()];
-    // Callers come before callees.
-    for node in 1..within.len() {
-        within[node] = Some(tree.nodes()[node].function) == id || within[tree.caller(node)];
+fn inside(subject: &Subject, id: Option<FunctionId>) -> Vec<bool> {
+    let Some(samples) = &subject.samples else { return Vec::new() };
+    let shape = &samples.shape;
+    let mut within = vec![false; shape.len()];
+    let mut behind = 0;
+    for (node, function) in shape.functions().iter().enumerate().skip(1) {
+        if Some(*function) == id && node >= behind {
+            behind = shape.end(node);
+            within[node..behind].fill(true);
+        }
     }
-    of_stacks.iter().map(|context| within[*context as usize]).collect()
+    samples.stacks.iter().map(|stack| within[stack.context as usize]).collect()
 }
 
 /// The lanes of the recording compared with: functions of the same names have the same colours.
@@ -227,7 +231,7 @@ fn other(request: &Request, base: &Subject, colours: &Colours) -> Markup {
         base.of.lanes.iter().enumerate().filter(|(_, lane)| lane.event == event).collect();
     lanes.sort_by_key(|(_, lane)| std::cmp::Reverse(lane.total));
     let on_stack = !request.query.get("f").is_empty();
-    let inside = on_stack.then(|| inside(base, picked, there.first().copied()));
+    let inside = on_stack.then(|| inside(base, there.first().copied()));
     html! {
         h2 { "Before: " (text(&base.of.name)) }
         @if lanes.is_empty() { p.none { "It has no time line." } }

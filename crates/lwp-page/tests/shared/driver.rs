@@ -92,6 +92,34 @@ impl Browser {
         self.command("url", json!({ "url": url }));
     }
 
+    /// Switches the scripts of pages off; those of the test go on.
+    pub fn switch_scripts_off(&self) {
+        let off = json!({
+            "cmd": "Emulation.setScriptExecutionDisabled", "params": { "value": true },
+        });
+        self.command("goog/cdp/execute", off);
+    }
+
+    /// The first element that a selector finds.
+    fn element(&self, selector: &str) -> String {
+        let found = self.command("element", json!({ "using": "css selector", "value": selector }));
+        let id = found.as_object().and_then(|object| object.values().next()?.as_str());
+        id.unwrap_or_else(|| panic!("no {selector}: {found}")).to_owned()
+    }
+
+    /// Clicks with the mouse on the first element that a selector finds.
+    pub fn click(&self, selector: &str) {
+        let element = self.element(selector);
+        self.command(&format!("element/{element}/click"), json!({}));
+    }
+
+    /// Types into a field, instead of what is in it.
+    pub fn fill(&self, selector: &str, text: &str) {
+        let element = self.element(selector);
+        self.command(&format!("element/{element}/clear"), json!({}));
+        self.command(&format!("element/{element}/value"), json!({ "text": text }));
+    }
+
     /// Returns what a function body of JavaScript does.
     pub fn script(&self, text: &str) -> Value {
         self.command("execute/sync", json!({ "script": text, "args": [] }))

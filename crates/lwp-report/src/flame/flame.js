@@ -111,4 +111,6 @@
   });
   window.addEventListener('resize', fill);
   fill();
+  // A page opens at its top: where the picture is higher than the window, all must not be out of sight.
+  if (document.body && !icicle && height > window.innerHeight) { icicle = true; draw(); }
 }());

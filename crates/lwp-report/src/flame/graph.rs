@@ -1,6 +1,6 @@
 //! The boxes of a flame graph.
 
-use lwp_profile::{FunctionId, Node, Profile, Tree};
+use lwp_profile::{FunctionId, Profile, Tree};
 use lwp_symbols::function_name;
 
 /// The style of a drawn graph.
@@ -165,7 +165,7 @@ impl Graph {
         let mut members: Vec<Member<'_>> = sides
             .into_iter()
             .flatten()
-            .map(|(side, before)| Member { name: ROOT, side, before, node: side.tree.root() })
+            .map(|(side, before)| Member { name: ROOT, side, before, node: 0 })
             .collect();
         let mut name = ("all".to_owned(), String::new());
         let mut depth = 0;
@@ -235,7 +235,7 @@ struct Member<'a> {
     side: Side<'a>,
     /// It is of the profile compared with.
     before: bool,
-    node: &'a Node,
+    node: usize,
 }
 
 /// Sums of the nodes of one name.
@@ -249,12 +249,13 @@ struct Sums {
 impl Sums {
     fn of(members: &[Member<'_>]) -> Self {
         let mut sums = Self::default();
-        for Member { before, node, .. } in members {
+        for Member { before, side, node, .. } in members {
+            let total = side.tree.total(*node);
             if *before {
-                sums.before = sums.before.saturating_add(node.total);
+                sums.before = sums.before.saturating_add(total);
             } else {
-                sums.total = sums.total.saturating_add(node.total);
-                sums.own = sums.own.saturating_add(node.own);
+                sums.total = sums.total.saturating_add(total);
+                sums.own = sums.own.saturating_add(side.tree.own(*node));
             }
         }
         sums
@@ -278,8 +279,8 @@ fn inner<'a>(members: &[Member<'a>]) -> Vec<Member<'a>> {
     let mut inner: Vec<Member<'a>> = Vec::new();
     for member in members {
         let Side { tree, numbers } = member.side;
-        let name = |child: &Node| numbers[child.function.index()];
-        let children = tree.children(member.node).filter(|child| child.total > 0);
+        let name = |child: usize| numbers[tree.shape().functions()[child].index()];
+        let children = tree.called(member.node).filter(|child| tree.total(*child) > 0);
         inner.extend(children.map(|node| Member { name: name(node), node, ..*member }));
     }
     inner.sort_by_key(|member| member.name);

@@ -79,15 +79,19 @@ pub fn element(out: &mut String, graph: &Graph, style: &Style, alone: bool) {
 }
 
 /// The meaning of colours.
-const MODULES: [(&str, (u32, u32)); 3] =
-    [("the program", (26, 80)), ("libraries", (215, 45)), ("generated code", (105, 45))];
+const MODULES: [(&str, (u32, u32)); 4] = [
+    ("the program", (26, 80)),
+    ("libraries", (215, 45)),
+    ("generated code", (105, 45)),
+    ("other code", (260, 25)),
+];
 const CHANGES: [(&str, (u32, u32)); 3] =
     [("has grown", (5, 70)), ("as before", (0, 0)), ("has shrunk", (215, 70))];
 
 /// Writes what the colours stand for.
 fn legend(out: &mut String, graph: &Graph, y: f64) {
-    let rows = if graph.before.is_some() { CHANGES } else { MODULES };
-    for ((what, (hue, saturation)), x) in rows.into_iter().zip([8, 148, 288]) {
+    let rows = if graph.before.is_some() { &CHANGES[..] } else { &MODULES };
+    for ((what, (hue, saturation)), x) in rows.iter().zip([8, 148, 288, 428]) {
         let _ = writeln!(
             out,
             "<g class=\"k\"><rect x=\"{x}\" y=\"{}\" width=\"11\" height=\"11\" rx=\"2\" \
