@@ -454,6 +454,20 @@ fn waste_is_flushed() {
     assert_eq!(got, want);
 }
 
+/// Instructions that begin in one mapping and end in the next are translated like others: executed
+/// one at a time, a million of them would take long enough for lwp to say so.
+#[test]
+fn instructions_across_mappings_are_translated() {
+    let executable = compile("cpu/across_mappings").remove(0);
+    let output = Command::new(lwp_binary())
+        .args(["run", "-v", "--no-cache", "--"])
+        .arg(&executable.path)
+        .output()
+        .expect("lwp starts");
+    let said = text(&output.stderr);
+    assert!(output.status.success() && !said.contains("one at a time"), "{said}");
+}
+
 /// Threads, generated code, signals and children while translations are flushed.
 #[test]
 fn a_flush_stops_every_thread() {

@@ -44,7 +44,7 @@ programs! {
         replaced_ahead replaced_at_once replaced_mappings reserved rewritten_in_place two_mappings unmapped_files write_xor_execute
     }
     counts { branch_kinds faults interrupted neighbours patched raised rewriting sorting string_iterations superblocks threads }
-    cpu { identification instruction_mix other_entries out_of_reach same_question trap_flag }
+    cpu { across_mappings identification instruction_mix other_entries out_of_reach same_question trap_flag }
     control {
         bad_jumps computed_goto coroutines count_loops exceptions long_block long_jumps
         overlapping_code recursion rip_relative stack_forms

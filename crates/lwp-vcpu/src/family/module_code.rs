@@ -1,5 +1,6 @@
 //! Application code as the translator reads it.
 
+use iced_x86::{Decoder, DecoderError, DecoderOptions};
 use lwp_dbt::{AppPc, CodeSource};
 use lwp_ptrace::memory;
 use rustc_hash::FxHashMap;
@@ -33,13 +34,15 @@ impl CodeSource for ModuleCode<'_> {
         }
         let want = buffer.len().min((self.range.1 - pc.0) as usize);
         let buffer = &mut buffer[..want];
-        match &mut self.pages {
+        let read = match &mut self.pages {
             None => lwp_ptrace::sys::read_memory(self.tid, pc.0, buffer).unwrap_or(0),
             Some(pages) => pages.read(pc.0, buffer, |page, bytes| match self.kept {
                 Some(kept) => kept.read(page, bytes),
                 None => memory::read_exact(self.tid, page, bytes).is_ok(),
             }),
-        }
+        };
+        // Whoever comes there finds out what is behind.
+        if pc.0 + read as u64 == self.range.1 && is_cut_short(&buffer[..read]) { 0 } else { read }
     }
 
     fn read_data(&mut self, address: u64, buffer: &mut [u8]) -> usize {
@@ -50,6 +53,14 @@ impl CodeSource for ModuleCode<'_> {
         let range = (pc.0, pc.0 + len as u64);
         self.notices.is_some_and(|notices| notices.guard(range, self.range))
     }
+}
+
+/// Returns whether the bytes end before the instruction does that they begin with.
+fn is_cut_short(bytes: &[u8]) -> bool {
+    const LONGEST: usize = 15;
+    let mut decoder = Decoder::new(64, bytes, DecoderOptions::NONE);
+    let instruction = bytes.len() < LONGEST && decoder.decode().is_invalid();
+    instruction && decoder.last_error() == DecoderError::NoMoreBytes
 }
 
 /// Pages of a module's code, as far as they have been read.
