@@ -272,7 +272,7 @@ impl Machine {
         let mut guarded = code.map_or_else(Vec::new, |(_, code)| notices.to_guard(pc, code.end));
         // The thread asks again.
         guarded.retain(|page| !self.is_being_changed(tid, *page));
-        self.change_protection(tid, &notices, guarded)?;
+        self.change_protection(tid, &notices, guarded, &Status::read(tid))?;
         Ok(())
     }
 
@@ -306,8 +306,10 @@ impl Machine {
     /// it has made calls for that.
     pub fn unprotect_now(&mut self, tid: Tid) -> Result<bool, Errno> {
         match self.protecting(tid) {
-            Some(notices) => self.change_protection(tid, &notices, Vec::new()),
-            None => Ok(false),
+            Some(notices) if notices.has_released() => {
+                self.change_protection(tid, &notices, Vec::new(), &Status::read(tid))
+            }
+            _ => Ok(false),
         }
     }
 
@@ -329,6 +331,7 @@ impl Machine {
         tid: Tid,
         notices: &Notices,
         guarded: Vec<u64>,
+        status: &Status,
     ) -> Result<bool, Errno> {
         let Some(protection) = notices.protection() else { return Ok(false) };
         let released = std::mem::take(&mut *protection.released()).into_iter().collect();
@@ -338,7 +341,7 @@ impl Machine {
         }
         let stack = Tracee(tid).regs()?.0.rsp;
         let site = protection.site(tid).ok_or(Errno::ESRCH)?;
-        let mut injector = Injector::new(tid, site, &Status::read(tid));
+        let mut injector = Injector::new(tid, site, status);
         let calls = changes.calls();
         if let Some((_, family)) = self.space_of(tid)
             && calls.len() > 1
@@ -458,7 +461,7 @@ pub fn write_fault(machine: &mut Machine, tid: Tid, fault: &SigInfo) -> Result<b
     } else if !notices.is_released(page) && !can_be_written_now(tid, fault)? {
         return Ok(false);
     }
-    machine.unprotect_now(tid)?;
+    machine.change_protection(tid, &notices, Vec::new(), &status)?;
     machine.restore_action(tid, &status)?;
     Ok(true)
 }
