@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use iced_x86::{Code, Instruction, Register};
 use lwp_dbt::block::{Block, CodeSource, Decoding, saves_state, stored_pointer};
-use lwp_dbt::{AppPc, EventDeltas, Slot};
+use lwp_dbt::{AppPc, Commit, EventDeltas, Slot};
 use lwp_ptrace::regs::{Raw, Regs, general_value};
 use lwp_ptrace::sys::{self, Errno};
 use lwp_ptrace::{Tid, Tracee};
@@ -23,6 +23,11 @@ pub fn satisfy(machine: &mut Machine, tid: Tid, need: Need) -> Handled {
     let Some(mut view) = machine.view(tid, &regs) else { return Tracee(tid).cont(0) };
     if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
         thread.need = None;
+    }
+    if need == Need::Guard && view.state.commit != Commit::Mailbox {
+        // It has asked for nothing: another process waits for its pages.
+        machine.unprotect_now(tid)?;
+        return Tracee(tid).cont(0);
     }
     machine.leave(tid, &regs, &mut view);
     match need {

@@ -186,7 +186,11 @@ impl Machine {
             return false;
         }
         let elsewhere = self.filled_elsewhere(tid, call_in(self.contexts.context(slot)));
-        let other = elsewhere.map(|(other, _)| other).filter(|other| self.has_released(*other));
+        // It may be another thread of the same address space.
+        let own = self.tasks.base_space(tid);
+        let other = elsewhere
+            .map(|(other, _)| other)
+            .filter(|other| self.tasks.base_space(*other) != own && self.has_released(*other));
         if let Some(other) = other
             && self.tasks.threads.get(&other).is_some_and(|thread| thread.need.is_none())
         {
