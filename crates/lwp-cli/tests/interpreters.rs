@@ -242,7 +242,7 @@ fn lua_s_functions_are_in_the_stacks_of_samples_by_the_names_they_are_called_by(
     }
 }
 
-/// What LuaJIT has compiled is told by the function that it began in.
+/// The function in which a trace of LuaJIT began names what the trace executes.
 #[test]
 fn luajit_s_functions_are_in_the_stacks_of_samples() {
     let version = ["luajit", "-e", "print(jit.version, require('ffi').abi('gc64'))"];

@@ -16,7 +16,7 @@ use crate::wire::{Input, WireError};
 /// Most parts of a lane.
 const PARTS: usize = 512;
 /// Pairs of frames and counts of all lanes, at eight bytes each, from which on parts become longer.
-/// Where stacks are hardly ever the same that saves nothing: then as many are kept as there are
+/// Longer parts save nothing where stacks hardly ever repeat: then as many are kept as there are
 /// samples, which need about as many bytes in the file.
 const ENTRIES: usize = 1 << 24;
 

@@ -1,7 +1,7 @@
 //! Calls of interpreted functions, counted exactly.
 //!
-//! Where an evaluator is entered once a call, or executes an operation of its own for it, the
-//! function is a value in memory there: its code object. Translated code counts such values as it
+//! The function is a value in memory, its code object, wherever an evaluator is entered once a
+//! call, or executes an operation of its own for it. Translated code counts such values as it
 //! counts the targets of indirect calls ([`lwp_dbt::Value`]), and names are read from the
 //! interpreter's memory: when a code object ends, which the host waits for, and when the thread
 //! ends. So an address that has another code object later is another function's.

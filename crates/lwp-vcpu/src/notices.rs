@@ -30,7 +30,7 @@ use fills::Told;
 pub use fills::Unasked;
 use protection::Protection;
 pub use protection::{
-    FaultAction, joins, pieces, show_as_set, unprotect_for_signal, write_again, write_fault,
+    FaultAction, as_set, joins, pieces, unprotect_for_signal, write_again, write_fault,
 };
 pub use watch::watch;
 
@@ -408,15 +408,21 @@ impl Machine {
         }
     }
 
+    /// The pages of the address space of `tid` to which the kernel may write whenever it likes.
+    fn unasked_of(&self, tid: Tid) -> Unasked {
+        let base = self.tasks.base_space(tid).and_then(|base| self.caches.spaces[base].as_ref());
+        base.map_or_else(Unasked::default, |space| space.unasked.clone())
+    }
+
     fn make_notices(&mut self, tid: Tid, way: Way) -> Option<Arc<Notices>> {
         let pid = self.tasks.threads.get(&tid)?.pid;
-        let base = self.tasks.base_space(tid).and_then(|base| self.caches.spaces[base].as_ref());
-        let unasked = base.map_or_else(Unasked::default, |space| space.unasked.clone());
+        let unasked = self.unasked_of(tid);
         let Way::Userfault(reach) = way else {
             // The filters of ours let a program protect its memory; those of its own need not.
-            let own = filters(tid)? > filters(std::process::id() as Tid)?;
-            let means = Means::Protection(Protection::default());
-            return self.caches.notices.add(means, unasked).filter(|_| !own);
+            if filters(tid)? > filters(std::process::id() as Tid)? {
+                return None;
+            }
+            return self.caches.notices.add(Means::Protection(Protection::default()), unasked);
         };
         let status = Status::read(tid);
         // A filter may kill for a call that it does not expect.

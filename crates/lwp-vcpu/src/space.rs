@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use crate::family::{Code, Family, FileKey, Table, UnitId};
 use crate::mapped_file::MappedFile;
 use crate::maps::{self, Mapping};
-use crate::notices::{Source, Unasked, show_as_set};
+use crate::notices::{Source, Unasked, as_set};
 use crate::pagemap::Pagemap;
 
 mod inserted;
@@ -413,8 +413,7 @@ impl Space {
     }
 
     fn take_in(&mut self, family: &mut Family, tid: i32, mappings: &[Mapping]) {
-        let mut mappings = mappings.to_vec();
-        show_as_set(&mut mappings, &self.notices);
+        let mappings = &*as_set(mappings, &self.notices);
         let pagemap = Pagemap::of(tid);
         let mut group_start = 0;
         for (index, mapping) in mappings.iter().enumerate() {

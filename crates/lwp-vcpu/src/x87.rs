@@ -1,7 +1,7 @@
 //! The instruction pointer of the x87 unit, which the processor keeps: it names translated code,
 //! and the program is to see its own.
 //!
-//! Where an instruction stores it, the host is asked and puts it right in memory (rule 25 of
+//! An instruction that stores it asks the host, which puts it right in memory (rule 25 of
 //! `lwp-dbt`). For a signal frame and a core dump it is put right in the unit itself, before the
 //! kernel saves that. The data pointer is an address of the program's anyway.
 

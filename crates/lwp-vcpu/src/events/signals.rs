@@ -20,7 +20,7 @@ const SIGSEGV: i32 = 11;
 pub fn signalled(machine: &mut Machine, tid: Tid, signal: i32) -> Handled {
     let Some(thread) = machine.tasks.threads.get(&tid) else { return Err(Errno::ESRCH) };
     let mode = thread.mode;
-    if signal == SIGSEGV && notices::write_fault(machine, tid, &sys::get_siginfo(tid)?)? {
+    if signal == SIGSEGV && notices::write_fault(machine, tid)? {
         return notices::write_again(tid, mode);
     }
     match mode {

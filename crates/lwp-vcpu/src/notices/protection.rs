@@ -17,8 +17,9 @@
 //! | the protection in `/proc/PID/maps` | texts say what the program has set |
 //! | the same in a copy that fork makes | the copy's pages are guarded from the beginning |
 //!
-//! Mappings that the host reads for itself say what the program has set as well: [`show_as_set`].
+//! Mappings that the host reads for itself say what the program has set as well: [`as_set`].
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -200,26 +201,27 @@ fn code_at(pc: u64, end: u64) -> (u64, u64) {
     (pc, pc.saturating_add(LONGEST).min(end))
 }
 
-/// Has `mappings` say what the program has set: pages that are protected for our sake can be
-/// written to, and the mapping that they are parts of is one.
-pub fn show_as_set(mappings: &mut Vec<Mapping>, source: &Source) {
-    let Source::Given(notices) = source else { return };
+/// The mappings as the program has set them: pages that are protected for our sake can be written
+/// to, and the mapping that they are parts of is one.
+pub fn as_set<'a>(mappings: &'a [Mapping], source: &Source) -> Cow<'a, [Mapping]> {
+    let Source::Given(notices) = source else { return Cow::Borrowed(mappings) };
     let pages = notices.protected_pages();
-    if !pages.is_empty() {
-        show_pages(mappings, &pages);
+    match pages.is_empty() {
+        true => Cow::Borrowed(mappings),
+        false => Cow::Owned(with_pages(mappings, &pages)),
     }
 }
 
 /// The same for pages in order.
-fn show_pages(mappings: &mut Vec<Mapping>, pages: &[u64]) {
+fn with_pages(mappings: &[Mapping], pages: &[u64]) -> Vec<Mapping> {
     let mut shown: Vec<Mapping> = Vec::with_capacity(mappings.len());
-    for mapping in mappings.drain(..).flat_map(|mapping| pieces(mapping, pages)) {
+    for mapping in mappings.iter().flat_map(|mapping| pieces(mapping.clone(), pages)) {
         match shown.last_mut().filter(|last| joins(last, &mapping)) {
             Some(last) => last.end = mapping.end,
             None => shown.push(mapping),
         }
     }
-    *mappings = shown;
+    shown
 }
 
 /// The parts of a mapping as the program has set them; `pages` are those that are protected for our
@@ -393,8 +395,7 @@ impl Machine {
         if known.is_empty() {
             return;
         }
-        let base = self.tasks.base_space(child).and_then(|base| self.caches.spaces[base].as_ref());
-        let unasked = base.map_or_else(Default::default, |space| space.unasked.clone());
+        let unasked = self.unasked_of(child);
         let means = Means::Protection(Protection::default());
         let Some(notices) = self.caches.notices.add(means, unasked) else { return };
         *notices.told() = *original.told();
@@ -445,11 +446,14 @@ impl FaultAction {
     }
 }
 
-/// Lets a write to a guarded page happen that has stopped a thread by `fault`. False where the
+/// Lets a write to a guarded page happen that has stopped a thread by SIGSEGV. False where the
 /// fault is the program's own.
-pub fn write_fault(machine: &mut Machine, tid: Tid, fault: &SigInfo) -> Result<bool, Errno> {
-    let segv = fault.signo() == SIGSEGV as i32 && fault.code() == SEGV_ACCERR;
-    let Some(notices) = machine.protecting(tid).filter(|_| segv) else { return Ok(false) };
+pub fn write_fault(machine: &mut Machine, tid: Tid) -> Result<bool, Errno> {
+    let Some(notices) = machine.protecting(tid) else { return Ok(false) };
+    let fault = &sys::get_siginfo(tid)?;
+    if fault.code() != SEGV_ACCERR {
+        return Ok(false);
+    }
     let page = fault.address() & !(PAGE - 1);
     let Some(state) = notices.pages().get(&page).map(|page| page.state) else { return Ok(false) };
     let status = Status::read(tid);
@@ -507,17 +511,17 @@ mod tests {
     #[test]
     fn mappings_are_shown_as_the_program_has_set_them() {
         let own = mapping(9..12, false);
-        let mut mappings =
-            vec![mapping(1..3, true), mapping(3..4, false), mapping(4..5, true), own.clone()];
-        show_pages(&mut mappings, &[0x3000]);
-        assert_eq!(mappings, [mapping(1..5, true), own.clone()]);
-        let mut first = vec![mapping(1..2, false), mapping(2..9, true), own.clone()];
-        show_pages(&mut first, &[0x1000]);
-        assert_eq!(first, [mapping(1..9, true), own]);
+        let mappings =
+            [mapping(1..3, true), mapping(3..4, false), mapping(4..5, true), own.clone()];
+        assert_eq!(with_pages(&mappings, &[0x3000]), [mapping(1..5, true), own.clone()]);
+        let first = [mapping(1..2, false), mapping(2..9, true), own.clone()];
+        assert_eq!(with_pages(&first, &[0x1000]), [mapping(1..9, true), own]);
         // The kernel has joined it with what the program has protected itself.
-        let mut joined = vec![mapping(1..5, true), mapping(5..9, false)];
-        show_pages(&mut joined, &[0x5000, 0x6000]);
-        assert_eq!(joined, [mapping(1..7, true), mapping(7..9, false)]);
+        let joined = [mapping(1..5, true), mapping(5..9, false)];
+        assert_eq!(
+            with_pages(&joined, &[0x5000, 0x6000]),
+            [mapping(1..7, true), mapping(7..9, false)]
+        );
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The texts of `/proc/PID` with the protection that the program has set, where pages with code are
 //! guarded by another one.
 
+use super::text::kilobytes;
 use crate::maps::{self, Mapping};
 use crate::notices::{joins, pieces};
 
@@ -96,12 +97,6 @@ fn join_last(shown: &mut Vec<Block>) {
         Some(before) => before.join(&last),
         None => shown.push(last),
     }
-}
-
-/// Name and value of a line such as "Rss:    12 kB".
-fn kilobytes(line: &str) -> Option<(&str, u64)> {
-    let (name, value) = line.split_once(':')?;
-    Some((name, value.trim().strip_suffix(" kB")?.parse().ok()?))
 }
 
 #[cfg(test)]

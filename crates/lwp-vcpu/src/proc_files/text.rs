@@ -76,7 +76,7 @@ impl Ours {
 }
 
 /// Name and value of a line such as "Rss:    12 kB".
-fn kilobytes(line: &str) -> Option<(&str, u64)> {
+pub(super) fn kilobytes(line: &str) -> Option<(&str, u64)> {
     let (name, value) = line.split_once(':')?;
     Some((name, value.trim().strip_suffix(" kB")?.parse().ok()?))
 }
