@@ -10,7 +10,7 @@ use crate::fragment::Unit;
 use crate::image::Placement;
 use crate::paths::Paths;
 use crate::plan::Checks;
-use crate::region::{CodeSink, Destination, Known, Translator};
+use crate::region::{CodeSink, Destination, Group, Known, Translator};
 use crate::relocation::SITE_LIMIT;
 
 /// Executions of blocks from which on a module is known well: some 50 ms of one processor.
@@ -116,7 +116,6 @@ pub fn rebuild(
         Knowledge::Little | Knowledge::Watched => Vec::new(),
     };
     let (fragments, entries) = unit.known(cache);
-    let entry = |pc: AppPc| entries.contains(&pc);
     let translator = &translator.learning(knowledge == Knowledge::Watched);
     let mut new = Unit::new(Checks::None);
     new.filter = unit.filter;
@@ -133,18 +132,23 @@ pub fn rebuild(
     let inner: FxHashSet<AppPc> = paths.iter().flat_map(|path| &path.pcs[1..]).copied().collect();
     let (executed, others): (Vec<AppPc>, Vec<AppPc>) = fragments
         .into_iter()
-        .filter(|pc| entry(*pc) || !inner.contains(pc))
+        .filter(|pc| entries.contains(pc) || !inner.contains(pc))
         .partition(|pc| profile.block(*pc).is_some_and(|it| it.runs > 0));
-    let known = paths.iter().map(|path| Known::Path(&path.pcs));
-    let known = known.chain(executed.into_iter().chain(others).map(Known::Place));
-    translator.translate_known(&mut to, source, known, entry);
+    let paths = paths.iter().map(|path| Known::Path(&path.pcs)).collect();
+    for (paths, places) in [(paths, executed), (Vec::new(), others)] {
+        let together = places.iter().copied().collect();
+        let group = Group { places: &together, entries: &entries, profile };
+        let known = paths.into_iter().chain(places.into_iter().map(Known::Place));
+        translator.translate_known(&mut to, source, known, group);
+    }
     // … save where a branch leads out of one and into another.
     loop {
-        let waiting: Vec<AppPc> =
-            to.unit.pending.keys().copied().filter(|pc| inner.contains(pc)).collect();
+        let waiting = to.unit.pending.keys().copied().filter(|pc| inner.contains(pc));
+        let together: FxHashSet<AppPc> = waiting.collect();
         let before = to.unit.fragments.len();
-        let known = waiting.into_iter().map(Known::Place);
-        translator.translate_known(&mut to, source, known, |_| false);
+        let known = together.iter().copied().map(Known::Place);
+        let group = Group { places: &together, entries: &FxHashSet::default(), profile };
+        translator.translate_known(&mut to, source, known, group);
         if to.unit.fragments.len() == before {
             break;
         }

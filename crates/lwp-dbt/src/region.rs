@@ -32,7 +32,7 @@ mod superblock;
 pub use candidates::{Candidate, Queue};
 use counts::deltas;
 pub use counts::{countdown_of, deltas_of};
-pub(crate) use known::Known;
+pub(crate) use known::{Group, Known};
 use lay::Next;
 
 const SYS_RT_SIGRETURN: u32 = 15;
@@ -154,6 +154,8 @@ enum Arrival {
     Fall,
     /// From the conditional branch before, whose not-taken edge is not counted yet.
     NotTaken,
+    /// The same, but the block is mostly reached otherwise.
+    NotTakenSeldom,
 }
 
 /// The counts of a not-taken edge: its branch, which was charged as taken, was not.
@@ -411,11 +413,8 @@ impl Translator {
             before = Some(block);
             length += 1;
             let Some(next) = next else { return };
-            (pc, arrival, entry) = match next {
-                Next::Fall(pc) => (pc, Arrival::Fall, false),
-                Next::NotTaken(pc) => (pc, Arrival::NotTaken, false),
-                Next::Return(pc) => (pc, Arrival::Jump, true),
-            };
+            entry = matches!(next, Next::Return(_));
+            (pc, arrival) = next.by_itself();
         }
     }
 

@@ -1,9 +1,13 @@
 //! Laying out everything that is known of a unit, many places to a region: exits to code of the
 //! same region need no stubs, and side exits lie behind all of it.
 
-use super::{Candidate, Destination, RegionLimits, Translator, Work};
+use rustc_hash::FxHashSet;
+
+use super::lay::Next;
+use super::{Arrival, Candidate, Destination, Translator, Work};
 use crate::addr::AppPc;
-use crate::block::CodeSource;
+use crate::block::{Block, CodeSource};
+use crate::execution_profile::ExecutionProfile;
 
 /// Fragments of a region, about.
 const REGION: usize = 8192;
@@ -13,7 +17,7 @@ const REGION: usize = 8192;
 pub(crate) enum Known<'a> {
     /// A path, as one superblock.
     Path(&'a [AppPc]),
-    /// A place, and what it falls into.
+    /// A place, and the places of its group that it falls into.
     Place(AppPc),
 }
 
@@ -26,21 +30,66 @@ impl Known<'_> {
     }
 }
 
+/// Places that may be laid one behind the other.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Group<'a> {
+    /// The places.
+    pub places: &'a FxHashSet<AppPc>,
+    /// Those that have indirect entries.
+    pub entries: &'a FxHashSet<AppPc>,
+    /// The knowledge of how often they are executed.
+    pub profile: &'a ExecutionProfile,
+}
+
+impl Group<'_> {
+    fn has_entry(self, pc: AppPc) -> bool {
+        self.entries.contains(&pc)
+    }
+
+    /// Returns how control arrives at the place that is laid behind `block`, and whether that has
+    /// an indirect entry; `None` if another place is to be laid there.
+    fn behind(self, work: &Work<'_>, block: &Block, next: &Next) -> Option<(Candidate, Arrival)> {
+        let (pc, _) = next.by_itself();
+        if !self.places.contains(&pc) || work.unit.has_fragment(pc) {
+            return None;
+        }
+        let entry = self.has_entry(pc);
+        let arrival = match next {
+            Next::Return(_) => Arrival::Jump,
+            // An entry leads straight into what is laid behind it.
+            _ if entry => return None,
+            Next::Fall(_) => Arrival::Fall,
+            Next::NotTaken(_) if self.mostly_falls(block, pc) => Arrival::NotTaken,
+            Next::NotTaken(_) => Arrival::NotTakenSeldom,
+        };
+        Some((Candidate { pc, entry, doubt: 0 }, arrival))
+    }
+
+    /// Returns whether most executions of the block at `pc` come from the not-taken edge of
+    /// `block`.
+    fn mostly_falls(self, block: &Block, pc: AppPc) -> bool {
+        let from = self.profile.block(block.pc).map_or(0, |block| block.not_taken);
+        let all = self.profile.block(pc).map_or(0, |block| block.runs);
+        from >= all / 2
+    }
+}
+
 impl Translator {
-    /// Lays out `known` in its order, as far as it is not there yet; with an indirect entry where
-    /// `entry` says so.
+    /// Lays out `known` in its order, as far as it is not there yet, with the indirect entries of
+    /// `group`.
     pub(crate) fn translate_known<'k>(
         &self,
         to: &mut Destination<'_>,
         source: &mut dyn CodeSource,
         known: impl Iterator<Item = Known<'k>>,
-        entry: impl Fn(AppPc) -> bool,
+        group: Group<'_>,
     ) {
         let mut known = known.filter_map(|it| Some((it, it.pc()?))).peekable();
         while known.peek().is_some() {
             let mut work = self.begin(to, source);
             for (it, pc) in known.by_ref() {
-                self.lay_known(&mut work, it, Candidate { pc, entry: entry(pc), doubt: 0 });
+                let at = Candidate { pc, entry: group.has_entry(pc), doubt: 0 };
+                self.lay_known(&mut work, it, at, group);
                 if work.created.len() >= REGION || !self.fits_another(&work) {
                     break;
                 }
@@ -50,7 +99,7 @@ impl Translator {
         }
     }
 
-    fn lay_known(&self, work: &mut Work<'_>, known: Known<'_>, at: Candidate) {
+    fn lay_known(&self, work: &mut Work<'_>, known: Known<'_>, at: Candidate, group: Group<'_>) {
         match known {
             Known::Path(path) if self.makes_superblocks(work.unit, at.pc) => {
                 let steps = self.steps(work, path);
@@ -60,7 +109,26 @@ impl Translator {
             }
             Known::Path(_) => {}
             Known::Place(_) if work.unit.has(at) => {}
-            Known::Place(_) => self.trace(work, at, RegionLimits::fragments(1)),
+            Known::Place(_) => self.lay_places(work, at, group),
+        }
+    }
+
+    /// Lays out the block at `from` and the places of `group` that it falls into.
+    fn lay_places(&self, work: &mut Work<'_>, from: Candidate, group: Group<'_>) {
+        let Candidate { mut pc, mut entry, .. } = from;
+        let mut arrival = Arrival::Jump;
+        loop {
+            let Some(block) = self.decode(work, pc) else {
+                return self.fall_off(work, pc, arrival);
+            };
+            let Some(next) = self.lay(work, &block, arrival, entry) else { return };
+            match group.behind(work, &block, &next).filter(|_| self.fits_another(work)) {
+                Some((behind, how)) => (pc, entry, arrival) = (behind.pc, behind.entry, how),
+                None => {
+                    let (pc, arrival) = next.by_itself();
+                    return self.fall_off(work, pc, arrival);
+                }
+            }
         }
     }
 }

@@ -18,7 +18,7 @@ impl Translator {
         match arrival {
             Arrival::Jump => return,
             Arrival::Fall => {}
-            Arrival::NotTaken => {
+            Arrival::NotTaken | Arrival::NotTakenSeldom => {
                 if self.counts(work.unit) {
                     if let Some(at) = self.merged_edge(work, pc) {
                         work.emitter.jump_to(at);
@@ -75,10 +75,11 @@ impl Translator {
 
         // The edge from the block before may charge this block too, unless this block must always
         // be entered by its head; then the edge belongs to the block before.
-        let not_taken = matches!(arrival, Arrival::NotTaken) && exact;
+        let not_taken = matches!(arrival, Arrival::NotTaken | Arrival::NotTakenSeldom) && exact;
         let value = self.value(work.unit, block);
         let ends = self.plan == Plan::Calls && work.unit.ends.contains(&block.pc);
-        let merged = not_taken && !compares && !profiles && value.is_none() && !ends;
+        let often = arrival == Arrival::NotTaken;
+        let merged = not_taken && often && !compares && !profiles && value.is_none() && !ends;
         if not_taken && !merged {
             // The block behind the edge may change before it is entered: its flags are live.
             let counter = self.edge_counter(work);
@@ -410,4 +411,15 @@ pub(super) enum Next {
     NotTaken(AppPc),
     /// A call returns to this pc.
     Return(AppPc),
+}
+
+impl Next {
+    /// Returns the pc, and how control arrives there.
+    pub(super) fn by_itself(&self) -> (AppPc, Arrival) {
+        match *self {
+            Self::Fall(pc) => (pc, Arrival::Fall),
+            Self::NotTaken(pc) => (pc, Arrival::NotTaken),
+            Self::Return(pc) => (pc, Arrival::Jump),
+        }
+    }
 }
