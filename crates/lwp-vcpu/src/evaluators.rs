@@ -283,7 +283,7 @@ impl Machine {
 
     /// Reads the names of the functions that a thread has called, as long as its process is there.
     pub fn name_calls(&mut self, tid: Tid) {
-        if self.observers.profiler.is_none() || self.samples() {
+        if self.observers.profiler.is_none() || self.config.samples() {
             return;
         }
         let Some((_, family)) = self.space_of(tid) else { return };

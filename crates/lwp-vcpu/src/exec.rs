@@ -123,7 +123,7 @@ impl Machine {
         }
         let kind = Kind { basis: self.first_basis(), owner, arenas };
         let family = self.family_for(kind)?;
-        self.lwp_forget_cuts();
+        self.tasks.forget_cuts(&self.contexts);
         let mut space = Space::new(family, self.usual_arenas(family));
         let table = match self.caches.families.get_mut(family) {
             Some(Some(family)) => space.begin(family, tid, mappings),
@@ -136,7 +136,7 @@ impl Machine {
     /// The things that the code of a new program's family depends on.
     pub fn first_basis(&self) -> Basis {
         let lwp = match self.config.lwp {
-            _ if self.watches() => Lwp::On(sampled_selection(&self.config)),
+            _ if self.config.watches() => Lwp::On(sampled_selection(&self.config)),
             Some(_) => Lwp::Off,
             None => Lwp::Absent,
         };
@@ -584,7 +584,7 @@ impl Machine {
             space.flush(new, kind.arenas.len());
         }
         self.drop_family(old);
-        self.lwp_forget_cuts();
+        self.tasks.forget_cuts(&self.contexts);
         Ok(())
     }
 
@@ -623,7 +623,7 @@ impl Machine {
         if let Some(fragments) = self.config.trials.waste {
             family.weigh_waste_after(fragments);
         }
-        let watched = self.watches().then(|| crate::lwp::watched_config(&self.config));
+        let watched = self.config.watches().then(|| crate::lwp::watched_config(&self.config));
         if let Some(lwp) = self.config.lwp.as_ref().or(watched.as_ref()) {
             family.watch_cache(crate::lwp::masks(&lwp.caches.levels[0].shape));
         }
@@ -631,7 +631,7 @@ impl Machine {
         family.sampled_code = self.config.sampled_code;
         family.within.clone_from(&self.config.within);
         family.evaluators = self.evaluators();
-        let places = self.observers.profiler.is_some() && !self.samples();
+        let places = self.observers.profiler.is_some() && !self.config.samples();
         if places {
             family.keep_origins();
         }

@@ -160,7 +160,7 @@ impl Machine {
         let wanted = self.is_reported(tid);
         let bounds = self.first_bounds();
         let sampling = || Box::new(ThreadLwp::sampling(&self.config, profile.serial, wanted));
-        let lwp = self.watches().then(sampling);
+        let lwp = self.config.watches().then(sampling);
         let now = Instant::now();
         let account = Account {
             started: now,
@@ -189,7 +189,7 @@ impl Machine {
             account,
         };
         self.tasks.threads.insert(tid, thread);
-        self.lwp_publish(tid);
+        self.tasks.lwp_publish(&self.contexts, tid);
         Some(slot)
     }
 

@@ -164,7 +164,7 @@ impl Machine {
             Marker::Valgrind => memory::read_u64(tid, rax).ok()?,
         };
         self.config.markers?;
-        self.collect_misses(tid);
+        self.tasks.collect_misses(&self.contexts, tid);
         match request {
             request::START_INSTRUMENTATION | request::CACHEGRIND_START => {
                 self.start_counting(tid, &here, true);
@@ -289,14 +289,14 @@ impl Machine {
             let Some(thread) = self.tasks.threads.get_mut(&tid) else { continue };
             (thread.account.kept, thread.account.mark) = (Sum::default(), total);
             thread.account.profile.forget_kept();
-            self.forget_misses(tid);
+            self.tasks.forget_misses(tid);
         }
     }
 
     /// Makes the counts of a thread's process so far a part of their own, called `label`.
     fn end_part(&mut self, tid: Tid, label: String) {
         let Some(pid) = self.tasks.threads.get(&tid).map(|thread| thread.pid) else { return };
-        if self.observers.profiler.is_none() || self.samples() {
+        if self.observers.profiler.is_none() || self.config.samples() {
             return;
         }
         let threads = self.threads_of(pid);
@@ -310,7 +310,7 @@ impl Machine {
         }
         for tid in threads {
             self.mark_executions(tid, false);
-            self.forget_misses(tid);
+            self.tasks.forget_misses(tid);
             let fresh = self.observers.profiler.as_mut().map(Profiler::new_thread);
             if let (Some(thread), Some(fresh)) = (self.tasks.threads.get_mut(&tid), fresh) {
                 thread.account.profile.forget_kept();
@@ -417,7 +417,7 @@ impl Machine {
             let bounds = &mut thread.account.bounds;
             bounds.collects = if callgrind { !bounds.collects } else { !bounds.frames.is_empty() };
         }
-        self.collect_misses(tid);
+        self.tasks.collect_misses(&self.contexts, tid);
         self.switch_counting(tid);
     }
 

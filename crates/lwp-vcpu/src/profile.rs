@@ -385,16 +385,6 @@ fn positive(count: i64) -> u64 {
 }
 
 impl Machine {
-    /// Notes a correction of a thread's counters by its place, if a profile is wanted.
-    pub fn note_place(&mut self, tid: Tid, note: impl FnOnce(&mut Executions)) {
-        if self.observers.profiler.is_some()
-            && !self.samples()
-            && let Some(thread) = self.tasks.threads.get_mut(&tid)
-        {
-            note(&mut thread.account.profile.places);
-        }
-    }
-
     /// Everything that a thread has executed, by its counters and corrections.
     pub fn executions(&self, tid: Tid) -> Option<Executions> {
         let thread = self.tasks.threads.get(&tid)?;
@@ -436,7 +426,7 @@ impl Machine {
 
     /// Notes what a thread has executed when counting is switched.
     pub fn mark_executions(&mut self, tid: Tid, off: bool) {
-        if self.observers.profiler.is_none() || self.samples() {
+        if self.observers.profiler.is_none() || self.config.samples() {
             return;
         }
         let Some(total) = self.executions(tid) else { return };
@@ -455,7 +445,7 @@ impl Machine {
             return;
         }
         let Some(mut who) = self.identity_of(tid) else { return };
-        if self.samples() {
+        if self.config.samples() {
             if let Some(profiler) = &mut self.observers.profiler {
                 profiler.sink.thread(&who);
             }
@@ -491,7 +481,7 @@ impl Machine {
             pid: thread.pid,
             tid,
             comm: self.observers.reports[image].comm.clone(),
-            sampled: self.sampled_totals(thread),
+            sampled: thread.sampled_totals(&self.contexts),
             misses: thread
                 .lwp
                 .as_ref()
@@ -511,8 +501,10 @@ impl Machine {
         }
         // Without a sink nothing was reported: the thread's own report has all of it in the end.
         if self.observers.profiler.is_some() {
-            self.restart_sampling(tid);
-            self.forget_misses(tid);
+            if let Some(mut profiled) = self.tasks.profiled(&self.contexts, tid) {
+                profiled.restart_sampling();
+            }
+            self.tasks.forget_misses(tid);
         }
     }
 

@@ -47,7 +47,11 @@ impl Machine {
         let (state, fragment) = self.family_at(tid, pc)?.state_at(pc)?;
         match state.commit {
             Commit::LwpRecorded => finish_record(self.context(tid)?),
-            _ => self.lwp_take_over(tid),
+            _ => {
+                if let Some(mut profiled) = self.tasks.profiled(&self.contexts, tid) {
+                    profiled.take_over();
+                }
+            }
         }
         let family = self.family_at(tid, pc)?;
         let context = self.context(tid)?;
@@ -188,7 +192,8 @@ impl Machine {
                         correction
                             .add(EventDeltas { instructions: -1, ..EventDeltas::default() }, 1);
                         let pc = view.app.0.rip;
-                        self.note_place(tid, |places| places.stepped(pc, -1));
+                        self.observers
+                            .note_place(&mut self.tasks, tid, |places| places.stepped(pc, -1));
                     }
                     _ => {}
                 }
@@ -213,7 +218,8 @@ impl Machine {
     /// `state`.
     pub fn unfinished(&mut self, tid: Tid, state: &AppState, fragment: Option<FragmentId>) -> Sum {
         let mut correction = Sum::default();
-        if self.lwp_cut_of(tid, fragment).is_some_and(|(_, within)| within) {
+        let cut = self.tasks.lwp(tid).and_then(|lwp| lwp.cut_of(fragment));
+        if cut.is_some_and(|(_, within)| within) {
             return correction;
         }
         self.note_unfinished(tid, state, fragment);
@@ -238,7 +244,8 @@ impl Machine {
     fn note_unfinished(&mut self, tid: Tid, state: &AppState, fragment: Option<FragmentId>) {
         let Some(id) = fragment else { return };
         if let Some((index, charged)) = state.partial {
-            self.note_place(tid, |places| places.cut_short(id, index, charged));
+            self.observers
+                .note_place(&mut self.tasks, tid, |places| places.cut_short(id, index, charged));
         }
         if state.edge_pending {
             // As long as the fragment is not charged, the edge is that of the one before.
@@ -248,7 +255,7 @@ impl Machine {
                 if uncharged { family.before_edge(id) } else { Some(id) }
             });
             if let Some(from) = from {
-                self.note_place(tid, |places| places.fell_through(from));
+                self.observers.note_place(&mut self.tasks, tid, |places| places.fell_through(from));
             }
         }
         if state.remainder.is_some() {
@@ -263,7 +270,7 @@ impl Machine {
             let mut add = |what, times| rest.push((what, times));
             family.code_cache.not_executed(state, fragment, &mut add);
         }
-        self.note_place(tid, |places| {
+        self.observers.note_place(&mut self.tasks, tid, |places| {
             rest.iter().for_each(|(what, times)| places.happened(*what, *times));
         });
     }

@@ -42,7 +42,7 @@ impl Machine {
     /// cannot wait until notice of it has been taken: the kernel refuses it where a page is
     /// guarded.
     fn memory_opened(&mut self, tid: Tid) {
-        self.lwp_forget_cuts();
+        self.tasks.forget_cuts(&self.contexts);
         for side in self.all_sides(tid) {
             let Some((space, family)) = self.caches.side(side) else { continue };
             space.note_patched();
@@ -66,7 +66,7 @@ impl Machine {
         if spaces.is_empty() {
             return;
         }
-        self.lwp_forget_cuts();
+        self.tasks.forget_cuts(&self.contexts);
         for index in spaces {
             let inside =
                 self.tasks.threads.keys().find(|tid| self.all_sides(**tid).contains(&index));

@@ -10,6 +10,7 @@ use super::dying;
 use super::needs::{go_on, satisfy, step, stepped};
 use super::trap_flag::{self, TRAP_FLAG};
 use super::{Handled, SIGTRAP, TRAP_BRKPT, TRAP_TRACE};
+use crate::lwp::restores_lwp;
 use crate::machine::{Machine, Mode};
 use crate::notices;
 use crate::state::View;
@@ -83,7 +84,7 @@ fn refused(machine: &Machine, tid: Tid, fault: &SigInfo, view: &View) -> bool {
     const SI_KERNEL: i32 = 0x80;
     view.state.commit == Commit::None
         && fault.code() == SI_KERNEL
-        && machine.restores_lwp(tid, &view.app)
+        && restores_lwp(&machine.processor, machine.context(tid), tid, &view.app)
 }
 
 /// Returns whether a fragment that compares its own bytes could not read them. The processor

@@ -46,7 +46,7 @@ impl Machine {
         let pid = self.tasks.threads.get(&tid).map_or(tid, |thread| thread.pid);
         let base =
             self.tasks.processes.get(&pid).map(|process| process.space).ok_or("no such process")?;
-        self.lwp_forget_cuts();
+        self.tasks.forget_cuts(&self.contexts);
         let mut mapped = self.map_side(tid, base, selection);
         for _ in 1..TRIES {
             if !matches!(mapped, Err(SideError::Taken(_))) {

@@ -13,13 +13,13 @@ use crate::outcome::{ProcessReport, ThreadReport};
 impl Machine {
     /// Takes a thread out, its counts into its process's report.
     pub fn remove_thread(&mut self, tid: Tid) {
-        self.collect_misses(tid);
+        self.tasks.collect_misses(&self.contexts, tid);
         self.learn_from(tid);
         self.report_thread(tid);
         let total = self.thread_sum(tid);
         let Some(thread) = self.tasks.threads.remove(&tid) else { return };
         let kept = self.counted(&thread, total);
-        let (sampled, cpu) = (self.sampled_totals(&thread), self.cpu_of(tid, &thread));
+        let (sampled, cpu) = (thread.sampled_totals(&self.contexts), self.cpu_of(tid, &thread));
         let wanted = self.is_reported(tid);
         if let Some(process) = self.tasks.processes.get(&thread.pid).filter(|_| wanted) {
             let report = process.report;
@@ -71,7 +71,7 @@ impl Machine {
             let Some(thread) = self.tasks.threads.get(&tid) else { continue };
             let Some(process) = self.tasks.processes.get(&thread.pid) else { continue };
             let counts = self.counted(thread, total).counts();
-            let (sampled, cpu) = (self.sampled_totals(thread), self.cpu_of(tid, thread));
+            let (sampled, cpu) = (thread.sampled_totals(&self.contexts), self.cpu_of(tid, thread));
             let report = ThreadReport {
                 tid,
                 comm: self.observers.reports[process.report].comm.clone(),
@@ -162,8 +162,9 @@ impl Machine {
             return;
         }
         self.mark_executions(tid, !on);
-        self.switch_sampling(tid, !on);
-        self.switch_misses(tid, !on);
+        if let Some(mut profiled) = self.tasks.profiled(&self.contexts, tid) {
+            profiled.switch_counting(!on);
+        }
         let total = self.thread_sum(tid);
         let Some(thread) = self.tasks.threads.get_mut(&tid) else { return };
         if !on {

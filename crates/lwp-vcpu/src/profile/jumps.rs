@@ -8,6 +8,7 @@ use rustc_hash::FxHashMap;
 use super::words::{last_of, look_at_words};
 use super::{BlockEnd, Executions, Place, Profiler, block_end, positive, unit_at};
 use crate::family::Family;
+use crate::lwp::{give_back, rest_of};
 use crate::machine::Machine;
 use crate::state::View;
 
@@ -114,7 +115,7 @@ impl Machine {
     /// The process of this thread may be about to end: what its stubs jump through can still be
     /// read.
     pub fn note_words(&mut self, tid: Tid) {
-        if self.observers.profiler.is_none() || self.samples() {
+        if self.observers.profiler.is_none() || self.config.samples() {
             return;
         }
         if let Some((_, family)) = self.space_of(tid) {
@@ -125,7 +126,7 @@ impl Machine {
     /// Reports the files that this thread's process has executed, and that it has generated code:
     /// what names either may be out of reach when it has ended.
     pub fn note_files(&mut self, tid: Tid) {
-        if self.samples() {
+        if self.config.samples() {
             return;
         }
         let Some(pid) = self.tasks.threads.get(&tid).map(|thread| thread.pid) else { return };
@@ -159,7 +160,8 @@ impl Machine {
     /// code.
     pub fn take_call_back(&mut self, tid: Tid, view: &View) {
         if let (Some(target), Some(fragment)) = (view.called, view.fragment) {
-            self.note_place(tid, |places| places.called(fragment, target, -1));
+            self.observers
+                .note_place(&mut self.tasks, tid, |places| places.called(fragment, target, -1));
         }
     }
 
@@ -172,9 +174,11 @@ impl Machine {
         let PcSource::Known(pc) = state.pc else { return None };
         state.called = false;
         let correction = self.unfinished(tid, &state, fragment);
+        let selection = self.tasks.lwp(tid).map(|lwp| lwp.selection).unwrap_or_default();
         if let (Some(executed), Some(fragment)) = (state.countdown, fragment) {
-            let (high, low) = self.lwp_rest(tid, fragment, executed);
-            self.lwp_give_back(tid, high, low);
+            let code = &self.space_of(tid)?.1.code_cache;
+            let rest = rest_of(code, fragment, executed, selection.instructions);
+            give_back(self.contexts.context(slot), rest);
         }
         let kept = self.make_room(slot);
         let counters = self.space_of(tid)?.1.code_cache.counters();
@@ -187,7 +191,7 @@ impl Machine {
                 }
             })
             .collect();
-        self.note_place(tid, |places| {
+        self.observers.note_place(&mut self.tasks, tid, |places| {
             calls
                 .iter()
                 .for_each(|(fragment, target, times)| places.called(*fragment, *target, *times));
