@@ -408,6 +408,11 @@ impl Config {
         !self.sampling.is_empty()
     }
 
+    /// Returns whether the work of a thread is to be reported.
+    pub fn reports(&self, tid: lwp_ptrace::Tid) -> bool {
+        self.only_thread.is_none_or(|only| only == tid)
+    }
+
     /// Returns whether translated code works for the host from the first instruction on: samples
     /// are wanted, or misses.
     pub fn watches(&self) -> bool {

@@ -288,7 +288,8 @@ fn trace(
             Ok(*status)
         }
         Start::Live(pid, threads) => {
-            server::lock(machine).watch_clocks(threads.iter().map(|thread| thread.0));
+            let clocks = CpuClocks::of_running(threads.iter().map(|thread| thread.0));
+            server::lock(machine).observers.clocks = Some(clocks);
             let mut tracer = Tracer::new(machine, *pid, control);
             tracer.attach(*pid, threads).map_err(|what| Error::Machine {
                 what: format!("taking over process {pid}: {what}"),

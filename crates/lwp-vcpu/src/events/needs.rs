@@ -16,6 +16,7 @@ use super::{alone, around, flush, locking, obeying};
 use crate::exec::Reach;
 use crate::lwp::{self, BeforeState};
 use crate::machine::{Machine, Mode, Need};
+use crate::x87::Pointers;
 
 /// Does what the server wanted done.
 pub fn satisfy(machine: &mut Machine, tid: Tid, need: Need) -> Handled {
@@ -271,8 +272,10 @@ fn put_stored_pointer_right(machine: &Machine, tid: Tid, instruction: &Instructi
             Some(if register.size() == 4 { value & 0xffff_ffff } else { value })
         }
     };
-    if let Some(at) = instruction.virtual_address(0, 0, |register, _, _| value(register)) {
-        machine.put_pointer_right_at(tid, at.wrapping_add(place.into()), wide);
+    if let Some(at) = instruction.virtual_address(0, 0, |register, _, _| value(register))
+        && let Some(pointers) = Pointers::of(&machine.tasks, &machine.caches, tid)
+    {
+        pointers.put_right_at(at.wrapping_add(place.into()), wide);
     }
 }
 

@@ -94,7 +94,7 @@ impl Machine {
         let mut surplus = Vec::new();
         let (kind, place) = match room {
             Some(layout) => {
-                let taken = with_wanted(&mappings, &self.wanted_beside(tid));
+                let taken = with_wanted(&mappings, &self.tasks.wanted_beside(&self.contexts, tid));
                 let arenas = plan_side(&taken, Anchors::of(tid));
                 (Kind { basis: Basis { plan, lwp, layout }, owner, arenas }, MAP_FIXED_NOREPLACE)
             }

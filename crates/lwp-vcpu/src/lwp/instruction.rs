@@ -123,7 +123,7 @@ impl Machine {
     pub fn lwp_step(&mut self, tid: Tid, app: &Regs) -> Option<Regs> {
         self.config.lwp.as_ref()?;
         let pc = app.0.rip;
-        let mut bytes = [0; 15];
+        let mut bytes = [0; insn::LONGEST];
         let got = lwp_ptrace::sys::read_memory(tid, pc, &mut bytes).unwrap_or(0);
         let instruction = insn::decode(&bytes[..got], CodeSize::Bits64).ok()?;
         self.tasks.lwp_collect(&self.contexts, tid);
@@ -356,7 +356,7 @@ impl Registers for Stopped {
 
 /// The instruction at `pc`.
 pub(super) fn decode(tid: Tid, pc: u64) -> Option<Instruction> {
-    let mut bytes = [0; 15];
+    let mut bytes = [0; insn::LONGEST];
     let got = lwp_ptrace::sys::read_memory(tid, pc, &mut bytes).unwrap_or(0);
     let mut decoder = Decoder::with_ip(64, &bytes[..got], pc, DecoderOptions::NONE);
     let instruction = decoder.decode();

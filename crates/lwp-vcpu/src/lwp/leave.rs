@@ -176,3 +176,70 @@ fn counts_and_waits(kind: RequestKind) -> bool {
     use RequestKind::{Cpuid, Lwpins, Lwpval, Marker, Random, StateSave, TrapFlag, Tsc, Xgetbv};
     matches!(kind, Cpuid | Xgetbv | Tsc | Random | Lwpins | Lwpval | StateSave | TrapFlag | Marker)
 }
+
+#[cfg(test)]
+mod tests {
+    use lwp_dbt::PcSource;
+    use lwp_ptrace::regs::Regs;
+
+    use super::*;
+    use crate::contexts::Contexts;
+
+    fn state(commit: Commit, partial: Option<(u32, bool)>) -> AppState {
+        AppState { commit, partial, ..AppState::at(PcSource::ContextPc) }
+    }
+
+    #[test]
+    fn a_cut_fragment_has_executed_what_its_state_says() {
+        let stepped = Some(RequestKind::LwpStepped);
+        let inserts = Some(RequestKind::Lwpins);
+        for (state, kind, within, executed) in [
+            (state(Commit::None, Some((2, false))), None, true, 2),
+            (state(Commit::None, Some((2, false))), None, false, 0),
+            (state(Commit::None, None), None, true, 0),
+            (state(Commit::Mailbox, None), stepped, true, 5),
+            (state(Commit::Mailbox, Some((4, true))), inserts, true, 4),
+            (state(Commit::LwpBranched, None), None, false, 5),
+        ] {
+            assert_eq!(executed_of_cut(&state, kind, 5, within), executed, "{state:?}");
+        }
+    }
+
+    #[test]
+    fn what_has_not_been_executed_is_given_back() {
+        let mut contexts = Contexts::new(0);
+        let file = contexts.files.add().expect("a file in memory");
+        let slot = contexts.allocate(file, 0).expect("a context");
+        let context = contexts.context(slot);
+        context.set(Slot::LwpHigh, 10);
+        // It has gone below zero.
+        context.set(Slot::LwpLow, u64::MAX);
+        give_back(context, (5, 3));
+        assert_eq!((context.get(Slot::LwpHigh), context.get(Slot::LwpLow)), (15, 2));
+        context.set(Slot::LwpNewHigh, 40);
+        context.set(Slot::LwpNewLow, 50);
+        void_deal(context);
+        assert_eq!((context.get(Slot::LwpHigh), context.get(Slot::LwpLow)), (40, 50));
+        assert_eq!(context.lwp_words(), context.get(Slot::LwpGiven));
+    }
+
+    #[test]
+    fn an_instruction_s_result_goes_to_its_register_or_the_carry_flag() {
+        let mut contexts = Contexts::new(0);
+        let file = contexts.files.add().expect("a file in memory");
+        let slot = contexts.allocate(file, 0).expect("a context");
+        let context = contexts.context(slot);
+        let result = |pending: u64, register: u64| {
+            context.set(Slot::LwpPending, pending);
+            context.set(Slot::LwpRegister, register);
+            context.set(Slot::LwpData, 0xf_0000_0001);
+            let mut regs = Raw { eflags: 2, rbx: 9, ..Regs::default().0 };
+            set_result(context, &mut regs);
+            (regs.eflags, regs.rbx)
+        };
+        assert_eq!(result(0, 3), (2, 9));
+        assert_eq!(result(1, 3), (3, 9));
+        assert_eq!(result(2, 3), (2, 0xf_0000_0001));
+        assert_eq!(result(2, 3 | u64::from(RESULT_NARROW)), (2, 1));
+    }
+}

@@ -122,3 +122,50 @@ impl Note {
         Executed { fall_through, branch, ..plain }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contexts::Contexts;
+
+    fn note(index: u64, high: u64, low: u64) -> Option<Note> {
+        let mut contexts = Contexts::new(0);
+        let file = contexts.files.add().expect("a file in memory");
+        let slot = contexts.allocate(file, 0).expect("a context");
+        let context = contexts.context(slot);
+        context.set(Slot::LwpNote, 1);
+        context.set(Slot::LwpNoteWeight, high << LWP_SHIFT | low);
+        context.set(Slot::LwpNoteIndex, index);
+        context.set(Slot::LwpNoteIp, 0x40_0010);
+        let note = Note::of(context);
+        assert_eq!(context.get(Slot::LwpNote) != 0, note.is_some());
+        note
+    }
+
+    #[test]
+    fn an_event_is_on_an_instruction_of_its_block() {
+        assert!(note(1, 1, 0).is_some() && note(7, 9, 1).is_some());
+        for (index, high) in [(0, 3), (4, 3), (1, MOST_INSTRUCTIONS + 1)] {
+            assert!(note(index, high, 0).is_none(), "{index} of {high}");
+        }
+    }
+
+    #[test]
+    fn all_that_has_been_executed_passes_around_the_event() {
+        let within = note(3, 5, 1).expect("a note");
+        assert_eq!(within.around(2), (2, None));
+        assert_eq!(within.around(3), (2, Some((0, 0))));
+        assert_eq!(within.around(4), (2, Some((1, 0))));
+        assert_eq!(within.around(5), (2, Some((2, 1))));
+        // The branch that ends the block is the event itself.
+        let last = note(5, 5, 1).expect("a note");
+        assert_eq!(last.around(5), (4, Some((0, 0))));
+        assert!(last.is_last() && !within.is_last());
+    }
+
+    #[test]
+    fn the_instruction_is_no_branch_where_it_does_not_end_its_block() {
+        let executed = note(3, 5, 1).expect("a note").executed(None, 0x50_0000);
+        assert_eq!((executed.ip, executed.next, executed.branch), (0x40_0010, 0x50_0000, None));
+    }
+}

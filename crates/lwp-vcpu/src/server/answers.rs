@@ -8,6 +8,7 @@ use crate::exit::{Exit, ThreadCx};
 use crate::lwp::ThreadLwp;
 use crate::machine::{Machine, Mode, Need};
 use crate::syscalls::Effect;
+use crate::x87::Pointers;
 
 impl Machine {
     /// Answers the request in `slot`. Returns translations that are worth making in spare time.
@@ -73,7 +74,9 @@ impl Machine {
                 self.dispatch(cx, pc, false)
             }
             Exit::Pointer(wide) => {
-                self.put_stored_pointer_right(cx.tid, wide);
+                if let Some(pointers) = Pointers::of(&self.tasks, &self.caches, cx.tid) {
+                    pointers.put_stored_right(self.contexts.context(cx.slot), wide);
+                }
                 self.set_request(cx.slot, pc);
                 self.dispatch(cx, pc, false)
             }

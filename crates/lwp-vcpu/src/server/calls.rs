@@ -38,7 +38,7 @@ impl Machine {
         }
         let alone = pending.result.is_none()
             && pending.shortened.is_none()
-            && !self.writes_commands(tid, &pending)
+            && !self.config.control_line.is_some_and(|line| line.is_written_by(tid, &pending))
             && !self.tells_of_ours(tid, &pending);
         if alone && self.run_and_go(tid, slot, &pending) {
             return;
