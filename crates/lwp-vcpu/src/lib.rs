@@ -55,6 +55,8 @@ mod space;
 mod state;
 pub mod store;
 mod syscalls;
+#[cfg(test)]
+mod tests;
 mod warm;
 mod ways;
 mod written_files;
