@@ -196,3 +196,24 @@ fn arenas_give_way_and_the_low_window_does_not() {
     assert_eq!(call(&mut scene, nr::MMAP, [arena, 4096, 0]), Answer::Does);
     assert_eq!(scene.thread().pending.expect("it is reported").result, Some(-12));
 }
+
+#[test]
+fn every_call_is_answered_and_one_that_fails_changes_no_code() {
+    const NUMBERS: u64 = 512;
+    const ENOSYS: u64 = -38i64 as u64;
+    let mut scene = Scene::exact();
+    let first = scene.head(pc_of(leaf));
+    let next = pc_of(leaf) + 2;
+    for number in 0..NUMBERS {
+        let answer = call(&mut scene, number, [0; 3]);
+        assert!(matches!(answer, Answer::Does | Answer::Needs(_)), "{number}: {answer:?}");
+        if answer != Answer::Does || scene.thread().pending.is_none() {
+            continue;
+        }
+        scene.set(Slot::Rax, ENOSYS);
+        let after = scene.ask(RequestKind::SyscallDone, next);
+        assert!(matches!(after, Answer::Goes(_) | Answer::Needs(_)), "{number}: {after:?}");
+        assert!(scene.thread().pending.is_none(), "{number}");
+    }
+    assert_eq!(scene.head(pc_of(leaf)), first);
+}
