@@ -495,3 +495,70 @@ impl Machine {
         self.tasks.lwp_interrupt(tid, self.config.lwp.as_ref());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use lwp_arch::lwpcb::{EventSlot, Lwpcb};
+    use lwp_arch::{EventFlags, LinearAddr};
+    use lwp_model::PagedMemory;
+
+    use super::*;
+
+    const BLOCK: u64 = 0x1_0000;
+    const RING: u64 = 0x2_0000;
+    const RING_BYTES: u32 = 16 << 10;
+    const RECORD_BYTES: usize = 32;
+
+    /// A thread that records each fourth instruction, and its memory.
+    fn recording() -> (ThreadLwp, PagedMemory) {
+        let config = LwpConfig::default();
+        let mut block = Lwpcb::default();
+        block.flags = EventFlags::IRE.bits().into();
+        block.set_buffer_size_random(RING_BYTES, 0);
+        block.buffer_base = RING.into();
+        let mut memory = PagedMemory::new();
+        memory.poke(LinearAddr(BLOCK), &block.to_bytes());
+        memory.poke(LinearAddr(BLOCK + 128 + 8), &EventSlot::new(3, 3).to_bytes());
+        memory.map(LinearAddr(RING), RING_BYTES.into());
+        let mut lwp = ThreadLwp::new(&config, Xorshift32::new(1));
+        let (unit, signals) = (&mut lwp.unit, &mut lwp.surroundings);
+        unit.llwpcb(&CPU, BLOCK, &mut memory, signals).expect("a block");
+        unit.settle(&mut memory).expect("a block");
+        lwp.start(&config);
+        (lwp, memory)
+    }
+
+    #[test]
+    fn what_passes_brings_the_record_nearer() {
+        let (mut lwp, mut memory) = recording();
+        assert_eq!(lwp.room()[0], 3);
+        lwp.pass(2, 0, 0);
+        assert_eq!(lwp.room()[0], 1);
+        lwp.retire(&mut memory, &Executed::plain(0x40_0000, 0x40_0003)).expect("no record");
+        assert_eq!(lwp.room()[0], 0);
+        assert_eq!(memory.peek(LinearAddr(RING), RECORD_BYTES), [0; RECORD_BYTES]);
+        lwp.retire(&mut memory, &Executed::plain(0x40_0003, 0x40_0004)).expect("a ring");
+        let record = memory.peek(LinearAddr(RING), RECORD_BYTES);
+        assert_eq!(record[8..16], 0x40_0003u64.to_le_bytes());
+        assert_eq!(lwp.room()[0], 3);
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_stored_is_the_instruction_s_fault() {
+        let (mut lwp, mut memory) = recording();
+        lwp.pass(3, 0, 0);
+        memory.unmap(LinearAddr(RING), RING_BYTES.into());
+        let executed = Executed::plain(0x40_0000, 0x40_0003);
+        assert!(lwp.clone().retire(&mut memory, &executed).is_err());
+        memory.map(LinearAddr(RING), RING_BYTES.into());
+        lwp.retire(&mut memory, &executed).expect("the ring is there again");
+    }
+
+    #[test]
+    fn instructions_that_cross_privilege_do_not_count() {
+        let (mut lwp, mut memory) = recording();
+        let call = Executed { crosses_privilege: true, ..Executed::plain(0x40_0000, 0x40_0002) };
+        lwp.retire(&mut memory, &call).expect("no record");
+        assert_eq!(lwp.room()[0], 3);
+    }
+}

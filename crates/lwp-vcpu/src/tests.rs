@@ -8,6 +8,7 @@ mod counting;
 mod exits;
 mod leaving;
 mod profiles;
+mod recording;
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use crate::machine::{Machine, Mode, Need, Process, Thread};
 use crate::maps;
 use crate::outcome::Counts;
 use crate::owner::Owner;
+use crate::profile::{Profiler, Sink};
 use crate::state::known_pc;
 
 /// A machine of one thread, which asks.
@@ -54,11 +56,17 @@ impl Scene {
 
     /// A run that is set up so.
     fn of(set_up: impl FnOnce(&mut Config), plan: Plan) -> Self {
+        Self::told(set_up, plan, None)
+    }
+
+    /// The same, whose profile goes to a sink.
+    fn told(set_up: impl FnOnce(&mut Config), plan: Plan, sink: Option<Box<dyn Sink>>) -> Self {
         let mut config = Config::launch("test".into(), Vec::new(), plan);
         set_up(&mut config);
         let tid = std::process::id() as i32;
         let bell = Arc::new(sys::event_fd().expect("an eventfd"));
         let mut machine = Machine::new(config, bell);
+        machine.observers.profiler = sink.map(Profiler::new);
         let report = machine.observers.add_report(tid, 0, String::new(), String::new());
         let contexts = machine.contexts.files.add().expect("memory for contexts");
         let process = Process { space: usize::MAX, report, contexts, fault_action: None };

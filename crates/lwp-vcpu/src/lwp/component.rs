@@ -303,3 +303,47 @@ impl Thread {
         loaded
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use lwp_model::PagedMemory;
+
+    use super::*;
+
+    const IMAGE: u64 = 0x1_0000;
+
+    fn access(how: Save) -> StateAccess {
+        StateAccess { image: IMAGE, requested: u64::MAX, save: Some(how), next: 0 }
+    }
+
+    #[test]
+    fn the_component_is_laid_over_what_the_processor_has_saved() {
+        let components = [Component::lwp(832)];
+        let cases =
+            [Save::All, Save::Modified, Save::Compacted].map(|how| [(how, true), (how, false)]);
+        for (how, on) in cases.into_iter().flatten() {
+            let access = access(how);
+            let room = if how == Save::Compacted { 1 << 63 | 7 } else { 0 };
+            let mut memory = PagedMemory::new();
+            memory.map(LinearAddr(IMAGE), 4096);
+            let saved = Header { xstate_bv: 7, xcomp_bv: room };
+            memory.poke(access.header_at(), &saved.to_bytes());
+            let filled = || LwpXsave::from_prefix(&[0x5a; LwpXsave::SIZE]).expect("as many bytes");
+            access
+                .save_component(how, on.then(filled), &components, &mut memory)
+                .expect("memory is there");
+            let header = access.header(&mut memory).expect("memory is there");
+            assert_eq!((header.holds_lwp(), header.xstate_bv & 7), (on, 7), "{how:?}");
+            let at = access.component_at(header, &components).expect("there is room");
+            let expected = if on { [0x5a; LwpXsave::SIZE] } else { [0; LwpXsave::SIZE] };
+            assert_eq!(memory.peek(at, LwpXsave::SIZE), expected, "{how:?} {on}");
+        }
+    }
+
+    #[test]
+    fn an_image_that_is_gone_faults() {
+        let mut memory = PagedMemory::new();
+        let saved = access(Save::All).save_component(Save::All, None, &[], &mut memory);
+        assert_eq!(saved.map_err(|fault| fault.address.0), Err(IMAGE + image::HEADER_AT as u64));
+    }
+}

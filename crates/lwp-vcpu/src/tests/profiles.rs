@@ -192,7 +192,7 @@ fn a_profile_is_void_where_its_ring_is_too_small() {
 }
 
 /// Bytes of an instruction in the test's memory.
-fn instruction(bytes: &[u8]) -> Box<[AtomicU64; 2]> {
+pub(super) fn instruction(bytes: &[u8]) -> Box<[AtomicU64; 2]> {
     let mut padded = [0; 16];
     padded[..bytes.len()].copy_from_slice(bytes);
     let [low, high] = [0, 8].map(|at| {
@@ -202,7 +202,7 @@ fn instruction(bytes: &[u8]) -> Box<[AtomicU64; 2]> {
     Box::new([AtomicU64::new(low), AtomicU64::new(high)])
 }
 
-fn address(code: &[AtomicU64; 2]) -> u64 {
+pub(super) fn address(code: &[AtomicU64; 2]) -> u64 {
     let _ = code[0].load(Ordering::SeqCst);
     code[0].as_ptr() as u64
 }
