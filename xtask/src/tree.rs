@@ -12,7 +12,7 @@ use crate::workspace;
 
 mod budget;
 mod measure;
-mod types;
+mod sizes;
 
 use budget::BUDGET;
 use measure::Kind;
@@ -47,7 +47,7 @@ pub fn check(options: &Options) -> Result<()> {
     let mut faults = Vec::new();
     let mut counts = Counts::new();
     let mut places = Vec::new();
-    let mut sizes = BTreeMap::<String, types::Sizes>::new();
+    let mut sizes = BTreeMap::<String, sizes::Sizes>::new();
     for file in workspace::files()? {
         // Files that are not text have neither lines nor words.
         let Ok(text) = fs::read_to_string(workspace::root().join(&file)) else {
@@ -56,10 +56,10 @@ pub fn check(options: &Options) -> Result<()> {
         if is_implementation(&file) {
             let package = package(&file);
             let row = counts.entry(package.clone()).or_default();
-            if types::MEASURED.contains(&&*package) {
+            if sizes::MEASURED.contains(&&*package) {
                 let lines: Vec<&str> = text.lines().collect();
                 let lines = &lines[..measure::before_tests(&text)];
-                types::measure(lines, sizes.entry(package.clone()).or_default());
+                sizes::measure(lines, sizes.entry(package.clone()).or_default());
             }
             for (kind, line) in measure::faults(&text) {
                 row[kind as usize] += 1;
@@ -80,18 +80,18 @@ pub fn check(options: &Options) -> Result<()> {
     if options.budget {
         print!("{}", table(&counts));
     }
-    let large: String = sizes.iter().map(|(package, sizes)| types::rows(package, sizes)).collect();
+    let large: String = sizes.iter().map(|(package, sizes)| sizes::rows(package, sizes)).collect();
     if options.types {
         print!("{large}");
     }
     match std::env::var_os("LWP_BLESS") {
         Some(_) => {
             bless("budget", &table(&counts))?;
-            bless("types", &large)?;
+            bless("sizes", &large)?;
         }
         None => {
             faults.extend(beyond_budget(&counts, &places));
-            faults.extend(sizes.iter().flat_map(|(package, sizes)| types::faults(package, sizes)));
+            faults.extend(sizes.iter().flat_map(|(package, sizes)| sizes::faults(package, sizes)));
         }
     }
     if !faults.is_empty() {

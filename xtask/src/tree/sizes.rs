@@ -112,7 +112,7 @@ pub fn faults(package: &str, sizes: &Sizes) -> Vec<String> {
             if found > most {
                 faults.push(format!(
                     "{package}: {name} has {found} {what}, and may have {most} \
-                     (xtask/src/tree/types.rs)"
+                     (xtask/src/tree/sizes.rs)"
                 ));
             }
             if found < allowed && allowed > usual {
