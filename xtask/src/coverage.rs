@@ -145,9 +145,14 @@ fn of_lcov(text: &str, end: impl Fn(&str) -> usize) -> Lines {
     out
 }
 
-/// The tested package that a source file belongs to.
+/// The tested package that a source file belongs to, if it holds more than tests.
 fn package(file: &str) -> Option<&'static str> {
-    let holds = |package: &str| file.contains(&format!("/crates/{package}/src/"));
+    let tests =
+        |within: &str| within.ends_with("tests.rs") || within.split('/').any(|it| it == "tests");
+    let holds = |package: &str| {
+        let within = file.split_once(&format!("/crates/{package}/src/"));
+        within.is_some_and(|(_, within)| !tests(within))
+    };
     TESTED.iter().map(|(package, _)| *package).find(|package| holds(package))
 }
 
@@ -178,7 +183,8 @@ mod tests {
     fn lines_are_counted_by_package_and_before_the_tests() {
         let text = "SF:/x/crates/lwp-dbt/src/a.rs\nDA:1,5\nDA:2,0\nDA:9,7\nend_of_record\n\
                     SF:/x/crates/other/src/b.rs\nDA:1,5\nend_of_record\n\
-                    SF:/x/crates/lwp-vcpu/src/c.rs\nDA:3,1\n";
+                    SF:/x/crates/lwp-vcpu/src/c.rs\nDA:3,1\n\
+                    SF:/x/crates/lwp-vcpu/src/tests/d.rs\nDA:3,0\n";
         let lines = of_lcov(text, |_| 8);
         let row = |package: &str| lines.get(package).copied();
         assert_eq!((row("lwp-dbt"), row("lwp-vcpu")), (Some((2, 1)), Some((1, 1))));

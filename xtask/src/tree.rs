@@ -1,4 +1,5 @@
-//! Rules for every file: sizes, line widths, openings of doc comments, and no place on one machine.
+//! Rules for every file: sizes, of types too, line widths, openings of doc comments, and no place
+//! on one machine.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,6 +12,7 @@ use crate::workspace;
 
 mod budget;
 mod measure;
+mod sizes;
 
 use budget::BUDGET;
 use measure::Kind;
@@ -25,6 +27,9 @@ pub struct Options {
     /// Print each exception with its place
     #[arg(long)]
     places: bool,
+    /// Print each type that has more fields or methods than others may
+    #[arg(long)]
+    types: bool,
 }
 
 /// Most places that are listed with a fault.
@@ -42,6 +47,7 @@ pub fn check(options: &Options) -> Result<()> {
     let mut faults = Vec::new();
     let mut counts = Counts::new();
     let mut places = Vec::new();
+    let mut sizes = BTreeMap::<String, sizes::Sizes>::new();
     for file in workspace::files()? {
         // Files that are not text have neither lines nor words.
         let Ok(text) = fs::read_to_string(workspace::root().join(&file)) else {
@@ -50,6 +56,11 @@ pub fn check(options: &Options) -> Result<()> {
         if is_implementation(&file) {
             let package = package(&file);
             let row = counts.entry(package.clone()).or_default();
+            if sizes::MEASURED.contains(&&*package) {
+                let lines: Vec<&str> = text.lines().collect();
+                let lines = &lines[..measure::before_tests(&text)];
+                sizes::measure(lines, sizes.entry(package.clone()).or_default());
+            }
             for (kind, line) in measure::faults(&text) {
                 row[kind as usize] += 1;
                 places.push((package.clone(), kind, format!("{}:{line}", file.display())));
@@ -69,9 +80,19 @@ pub fn check(options: &Options) -> Result<()> {
     if options.budget {
         print!("{}", table(&counts));
     }
+    let large: String = sizes.iter().map(|(package, sizes)| sizes::rows(package, sizes)).collect();
+    if options.types {
+        print!("{large}");
+    }
     match std::env::var_os("LWP_BLESS") {
-        Some(_) => bless(&counts)?,
-        None => faults.extend(beyond_budget(&counts, &places)),
+        Some(_) => {
+            bless("budget", &table(&counts))?;
+            bless("sizes", &large)?;
+        }
+        None => {
+            faults.extend(beyond_budget(&counts, &places));
+            faults.extend(sizes.iter().flat_map(|(package, sizes)| sizes::faults(package, sizes)));
+        }
     }
     if !faults.is_empty() {
         bail!("{}", faults.join("\n  "));
@@ -79,14 +100,17 @@ pub fn check(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Writes the table of exceptions anew, as after a merge of branches that have some each.
-fn bless(counts: &Counts) -> Result<()> {
-    let place = workspace::root().join("xtask/src/tree/budget.rs");
+/// Writes a table of exceptions anew, as after a merge of branches that have some each.
+fn bless(file: &str, table: &str) -> Result<()> {
+    let place = workspace::root().join(format!("xtask/src/tree/{file}.rs"));
     let text = fs::read_to_string(&place)?;
-    let Some((before, _)) = text.split_once("= &[\n") else {
+    let parts = text.split_once("= &[\n");
+    let Some((before, (_, after))) =
+        parts.and_then(|(before, rest)| Some((before, rest.split_once("];\n")?)))
+    else {
         bail!("{} has no table", place.display())
     };
-    Ok(fs::write(&place, format!("{before}= &[\n{}];\n", table(counts)))?)
+    Ok(fs::write(&place, format!("{before}= &[\n{table}];\n{after}"))?)
 }
 
 /// The exceptions that a package may have.

@@ -10,7 +10,7 @@ use crate::workspace;
 /// The files in which `unsafe` may occur; one that ends with a slash stands for a folder.
 #[rustfmt::skip] // A table: one place a line.
 const BUDGET: &[&str] = &[
-    "crates/lwp-ptrace/src/sys.rs",   // ptrace, wait, process_vm_*: one function per request
+    "crates/lwp-ptrace/src/sys/",     // ptrace, wait, process_vm_*: one function per request
     "crates/lwp-ptrace/src/shm.rs",   // memory shared with the tracee
     "crates/lwp-ptrace/src/child.rs", // a child that shares our memory until it executes a program
     "crates/lwp-ptrace/src/userfault.rs", // notice of writes to a tracee's pages
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn budgets_are_files_or_folders() {
-        assert!(budgeted("crates/lwp-ptrace/src/sys.rs"));
+        assert!(budgeted("crates/lwp-ptrace/src/sys/memory.rs"));
         assert!(!budgeted("crates/lwp-ptrace/src/tracee.rs"));
         assert!(budgeted("crates/lwp-testkit/src/native.rs"));
         assert!(has_budget("crates/lwp-ptrace/src/lib.rs"));

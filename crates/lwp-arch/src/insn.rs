@@ -20,6 +20,9 @@ pub use decode::{DecodeError, decode};
 pub use encode::{EncodeError, Encoded};
 pub use operand::{AddressSize, Base, Gpr, Index, Memory, Rm, Segment};
 
+/// Bytes of the longest instruction that the architecture has, of any kind.
+pub const LONGEST: usize = 15;
+
 /// One of the four instructions.
 ///
 /// Spec: LWP §5.

@@ -1,5 +1,6 @@
 //! The interpreters that are known, behind one face.
 
+use std::fmt::Debug;
 use std::fs::File as SystemFile;
 use std::ops::Range;
 use std::path::Path;
@@ -106,31 +107,31 @@ pub struct Thread<'a> {
 pub struct Process {
     interpreter: Interpreter,
     bias: u64,
-    reader: Reader,
+    reader: Box<dyn Reader>,
 }
 
-#[derive(Debug)]
-enum Reader {
-    Python(Box<python::Process>),
-    Ruby(ruby::Process),
-    Php(php::Process),
-    Perl(perl::Process),
-    Lua(lua::Process),
-    LuaJit(luajit::Process),
-    Java(Box<java::Process>),
+/// The knowledge of one process that reading its threads' frames takes.
+pub trait Reader: Debug + Send {
+    /// Reads the frames of a thread, as [`Process::stack`] does.
+    fn stack(
+        &mut self,
+        thread: &Thread<'_>,
+        functions: &mut Functions,
+        memory: &mut dyn Memory,
+    ) -> (Vec<Frame>, Vec<Activation>);
 }
 
 impl Process {
     /// The interpreter of a file whose addresses are `bias` less than those of the process.
     pub fn new(interpreter: Interpreter, bias: u64) -> Self {
-        let reader = match &interpreter {
-            Interpreter::Python(it) => Reader::Python(Box::new(python::Process::new(it, bias))),
-            Interpreter::Ruby(it) => Reader::Ruby(ruby::Process::new(it, bias)),
-            Interpreter::Php(it) => Reader::Php(php::Process::new(it, bias)),
-            Interpreter::Perl(it) => Reader::Perl(perl::Process::new(it, bias)),
-            Interpreter::Lua(it) => Reader::Lua(lua::Process::new(it)),
-            Interpreter::LuaJit(_) => Reader::LuaJit(luajit::Process::default()),
-            Interpreter::Java(it) => Reader::Java(Box::new(java::Process::new(it, bias))),
+        let reader: Box<dyn Reader> = match &interpreter {
+            Interpreter::Python(it) => Box::new(python::Process::new(it, bias)),
+            Interpreter::Ruby(it) => Box::new(ruby::Process::new(it, bias)),
+            Interpreter::Php(it) => Box::new(php::Process::new(it, bias)),
+            Interpreter::Perl(it) => Box::new(perl::Process::new(it, bias)),
+            Interpreter::Lua(it) => Box::new(lua::Process::new(it)),
+            Interpreter::LuaJit(_) => Box::new(luajit::Process::default()),
+            Interpreter::Java(it) => Box::new(java::Process::new(it, bias)),
         };
         Self { interpreter, bias, reader }
     }
@@ -154,15 +155,7 @@ impl Process {
         if idle && !self.interpreter.evaluator().is_empty() {
             return Default::default();
         }
-        match &mut self.reader {
-            Reader::Python(it) => it.stack(&thread.who, functions, memory),
-            Reader::Ruby(it) => it.stack(&thread.who, functions, memory),
-            Reader::Php(it) => it.stack(thread, functions, memory),
-            Reader::Perl(it) => it.stack(&thread.who, functions, memory),
-            Reader::Lua(it) => it.stack(thread, functions, memory),
-            Reader::LuaJit(it) => it.stack(thread, functions, memory),
-            Reader::Java(it) => it.stack(thread, functions, memory),
-        }
+        self.reader.stack(thread, functions, memory)
     }
 }
 

@@ -19,7 +19,7 @@ use self::layout::{Exports, Layout};
 use crate::Memory;
 use crate::file::File;
 use crate::functions::{Frame, Function, Functions, Language, text};
-use crate::interpreter::{DEEPEST, Thread};
+use crate::interpreter::{DEEPEST, Reader, Thread};
 use crate::merge::{Activation, Native, R13, RBP};
 
 pub use self::layout::NAMES;
@@ -93,30 +93,6 @@ impl Process {
         }
     }
 
-    /// Reads the frames of a thread, as [`crate::interpreter::Process::stack`] does.
-    pub fn stack(
-        &mut self,
-        thread: &Thread<'_>,
-        functions: &mut Functions,
-        memory: &mut dyn Memory,
-    ) -> (Vec<Frame>, Vec<Activation>) {
-        let mut frames = Vec::new();
-        let mut activations = Vec::new();
-        // Before code has been generated there is no interpreter, and perhaps no description yet.
-        if !thread.native.iter().any(|frame| frame.generated) {
-            return (frames, activations);
-        }
-        let Some((layout, code)) = self.interpreter(memory) else { return (frames, activations) };
-        let its = |frame: &&Native| frame.generated && code.contains(&frame.place);
-        for native in thread.native.iter().filter(its).take(DEEPEST) {
-            let Some(frame) = self.frame(&layout, native, functions, memory) else { continue };
-            let at = frames.len();
-            frames.push(frame);
-            activations.push(Activation { anchor: Some(native.sp), frames: at..at + 1 });
-        }
-        (frames, activations)
-    }
-
     /// The layout, and the addresses of the interpreter's code, once they can be read.
     fn interpreter(&mut self, memory: &mut dyn Memory) -> Option<(Layout, Range<u64>)> {
         if self.layout.is_none() {
@@ -179,6 +155,31 @@ impl Process {
             self.known.insert(method, code);
         }
         self.known.get(&method)
+    }
+}
+
+impl Reader for Process {
+    fn stack(
+        &mut self,
+        thread: &Thread<'_>,
+        functions: &mut Functions,
+        memory: &mut dyn Memory,
+    ) -> (Vec<Frame>, Vec<Activation>) {
+        let mut frames = Vec::new();
+        let mut activations = Vec::new();
+        // Before code has been generated there is no interpreter, and perhaps no description yet.
+        if !thread.native.iter().any(|frame| frame.generated) {
+            return (frames, activations);
+        }
+        let Some((layout, code)) = self.interpreter(memory) else { return (frames, activations) };
+        let its = |frame: &&Native| frame.generated && code.contains(&frame.place);
+        for native in thread.native.iter().filter(its).take(DEEPEST) {
+            let Some(frame) = self.frame(&layout, native, functions, memory) else { continue };
+            let at = frames.len();
+            frames.push(frame);
+            activations.push(Activation { anchor: Some(native.sp), frames: at..at + 1 });
+        }
+        (frames, activations)
     }
 }
 

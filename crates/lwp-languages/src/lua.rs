@@ -20,7 +20,7 @@ use self::layout::Layout;
 use crate::Memory;
 use crate::file::File;
 use crate::functions::{Frame, Function, Functions, Language, text};
-use crate::interpreter::{Frames, Thread};
+use crate::interpreter::{Frames, Reader, Thread};
 use crate::merge::Activation;
 
 /// Symbols that are looked for.
@@ -111,30 +111,6 @@ impl Process {
     /// The interpreter of a process.
     pub fn new(interpreter: &Interpreter) -> Self {
         Self { layout: interpreter.layout, known: FxHashMap::default() }
-    }
-
-    /// Reads the frames of a thread, as [`crate::interpreter::Process::stack`] does.
-    pub fn stack(
-        &mut self,
-        thread: &Thread<'_>,
-        functions: &mut Functions,
-        memory: &mut dyn Memory,
-    ) -> (Vec<Frame>, Vec<Activation>) {
-        let mut frames = Frames::default();
-        // A coroutine's state lies further in than the one that has resumed it.
-        let mut last = None;
-        let evaluator = thread.native.iter().find(|frame| frame.evaluator);
-        let mut registers = evaluator.map(|frame| frame.preserved);
-        for state in self.states_of(thread, memory) {
-            let shared = memory.word(state.wrapping_add(self.layout.shared));
-            if last.is_none() || shared == last {
-                last = shared;
-                let executed = (state, registers.take().unwrap_or_default());
-                let _ = self.read(executed, functions, memory, &mut frames);
-                frames.end();
-            }
-        }
-        frames.finish()
     }
 
     /// The states that a thread executes, the innermost first.
@@ -245,6 +221,31 @@ impl Process {
         let line = usize::try_from(instruction).ok().and_then(|at| code.lines.get(at)).copied();
         let first = functions.get(code.function)?.line;
         Some(Frame { function: code.function, line: line.unwrap_or(first) })
+    }
+}
+
+impl Reader for Process {
+    fn stack(
+        &mut self,
+        thread: &Thread<'_>,
+        functions: &mut Functions,
+        memory: &mut dyn Memory,
+    ) -> (Vec<Frame>, Vec<Activation>) {
+        let mut frames = Frames::default();
+        // A coroutine's state lies further in than the one that has resumed it.
+        let mut last = None;
+        let evaluator = thread.native.iter().find(|frame| frame.evaluator);
+        let mut registers = evaluator.map(|frame| frame.preserved);
+        for state in self.states_of(thread, memory) {
+            let shared = memory.word(state.wrapping_add(self.layout.shared));
+            if last.is_none() || shared == last {
+                last = shared;
+                let executed = (state, registers.take().unwrap_or_default());
+                let _ = self.read(executed, functions, memory, &mut frames);
+                frames.end();
+            }
+        }
+        frames.finish()
     }
 }
 

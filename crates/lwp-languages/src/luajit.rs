@@ -21,7 +21,7 @@ use self::state::{Base, Native as At, at, native_frame};
 use crate::Memory;
 use crate::file::File;
 use crate::functions::{Frame, Function, Functions, Language, text};
-use crate::interpreter::{DEEPEST, Thread};
+use crate::interpreter::{DEEPEST, Reader, Thread};
 use crate::merge::Activation;
 
 pub use state::{Caller, caller};
@@ -82,37 +82,6 @@ struct Call {
 }
 
 impl Process {
-    /// Reads the frames of a thread, as [`crate::interpreter::Process::stack`] does.
-    pub fn stack(
-        &mut self,
-        thread: &Thread<'_>,
-        functions: &mut Functions,
-        memory: &mut dyn Memory,
-    ) -> (Vec<Frame>, Vec<Activation>) {
-        let (mut frames, mut activations) = (Vec::new(), Vec::new());
-        let mut shared = None;
-        // A coroutine's state lies further in than the one that has resumed it.
-        for it in states_of(thread, memory) {
-            let its = memory.word(it.state.wrapping_add(at::SHARED));
-            if shared.is_some() && shared != its {
-                continue;
-            }
-            shared = its;
-            for (anchor, calls) in segments(&it, memory) {
-                let first = frames.len();
-                for (index, call) in calls.iter().enumerate() {
-                    let caller = calls.get(index + 1).filter(|_| call.called);
-                    frames.extend(self.frame(call, caller, functions, memory));
-                }
-                if frames.len() > first {
-                    let frames = first..frames.len();
-                    activations.push(Activation { anchor: Some(anchor), frames });
-                }
-            }
-        }
-        (frames, activations)
-    }
-
     /// The function and line of a call.
     fn frame(
         &mut self,
@@ -152,6 +121,38 @@ impl Process {
         };
         let line = call.instruction.and_then(|it| line_of(prototype, (first, lines), it, memory));
         Some(Frame { function: code.function, line: line.unwrap_or(first) })
+    }
+}
+
+impl Reader for Process {
+    fn stack(
+        &mut self,
+        thread: &Thread<'_>,
+        functions: &mut Functions,
+        memory: &mut dyn Memory,
+    ) -> (Vec<Frame>, Vec<Activation>) {
+        let (mut frames, mut activations) = (Vec::new(), Vec::new());
+        let mut shared = None;
+        // A coroutine's state lies further in than the one that has resumed it.
+        for it in states_of(thread, memory) {
+            let its = memory.word(it.state.wrapping_add(at::SHARED));
+            if shared.is_some() && shared != its {
+                continue;
+            }
+            shared = its;
+            for (anchor, calls) in segments(&it, memory) {
+                let first = frames.len();
+                for (index, call) in calls.iter().enumerate() {
+                    let caller = calls.get(index + 1).filter(|_| call.called);
+                    frames.extend(self.frame(call, caller, functions, memory));
+                }
+                if frames.len() > first {
+                    let frames = first..frames.len();
+                    activations.push(Activation { anchor: Some(anchor), frames });
+                }
+            }
+        }
+        (frames, activations)
     }
 }
 

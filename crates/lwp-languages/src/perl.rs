@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 use crate::Memory;
 use crate::file::File;
 use crate::functions::{Frame, Function, Functions, Language, text, text_to_zero};
-use crate::interpreter::{Frames, Who};
+use crate::interpreter::{Frames, Reader, Thread};
 use crate::merge::Activation;
 
 /// Symbols that are looked for.
@@ -127,23 +127,6 @@ impl Process {
         Self { current, known: FxHashMap::default(), files: FxHashMap::default() }
     }
 
-    /// Reads the frames of a thread, as [`crate::interpreter::Process::stack`] does.
-    pub fn stack(
-        &mut self,
-        who: &Who,
-        functions: &mut Functions,
-        memory: &mut dyn Memory,
-    ) -> (Vec<Frame>, Vec<Activation>) {
-        let mut frames = Frames::default();
-        // Names of files are freed when a text has been evaluated.
-        self.files.clear();
-        if who.first {
-            // `None` is the chain's end, or something that cannot be read.
-            let _ = self.read(functions, memory, &mut frames);
-        }
-        frames.finish()
-    }
-
     fn read(
         &mut self,
         functions: &mut Functions,
@@ -235,6 +218,25 @@ impl Process {
         }
         self.known.insert(identity, number);
         Some(number)
+    }
+}
+
+impl Reader for Process {
+    fn stack(
+        &mut self,
+        thread: &Thread<'_>,
+        functions: &mut Functions,
+        memory: &mut dyn Memory,
+    ) -> (Vec<Frame>, Vec<Activation>) {
+        let who = &thread.who;
+        let mut frames = Frames::default();
+        // Names of files are freed when a text has been evaluated.
+        self.files.clear();
+        if who.first {
+            // `None` is the chain's end, or something that cannot be read.
+            let _ = self.read(functions, memory, &mut frames);
+        }
+        frames.finish()
     }
 }
 

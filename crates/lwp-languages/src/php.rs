@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 use crate::Memory;
 use crate::file::File;
 use crate::functions::{Frame, Function, Functions, Language, text};
-use crate::interpreter::{Frames, Thread};
+use crate::interpreter::{Frames, Reader, Thread};
 use crate::merge::{Activation, R15};
 
 /// Symbols that are looked for.
@@ -109,21 +109,6 @@ impl Process {
         Self { globals, known: FxHashMap::default() }
     }
 
-    /// Reads the frames of a thread, as [`crate::interpreter::Process::stack`] does.
-    pub fn stack(
-        &mut self,
-        thread: &Thread<'_>,
-        functions: &mut Functions,
-        memory: &mut dyn Memory,
-    ) -> (Vec<Frame>, Vec<Activation>) {
-        let mut frames = Frames::default();
-        if thread.who.first {
-            // `None` is the chain's end, or something that cannot be read.
-            let _ = self.read(thread, functions, memory, &mut frames);
-        }
-        frames.finish()
-    }
-
     fn read(
         &mut self,
         thread: &Thread<'_>,
@@ -174,6 +159,22 @@ impl Process {
         }
         self.known.insert(identity, number);
         Some(number)
+    }
+}
+
+impl Reader for Process {
+    fn stack(
+        &mut self,
+        thread: &Thread<'_>,
+        functions: &mut Functions,
+        memory: &mut dyn Memory,
+    ) -> (Vec<Frame>, Vec<Activation>) {
+        let mut frames = Frames::default();
+        if thread.who.first {
+            // `None` is the chain's end, or something that cannot be read.
+            let _ = self.read(thread, functions, memory, &mut frames);
+        }
+        frames.finish()
     }
 }
 

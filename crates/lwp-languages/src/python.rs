@@ -21,7 +21,7 @@ use object::read::ReadRef;
 use crate::Memory;
 use crate::file::File;
 use crate::functions::{Frame, Functions};
-use crate::interpreter::Who;
+use crate::interpreter::{Reader, Thread};
 use crate::merge::Activation;
 use layout::{Layout, Version};
 
@@ -99,14 +99,16 @@ impl Process {
             [interpreter.runtime, interpreter.code_type].map(|at| at.wrapping_add(bias));
         Self { version, runtime, code_type, layout: Layout::of(version), threads, code }
     }
+}
 
-    /// Reads the frames of a thread, as [`crate::interpreter::Process::stack`] does.
-    pub fn stack(
+impl Reader for Process {
+    fn stack(
         &mut self,
-        who: &Who,
+        thread: &Thread<'_>,
         functions: &mut Functions,
         memory: &mut dyn Memory,
     ) -> (Vec<Frame>, Vec<Activation>) {
+        let who = &thread.who;
         let (runtime, code_type) = (self.runtime, self.code_type);
         if self.layout.is_none() {
             self.layout = Layout::told(runtime, self.version, memory);
@@ -138,6 +140,7 @@ impl Process {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::interpreter::Who;
 
     /// Memory in which every word leads somewhere else, and nothing ends.
     struct Maze(u64);
@@ -165,7 +168,8 @@ mod tests {
             let mut functions = Functions::default();
             for seed in 0..300 {
                 let who = Who { number: (seed % 5) as i32, first: seed % 2 == 0 };
-                let (frames, activations) = process.stack(&who, &mut functions, &mut Maze(seed));
+                let thread = Thread { who, native: &[], complete: false };
+                let (frames, activations) = process.stack(&thread, &mut functions, &mut Maze(seed));
                 assert!(frames.len() <= 1024);
                 assert!(activations.iter().all(|it| it.frames.end <= frames.len()));
             }

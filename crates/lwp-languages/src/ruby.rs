@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 use crate::Memory;
 use crate::file::File;
 use crate::functions::{Frame, Function, Functions, Language, text};
-use crate::interpreter::{Frames, Who};
+use crate::interpreter::{Frames, Reader, Thread, Who};
 use crate::merge::Activation;
 use lines::Lines;
 
@@ -152,21 +152,6 @@ impl Process {
     pub fn new(interpreter: &Interpreter, bias: u64) -> Self {
         let machine = interpreter.machine.wrapping_add(bias);
         Self { machine, layout: interpreter.layout, known: FxHashMap::default() }
-    }
-
-    /// Reads the frames of a thread, as [`crate::interpreter::Process::stack`] does.
-    pub fn stack(
-        &mut self,
-        who: &Who,
-        functions: &mut Functions,
-        memory: &mut dyn Memory,
-    ) -> (Vec<Frame>, Vec<Activation>) {
-        let mut frames = Frames::default();
-        // `None` is the chain's end, or something that cannot be read.
-        if let Some(context) = self.context(who, memory) {
-            let _ = self.read(context, functions, memory, &mut frames);
-        }
-        frames.finish()
     }
 
     /// The execution context of a thread.
@@ -308,6 +293,23 @@ impl Process {
             self.string(at, memory)
         };
         element(1).or_else(|| element(0))
+    }
+}
+
+impl Reader for Process {
+    fn stack(
+        &mut self,
+        thread: &Thread<'_>,
+        functions: &mut Functions,
+        memory: &mut dyn Memory,
+    ) -> (Vec<Frame>, Vec<Activation>) {
+        let who = &thread.who;
+        let mut frames = Frames::default();
+        // `None` is the chain's end, or something that cannot be read.
+        if let Some(context) = self.context(who, memory) {
+            let _ = self.read(context, functions, memory, &mut frames);
+        }
+        frames.finish()
     }
 }
 

@@ -319,6 +319,51 @@ impl lwp_languages::Memory for TraceeStack {
     }
 }
 
+/// A sample: the number of its thread, its events, a bit each, and the thread's registers.
+#[derive(Clone, Copy, Debug)]
+struct Taken {
+    serial: u32,
+    events: u32,
+    registers: Registers,
+}
+
+impl Taken {
+    /// Hands the sample, which was taken with this stack, to a profiler, once for each event.
+    fn report(&self, profiler: &mut Profiler, stack: &[Place]) {
+        for event in (0..32).filter(|event| self.events >> event & 1 != 0) {
+            profiler.add_sample(&Sample { serial: self.serial, event, stack });
+        }
+    }
+}
+
+impl CallStacks {
+    /// Reports a sample of a thread with its stack. `changes`: the state of its address space.
+    fn report(&mut self, thread: (Tid, i32), changes: u64, profiler: &mut Profiler, taken: &Taken) {
+        let registers = taken.registers;
+        let mut memory = std::mem::take(&mut self.memory);
+        memory.begin(thread.0, registers.get(RSP).unwrap_or(0));
+        let mut frames = std::mem::take(&mut self.frames);
+        let mut code = self.layout(thread, changes, profiler);
+        memory.traces = self.traces;
+        let mut ending = self.unwinder.walk(&code, registers, &mut memory, DEEPEST, &mut frames);
+        if frames.first().is_some_and(|frame| frame.tag.is_none()) {
+            // Memory has become executable in a way that makes no notice: a stack's, or a grown
+            // one's.
+            self.layouts.remove(&changes);
+            code = self.layout(thread, changes, profiler);
+            ending = self.unwinder.walk(&code, registers, &mut memory, DEEPEST, &mut frames);
+        }
+        let places = &mut self.places;
+        places.clear();
+        places.extend(frames.iter().map(|frame| Place { module: frame.tag, address: frame.place }));
+        if self.languages.are_wanted() {
+            self.languages.merge_into(places, thread, (&code, &frames, ending), profiler);
+        }
+        taken.report(profiler, places);
+        (self.frames, self.memory) = (frames, memory);
+    }
+}
+
 impl Machine {
     /// Reports the samples `events`, a bit each, of a thread with these registers.
     pub fn report_samples(&mut self, tid: Tid, events: u32, registers: Registers) {
@@ -335,38 +380,13 @@ impl Machine {
         else {
             return;
         };
-        let changes = space.changes;
         let Some(profiler) = &mut self.observers.profiler else { return };
         let stacks = &mut self.observers.call_stacks;
-        if !self.config.stacks {
-            let stack = [stacks.place((tid, pid), changes, profiler, &registers)];
-            for event in (0..32).filter(|event| events >> event & 1 != 0) {
-                profiler.add_sample(&Sample { serial, event, stack: &stack });
-            }
-            return;
+        let taken = Taken { serial, events, registers };
+        if self.config.stacks {
+            return stacks.report((tid, pid), space.changes, profiler, &taken);
         }
-        let mut memory = std::mem::take(&mut stacks.memory);
-        memory.begin(tid, registers.get(RSP).unwrap_or(0));
-        let mut frames = std::mem::take(&mut stacks.frames);
-        let mut code = stacks.layout((tid, pid), changes, profiler);
-        memory.traces = stacks.traces;
-        let mut ending = stacks.unwinder.walk(&code, registers, &mut memory, DEEPEST, &mut frames);
-        if frames.first().is_some_and(|frame| frame.tag.is_none()) {
-            // Memory has become executable in a way that makes no notice: a stack's, or a grown
-            // one's.
-            stacks.layouts.remove(&changes);
-            code = stacks.layout((tid, pid), changes, profiler);
-            ending = stacks.unwinder.walk(&code, registers, &mut memory, DEEPEST, &mut frames);
-        }
-        let places = &mut stacks.places;
-        places.clear();
-        places.extend(frames.iter().map(|frame| Place { module: frame.tag, address: frame.place }));
-        if !self.config.languages.is_empty() {
-            stacks.languages.merge_into(places, (tid, pid), (&code, &frames, ending), profiler);
-        }
-        for event in (0..32).filter(|event| events >> event & 1 != 0) {
-            profiler.add_sample(&Sample { serial, event, stack: places });
-        }
-        (stacks.frames, stacks.memory) = (frames, memory);
+        let place = stacks.place((tid, pid), space.changes, profiler, &registers);
+        taken.report(profiler, &[place]);
     }
 }

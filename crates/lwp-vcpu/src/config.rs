@@ -403,6 +403,22 @@ pub enum Warm {
 }
 
 impl Config {
+    /// Returns whether the samples of the run are wanted.
+    pub fn samples(&self) -> bool {
+        !self.sampling.is_empty()
+    }
+
+    /// Returns whether the work of a thread is to be reported.
+    pub fn reports(&self, tid: lwp_ptrace::Tid) -> bool {
+        self.only_thread.is_none_or(|only| only == tid)
+    }
+
+    /// Returns whether translated code works for the host from the first instruction on: samples
+    /// are wanted, or misses.
+    pub fn watches(&self) -> bool {
+        self.samples() || self.model.is_some()
+    }
+
     /// Runs `program` with `argv`, everything else at its default.
     pub fn launch(program: PathBuf, argv: Vec<OsString>, plan: Plan) -> Self {
         Self {

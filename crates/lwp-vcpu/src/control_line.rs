@@ -43,22 +43,23 @@ impl Line {
     }
 }
 
-impl Machine {
-    /// Returns whether a call writes to the control line.
-    pub fn writes_commands(&self, tid: Tid, pending: &Pending) -> bool {
-        let Some(line) = self.config.control_line else { return false };
+impl ControlLine {
+    /// Returns whether a call of a thread writes to it.
+    pub fn is_written_by(&self, tid: Tid, pending: &Pending) -> bool {
         if !matches!(pending.number, nr::WRITE | nr::WRITEV) {
             return false;
         }
         let path = format!("/proc/{tid}/fd/{}", pending.args[0] as i32);
         let file = std::fs::metadata(path);
-        file.is_ok_and(|it| line == ControlLine { device: it.dev(), inode: it.ino() })
+        file.is_ok_and(|it| *self == Self { device: it.dev(), inode: it.ino() })
     }
+}
 
+impl Machine {
     /// Has a thread whose call has written `bytes` stand still until its commands have taken
     /// effect. Returns false where they have no command.
     pub fn awaits_effect(&mut self, tid: Tid, pending: &Pending, bytes: u64) -> bool {
-        if !self.writes_commands(tid, pending) {
+        if !self.config.control_line.is_some_and(|line| line.is_written_by(tid, pending)) {
             return false;
         }
         let text = written(tid, pending, (bytes as usize).min(MOST_BYTES));

@@ -1,6 +1,7 @@
 //! Instructions that the virtual processor answers instead of the real one, with the registers in
 //! hand: CPUID and XGETBV, and under determinism those that read the clock or draw random numbers.
 
+use lwp_arch::insn;
 use lwp_ptrace::regs::{Raw, Regs, general};
 use lwp_ptrace::{Tid, memory};
 
@@ -58,17 +59,17 @@ pub fn instruction(machine: &mut Machine, tid: Tid, app: &Regs) -> Option<Regs> 
 }
 
 /// The bytes at `pc`, zero where there are none.
-pub fn read_code(tid: Tid, pc: u64) -> [u8; 15] {
-    let mut bytes = [0; 15];
+pub fn read_code(tid: Tid, pc: u64) -> [u8; insn::LONGEST] {
+    let mut bytes = [0; insn::LONGEST];
     if memory::read_exact(tid, pc, &mut bytes).is_err() {
         let page_left = 4096 - (pc & 4095) as usize;
-        let _ = memory::read_exact(tid, pc, &mut bytes[..page_left.min(15)]);
+        let _ = memory::read_exact(tid, pc, &mut bytes[..page_left.min(insn::LONGEST)]);
     }
     bytes
 }
 
 /// Length of the prefixes, REX included; the REX byte; the rest.
-fn split(bytes: &[u8; 15]) -> (usize, u8, &[u8]) {
+fn split(bytes: &[u8; insn::LONGEST]) -> (usize, u8, &[u8]) {
     let legacy = bytes
         .iter()
         .take_while(|b| {

@@ -13,10 +13,13 @@ use lwp_languages::functions::Language;
 use lwp_ptrace::Tid;
 use rustc_hash::FxHashMap;
 
+use crate::config::Config;
+use crate::contexts::Context;
 use crate::family::{Family, UnitId};
 use crate::machine::Machine;
 use crate::maps::Mapping;
-use crate::profile::{Executions, path_in_process};
+use crate::profile::path_in_process;
+use crate::space::Space;
 
 /// The evaluators of a family whose calls are counted.
 #[derive(Debug, Default)]
@@ -169,15 +172,39 @@ impl Family {
     }
 }
 
-impl Machine {
-    /// Returns whether calls of functions of an interpreted language are counted.
-    pub fn evaluators(&self) -> Evaluators {
-        let counts = self.plan() == lwp_dbt::Plan::Calls;
-        let wanted = |it: &&Language| counts && self.config.languages.contains(it);
+impl Evaluators {
+    /// The evaluators of the languages of a run in which functions' calls are counted, if `counts`.
+    pub fn of(config: &Config, counts: bool) -> Self {
+        let wanted = |it: &&Language| counts && config.languages.contains(it);
         let wanted = [Language::Python, Language::Php].iter().filter(wanted).copied().collect();
-        Evaluators::new(wanted, !self.config.additions.is_empty())
+        Self::new(wanted, !config.additions.is_empty())
     }
+}
 
+/// The number of times that the counters of a thread have for `value`, where the first of them is
+/// `first`.
+fn counted_for(context: Context<'_>, first: u32, value: u64) -> i64 {
+    let mut count = context.calls_to(call_site(first), value);
+    if context.counter(first) == !value {
+        count = count.wrapping_add(context.counter(first + 1));
+    }
+    count.cast_signed()
+}
+
+/// Returns whether a compiler makes code of a process's functions, whose calls pass no place where
+/// they are counted: it shares the code with other processes of the same program.
+fn compiles((space, family): (&Space, &mut Family), tid: Tid) -> bool {
+    let known = family.evaluators.compiles.filter(|(state, _)| *state == space.changes);
+    let look = || {
+        let mappings = crate::maps::read(tid);
+        let shares = |it: &&Mapping| it.execute && it.shared && it.inode != 0;
+        let mut code = mappings.iter().filter(shares);
+        (space.changes, code.any(|it| !crate::memory_map::is_ours(it)))
+    };
+    family.evaluators.compiles.insert(known.unwrap_or_else(look)).1
+}
+
+impl Machine {
     /// The instruction at `pc` is about to be executed, with which a code object may end, or all of
     /// them: whatever has been counted for it is a function's that has no other chance to be named.
     pub fn end_code(&mut self, tid: Tid, pc: u64, code: u64) {
@@ -209,7 +236,9 @@ impl Machine {
     fn called_at(&self, sites: &[Site], tids: &[Tid]) -> Vec<u64> {
         let mut codes = Vec::new();
         for tid in tids {
-            let Some(executions) = self.executions(*tid) else { continue };
+            let Some(executions) = self.tasks.executions(&self.contexts, &self.caches, *tid) else {
+                continue;
+            };
             let kept = self.tasks.threads.get(tid).map(|it| it.account.profile.kept_calls());
             let its = executions.calls().chain(kept.into_iter().flatten());
             let its = its.map(|(target, _)| target);
@@ -231,8 +260,8 @@ impl Machine {
         let mut function = None;
         for &other in tids {
             for site in sites {
-                let Some(counted) = self.counted_for(other, site.first, code) else { continue };
                 let Some(thread) = self.tasks.threads.get(&other) else { continue };
+                let counted = counted_for(self.contexts.context(thread.slot), site.first, code);
                 if !thread.account.profile.has_called(site.id, code, counted) {
                     continue;
                 }
@@ -245,37 +274,13 @@ impl Machine {
         }
     }
 
-    /// The number of times that the counters of a thread have for `value`, where the first of them
-    /// is `first`.
-    fn counted_for(&self, tid: Tid, first: u32, value: u64) -> Option<i64> {
-        let context = self.context(tid)?;
-        let mut count = context.calls_to(call_site(first), value);
-        if context.counter(first) == !value {
-            count = count.wrapping_add(context.counter(first + 1));
-        }
-        Some(count.cast_signed())
-    }
-
-    /// Returns whether a compiler makes code of a process's functions, whose calls pass no place
-    /// where they are counted: it shares the code with other processes of the same program.
-    fn compiles(&mut self, tid: Tid) -> Option<bool> {
-        let space = self.caches.spaces.get(self.tasks.space_index(tid)?)?.as_ref()?;
-        let (changes, family) = (space.changes, space.family);
-        let evaluators = &mut self.caches.families.get_mut(family)?.as_mut()?.evaluators;
-        let known = evaluators.compiles.filter(|(state, _)| *state == changes);
-        let look = || {
-            let mappings = crate::maps::read(tid);
-            let shares = |it: &&Mapping| it.execute && it.shared && it.inode != 0;
-            let mut code = mappings.iter().filter(shares);
-            (changes, code.any(|it| !crate::memory_map::is_ours(it)))
-        };
-        Some(evaluators.compiles.insert(known.unwrap_or_else(look)).1)
-    }
-
     /// The number of the function that a code object is of.
     fn function_of(&mut self, tid: Tid, evaluator: &Evaluator, code: u64) -> Option<u32> {
-        if matches!(evaluator.counted, Counted::Php(_)) && self.compiles(tid)? {
-            return None;
+        if matches!(evaluator.counted, Counted::Php(_)) {
+            let (space, family) = self.space_of(tid)?;
+            if compiles((space, family), tid) {
+                return None;
+            }
         }
         let languages = &mut self.observers.call_stacks.languages;
         languages.number(tid, |memory| evaluator.counted.function(evaluator.bias, code, memory))
@@ -283,14 +288,16 @@ impl Machine {
 
     /// Reads the names of the functions that a thread has called, as long as its process is there.
     pub fn name_calls(&mut self, tid: Tid) {
-        if self.observers.profiler.is_none() || self.samples() {
+        if !self.observers.counts_places() {
             return;
         }
         let Some((_, family)) = self.space_of(tid) else { return };
         if family.evaluator_sites().is_empty() {
             return;
         }
-        let Some(executions) = self.executions(tid) else { return };
+        let Some(executions) = self.tasks.executions(&self.contexts, &self.caches, tid) else {
+            return;
+        };
         for ((id, code), _) in executions.calls() {
             let Some((_, family)) = self.space_of(tid) else { return };
             let pc = family.code_cache.fragment(id).pc.0;
@@ -299,14 +306,6 @@ impl Machine {
             if let (Some(function), Some(thread)) = (function, self.tasks.threads.get_mut(&tid)) {
                 thread.account.profile.named.insert((id, code), (pc, function));
             }
-        }
-    }
-
-    /// Tells the functions that a thread has called by their names: those among `executions` whose
-    /// code objects have not ended.
-    pub fn tell_calls(&self, tid: Tid, executions: &mut Executions) {
-        if let Some(thread) = self.tasks.threads.get(&tid) {
-            executions.name_targets(&thread.account.profile.named);
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::arena::Arena;
 use crate::auxiliary::{AT_HWCAP, AT_HWCAP2, AT_IGNORE, AT_RANDOM, AT_SYSINFO_EHDR, Auxiliary};
 use crate::config::{CpuModel, Target};
 use crate::contexts::{ContextFile, FileId};
+use crate::evaluators::Evaluators;
 use crate::family::{Basis, EMPTY_TABLE, Family, Kind, LEAST_CHUNK, UnitId};
 use crate::first_stack;
 use crate::huge_table;
@@ -123,7 +124,7 @@ impl Machine {
         }
         let kind = Kind { basis: self.first_basis(), owner, arenas };
         let family = self.family_for(kind)?;
-        self.lwp_forget_cuts();
+        self.tasks.forget_cuts(&self.contexts);
         let mut space = Space::new(family, self.usual_arenas(family));
         let table = match self.caches.families.get_mut(family) {
             Some(Some(family)) => space.begin(family, tid, mappings),
@@ -136,7 +137,7 @@ impl Machine {
     /// The things that the code of a new program's family depends on.
     pub fn first_basis(&self) -> Basis {
         let lwp = match self.config.lwp {
-            _ if self.watches() => Lwp::On(sampled_selection(&self.config)),
+            _ if self.config.watches() => Lwp::On(sampled_selection(&self.config)),
             Some(_) => Lwp::Off,
             None => Lwp::Absent,
         };
@@ -409,7 +410,8 @@ impl Machine {
         for attempt in 1..=TRIES {
             // The ranges may be without limits, and the calls that they are of long over.
             careful &= attempt < TRIES;
-            let wanted = if careful { self.wanted_beside(tid) } else { Vec::new() };
+            let wanted =
+                if careful { self.tasks.wanted_beside(&self.contexts, tid) } else { Vec::new() };
             let (space, family) = self.space_of(tid).ok_or("no such thread")?;
             let (known, extent) = (family.arena_of(unit), family.module(unit).extent);
             if known.is_some_and(|index| space.has_arena(index)) {
@@ -476,7 +478,13 @@ impl Machine {
         let there = (arena.address, arena.address + arena.bytes);
         let index = self.tasks.space_index(tid).ok_or("no such thread")?;
         self.tell_arena(index, there);
-        if careful && self.wanted_beside(tid).iter().any(|range| overlap(*range, there)) {
+        if careful
+            && self
+                .tasks
+                .wanted_beside(&self.contexts, tid)
+                .iter()
+                .any(|range| overlap(*range, there))
+        {
             return Err("the program is about to have something there".into());
         }
         let family = self.space_of(tid).ok_or("no such thread")?.1.index;
@@ -525,7 +533,7 @@ impl Machine {
     /// Gives address space `index` another family, with nothing translated or at least not full.
     /// `tid`, one of its threads, stands in its application state; none is in translated code.
     pub fn flush(&mut self, tid: Tid, index: usize) -> Result<(), String> {
-        let wanted = self.wanted_beside(tid);
+        let wanted = self.tasks.wanted_beside(&self.contexts, tid);
         let Some((space, family)) = self.caches.side(index) else {
             return Err("no such address space".into());
         };
@@ -584,7 +592,7 @@ impl Machine {
             space.flush(new, kind.arenas.len());
         }
         self.drop_family(old);
-        self.lwp_forget_cuts();
+        self.tasks.forget_cuts(&self.contexts);
         Ok(())
     }
 
@@ -623,15 +631,15 @@ impl Machine {
         if let Some(fragments) = self.config.trials.waste {
             family.weigh_waste_after(fragments);
         }
-        let watched = self.watches().then(|| crate::lwp::watched_config(&self.config));
+        let watched = self.config.watches().then(|| crate::lwp::watched_config(&self.config));
         if let Some(lwp) = self.config.lwp.as_ref().or(watched.as_ref()) {
             family.watch_cache(crate::lwp::masks(&lwp.caches.levels[0].shape));
         }
         family.store = self.caches.store.clone();
         family.sampled_code = self.config.sampled_code;
         family.within.clone_from(&self.config.within);
-        family.evaluators = self.evaluators();
-        let places = self.observers.profiler.is_some() && !self.samples();
+        family.evaluators = Evaluators::of(&self.config, self.plan() == lwp_dbt::Plan::Calls);
+        let places = self.observers.profiler.is_some() && !self.config.samples();
         if places {
             family.keep_origins();
         }

@@ -55,6 +55,8 @@ mod space;
 mod state;
 pub mod store;
 mod syscalls;
+#[cfg(test)]
+mod tests;
 mod warm;
 mod ways;
 mod written_files;
@@ -288,7 +290,8 @@ fn trace(
             Ok(*status)
         }
         Start::Live(pid, threads) => {
-            server::lock(machine).watch_clocks(threads.iter().map(|thread| thread.0));
+            let clocks = CpuClocks::of_running(threads.iter().map(|thread| thread.0));
+            server::lock(machine).observers.clocks = Some(clocks);
             let mut tracer = Tracer::new(machine, *pid, control);
             tracer.attach(*pid, threads).map_err(|what| Error::Machine {
                 what: format!("taking over process {pid}: {what}"),

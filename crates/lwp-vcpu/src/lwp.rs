@@ -21,30 +21,30 @@ mod memory;
 mod modelled;
 mod noted;
 mod predictor;
+mod profiled;
 mod sampler;
-
-use std::time::Instant;
 
 use lwp_arch::retired::{Access, AccessKind, Branch, BranchKind};
 use lwp_arch::{AppPc as Ip, Fault, Retired};
-use lwp_dbt::context::{LWP_LOW_MAX, LWP_SHIFT, MOST_NOTES, NO_PROCESSOR};
+use lwp_dbt::context::{LWP_LOW_MAX, LWP_SHIFT, MOST_NOTES};
 use lwp_dbt::{EventDeltas, FragmentId, IpFilter, Selection, Slot};
-use lwp_model::{Cpu, LwpUnit, Occurrences, Signals, Watched, Xorshift32};
+use lwp_model::{Cpu, LinearMemory, LwpUnit, Occurrences, Signals, Watched, Xorshift32};
 use lwp_ptrace::Tid;
-use lwp_ptrace::regs::Raw;
 use lwp_uarch::{CoreClock, ReferenceClock};
 
 use crate::config::{Config, LwpConfig};
 use crate::contexts::Context;
 use crate::machine::{Machine, Thread};
-pub use component::BeforeState;
+pub use component::{BeforeState, restores_lwp};
 pub use dcache::{DataCache, LEAST_WAY_BYTES, can_be_kept, can_be_watched, masks};
+pub use instruction::is_elsewhere;
 pub use known::{KnownCuts, finish_record};
-pub use leave::set_result;
+pub use leave::{give_back, rest_of, set_result};
 use memory::TraceeMemory;
 use modelled::Tally;
 pub use modelled::watched_config;
 use predictor::Judge;
+pub use profiled::Profiled;
 pub use sampler::selection as sampled_selection;
 use sampler::{Sampler, generator};
 
@@ -352,7 +352,11 @@ impl ThreadLwp {
     }
 
     /// Reports an instruction to the unit. `Err` where its record cannot be stored.
-    fn retire(&mut self, memory: &mut TraceeMemory, executed: &Executed) -> Result<(), Fault> {
+    fn retire<M: LinearMemory>(
+        &mut self,
+        memory: &mut M,
+        executed: &Executed,
+    ) -> Result<(), Fault> {
         if let Some(sampler) = &mut self.sampler {
             let waiting = std::mem::take(&mut self.waiting);
             if !self.selection.admits(executed.ip) {
@@ -440,102 +444,121 @@ impl Thread {
     }
 }
 
+impl ThreadLwp {
+    /// Notes the processor on which the stopped thread `tid` is, which has not said it.
+    fn look_for_core(&mut self, tid: Tid) {
+        if self.surroundings.moves
+            && let Some(core) = processor_of(tid)
+        {
+            self.surroundings.core = core;
+        }
+    }
+
+    /// Returns whether the thread must be stopped instead of answered: a signal that has been sent
+    /// to it would reach it some instructions later.
+    pub fn take_interrupted(&mut self) -> bool {
+        std::mem::take(&mut self.interrupted)
+    }
+}
+
 impl Machine {
-    /// Takes in what a thread has counted.
-    fn lwp_collect(&mut self, tid: Tid) {
-        self.lwp_collect_but(tid, None);
-    }
-
-    /// The same, but for the data cache accesses of the instruction at `but`, which is about to
-    /// retire.
-    fn lwp_collect_but(&mut self, tid: Tid, but: Option<u64>) {
-        if let Some(thread) = self.tasks.threads.get_mut(&tid)
-            && let Some(lwp) = &mut thread.lwp
-        {
-            let context = self.contexts.context(thread.slot);
-            let processor = context.get(Slot::Processor);
-            if processor != NO_PROCESSOR {
-                // The segment's limit has the node in its upper bits.
-                lwp.surroundings.core = processor as u8;
-            }
-            lwp.collect_but(context, &thread.lwp_state.known_cuts, but);
-        }
-    }
-
-    /// An instruction of a thread is about to be executed natively.
-    pub fn lwp_about_to_step(&mut self, tid: Tid, regs: &Raw) {
-        if let Some(thread) = self.tasks.threads.get_mut(&tid)
-            && let Some(lwp) = &mut thread.lwp
-        {
-            lwp.about_to_step(tid, self.contexts.context(thread.slot), regs);
-        }
-    }
-
-    /// Publishes a thread's countdown.
-    pub fn lwp_publish(&mut self, tid: Tid) {
-        if let Some(thread) = self.tasks.threads.get_mut(&tid)
-            && let Some(lwp) = &mut thread.lwp
-        {
-            lwp.publish(self.contexts.context(thread.slot));
-        }
-    }
-
     /// One instruction of a thread has been executed by the host, and not been charged.
     pub fn lwp_executed(&mut self, tid: Tid, pc: u64, next: u64) {
-        if self.tasks.threads.get(&tid).is_none_or(|thread| thread.lwp.is_none()) {
+        if self.tasks.lwp(tid).is_none() {
             return;
         }
         let executed = instruction::classify(tid, pc, next);
-        self.lwp_collect(tid);
-        self.lwp_look_for_core(tid);
+        self.tasks.lwp_collect(&self.contexts, tid);
+        if let Some(lwp) = self.tasks.lwp_mut(tid) {
+            lwp.look_for_core(tid);
+        }
         self.lwp_retire(tid, &executed);
-        if self.samples()
+        if self.config.samples()
             && let Ok(mut regs) = lwp_ptrace::Tracee(tid).regs()
         {
             regs.0.rip = pc;
             self.take_overdue(tid, sampler::stopped_with(&regs));
         }
-        self.lwp_publish(tid);
+        self.tasks.lwp_publish(&self.contexts, tid);
     }
 
     /// Reports an instruction that has been executed and cannot be restarted: a record that meets a
     /// fault now is lost.
     fn lwp_retire(&mut self, tid: Tid, executed: &Executed) {
-        let timestamp = self.lwp_timestamp();
+        let timestamp = self.processor.timestamp(self.observers.started);
         self.filter_samples_at(tid, executed.ip);
-        if let Some(thread) = self.tasks.threads.get_mut(&tid)
-            && let Some(lwp) = &mut thread.lwp
-        {
+        if let Some(Profiled { lwp, context, .. }) = self.tasks.profiled(&self.contexts, tid) {
             lwp.surroundings.timestamp = timestamp;
-            lwp.finish_accesses(self.contexts.context(thread.slot), executed.ip);
+            lwp.finish_accesses(context, executed.ip);
             let _ = lwp.retire(&mut TraceeMemory::new(tid), executed);
         }
-        self.lwp_interrupt(tid);
+        self.tasks.lwp_interrupt(tid, self.config.lwp.as_ref());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lwp_arch::lwpcb::{EventSlot, Lwpcb};
+    use lwp_arch::{EventFlags, LinearAddr};
+    use lwp_model::PagedMemory;
+
+    use super::*;
+
+    const BLOCK: u64 = 0x1_0000;
+    const RING: u64 = 0x2_0000;
+    const RING_BYTES: u32 = 16 << 10;
+    const RECORD_BYTES: usize = 32;
+
+    /// A thread that records each fourth instruction, and its memory.
+    fn recording() -> (ThreadLwp, PagedMemory) {
+        let config = LwpConfig::default();
+        let mut block = Lwpcb::default();
+        block.flags = EventFlags::IRE.bits().into();
+        block.set_buffer_size_random(RING_BYTES, 0);
+        block.buffer_base = RING.into();
+        let mut memory = PagedMemory::new();
+        memory.poke(LinearAddr(BLOCK), &block.to_bytes());
+        memory.poke(LinearAddr(BLOCK + 128 + 8), &EventSlot::new(3, 3).to_bytes());
+        memory.map(LinearAddr(RING), RING_BYTES.into());
+        let mut lwp = ThreadLwp::new(&config, Xorshift32::new(1));
+        let (unit, signals) = (&mut lwp.unit, &mut lwp.surroundings);
+        unit.llwpcb(&CPU, BLOCK, &mut memory, signals).expect("a block");
+        unit.settle(&mut memory).expect("a block");
+        lwp.start(&config);
+        (lwp, memory)
     }
 
-    /// Notes the processor on which a thread is that has been stopped, and has not said it.
-    fn lwp_look_for_core(&mut self, tid: Tid) {
-        if let Some(lwp) = self.tasks.threads.get_mut(&tid).and_then(|thread| thread.lwp.as_mut())
-            && lwp.surroundings.moves
-            && let Some(core) = processor_of(tid)
-        {
-            lwp.surroundings.core = core;
-        }
+    #[test]
+    fn what_passes_brings_the_record_nearer() {
+        let (mut lwp, mut memory) = recording();
+        assert_eq!(lwp.room()[0], 3);
+        lwp.pass(2, 0, 0);
+        assert_eq!(lwp.room()[0], 1);
+        lwp.retire(&mut memory, &Executed::plain(0x40_0000, 0x40_0003)).expect("no record");
+        assert_eq!(lwp.room()[0], 0);
+        assert_eq!(memory.peek(LinearAddr(RING), RECORD_BYTES), [0; RECORD_BYTES]);
+        lwp.retire(&mut memory, &Executed::plain(0x40_0003, 0x40_0004)).expect("a ring");
+        let record = memory.peek(LinearAddr(RING), RECORD_BYTES);
+        assert_eq!(record[8..16], 0x40_0003u64.to_le_bytes());
+        assert_eq!(lwp.room()[0], 3);
     }
 
-    /// The performance time-stamp counter: 100 MHz since the run began, or the virtual counter.
-    fn lwp_timestamp(&self) -> u64 {
-        if self.config.deterministic {
-            return self.processor.tsc;
-        }
-        (Instant::now() - self.observers.started).as_nanos() as u64 / 10
+    #[test]
+    fn a_record_that_cannot_be_stored_is_the_instruction_s_fault() {
+        let (mut lwp, mut memory) = recording();
+        lwp.pass(3, 0, 0);
+        memory.unmap(LinearAddr(RING), RING_BYTES.into());
+        let executed = Executed::plain(0x40_0000, 0x40_0003);
+        assert!(lwp.clone().retire(&mut memory, &executed).is_err());
+        memory.map(LinearAddr(RING), RING_BYTES.into());
+        lwp.retire(&mut memory, &executed).expect("the ring is there again");
     }
 
-    /// Returns whether the thread must be stopped instead of answered: a signal that has been sent
-    /// to it would reach it some instructions later.
-    pub fn lwp_take_interrupted(&mut self, tid: Tid) -> bool {
-        let thread = self.tasks.threads.get_mut(&tid);
-        let lwp = thread.and_then(|thread| thread.lwp.as_mut());
-        lwp.is_some_and(|lwp| std::mem::take(&mut lwp.interrupted))
+    #[test]
+    fn instructions_that_cross_privilege_do_not_count() {
+        let (mut lwp, mut memory) = recording();
+        let call = Executed { crosses_privilege: true, ..Executed::plain(0x40_0000, 0x40_0002) };
+        lwp.retire(&mut memory, &call).expect("no record");
+        assert_eq!(lwp.room()[0], 3);
     }
 }

@@ -15,6 +15,7 @@ use crate::contexts::{Context, Contexts, FileId, Sum};
 use crate::control_line::Line;
 use crate::family::Family;
 use crate::lwp::ThreadLwp;
+use crate::markers::Bounds;
 use crate::notices;
 use crate::proc_files::Seen;
 use crate::profile::Profiler;
@@ -157,14 +158,14 @@ impl Machine {
         self.tasks.set_slot(slot, tid);
         let profile =
             self.observers.profiler.as_mut().map(Profiler::new_thread).unwrap_or_default();
-        let wanted = self.is_reported(tid);
-        let bounds = self.first_bounds();
+        let wanted = self.config.reports(tid);
+        let bounds = Bounds::first(self.config.markers);
         let sampling = || Box::new(ThreadLwp::sampling(&self.config, profile.serial, wanted));
-        let lwp = self.watches().then(sampling);
+        let lwp = self.config.watches().then(sampling);
         let now = Instant::now();
         let account = Account {
             started: now,
-            cpu: (self.cpu_time(tid), None),
+            cpu: (counts::cpu_time(&self.config, tid), None),
             correction: Sum::default(),
             settled: false,
             counting: self.wants_counts(pid, &bounds),
@@ -189,7 +190,7 @@ impl Machine {
             account,
         };
         self.tasks.threads.insert(tid, thread);
-        self.lwp_publish(tid);
+        self.tasks.lwp_publish(&self.contexts, tid);
         Some(slot)
     }
 
@@ -237,7 +238,7 @@ impl Machine {
         code.extend(arenas);
         // What is known on one side is not known on another.
         let alone = space.sides.is_empty();
-        code.extend(self.ours_in(index));
+        code.extend(self.caches.ours_in(index));
         let code = alone.then_some(&code[..]);
         for (&tid, thread) in &self.tasks.threads {
             if self.tasks.space_index(tid) == Some(index) {

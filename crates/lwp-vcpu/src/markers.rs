@@ -14,9 +14,11 @@ use lwp_ptrace::{Tid, memory};
 use crate::config::{Markers, Plan};
 use crate::contexts::Sum;
 use crate::exit::ThreadCx;
-use crate::machine::Machine;
+use crate::family::Family;
+use crate::machine::{Account, Machine, Tasks, Thread};
 use crate::profile::Profiler;
 use crate::server::{Backlog, remove_entries};
+use crate::space::Space;
 
 /// Codes of our own markers.
 mod own {
@@ -68,28 +70,90 @@ pub struct Bounds {
 /// The answer to a marker: rax and rdx.
 type Answer = [u64; 2];
 
-impl Machine {
+impl Bounds {
     /// The bounds that a new thread begins with.
-    pub fn first_bounds(&self) -> Bounds {
-        let collects = match self.config.markers {
+    pub fn first(markers: Option<Markers>) -> Self {
+        let collects = match markers {
             None => true,
             Some(Markers::Between) => false,
             Some(Markers::Callgrind { collect, .. }) => collect,
         };
-        Bounds { collects, ..Bounds::default() }
+        Self { collects, ..Self::default() }
     }
 
+    /// Returns whether a thread with these bounds counts while counting is on, where its process
+    /// has `started` or stopped counting by a marker.
+    fn count(&self, markers: Option<Markers>, started: Option<bool>) -> bool {
+        match markers {
+            None => true,
+            Some(Markers::Between) => self.collects || started == Some(true),
+            Some(Markers::Callgrind { instrument, .. }) => {
+                self.collects && started.unwrap_or(instrument)
+            }
+        }
+    }
+
+    /// A thread has entered a function, or has come back to its beginning. Returns whether it has
+    /// entered.
+    fn enter(&mut self, frame: Frame) -> bool {
+        // Else it is a loop that begins with the function.
+        let enters = self.frames.last() != Some(&frame);
+        if enters {
+            self.frames.push(frame);
+        }
+        enters
+    }
+
+    /// Takes out the innermost function that is done where the stack ends at `stack`.
+    fn leave(&mut self, stack: u64) -> bool {
+        let done = self.frames.last().is_some_and(|frame| frame.stack < stack);
+        done && self.frames.pop().is_some()
+    }
+
+    /// A function has been entered or left.
+    fn toggle(&mut self, markers: Option<Markers>) {
+        let callgrind = matches!(markers, Some(Markers::Callgrind { .. }));
+        self.collects = if callgrind { !self.collects } else { !self.frames.is_empty() };
+    }
+}
+
+impl Tasks {
+    /// The threads of a process, in order.
+    fn threads_of(&self, pid: i32) -> Vec<Tid> {
+        let its = self.threads.iter().filter(|(_, it)| it.pid == pid).map(|(tid, _)| *tid);
+        let mut tids: Vec<Tid> = its.collect();
+        tids.sort_unstable();
+        tids
+    }
+}
+
+impl Account {
+    /// The thread, which stands at a marker, has been brought to the state that is wanted; it
+    /// counted `before`, or not. The marker itself is not counted.
+    fn leave_marker_out(&mut self, here: &Here, before: bool) {
+        match (before, self.counting) {
+            (true, false) => {
+                let skip = usize::from(!here.counted);
+                let own = here.marker.instructions().iter().rev().skip(skip);
+                for &back in own {
+                    self.kept.add(instructions(-1), 1);
+                    self.profile.leave_out(here.pc - back);
+                }
+            }
+            (false, true) if !here.counted => {
+                self.mark.add(instructions(1), 1);
+                self.profile.pass_over(here.pc);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Machine {
     /// Returns whether a thread of `pid` with these bounds counts.
     pub fn wants_counts(&self, pid: i32, bounds: &Bounds) -> bool {
         let started = self.tasks.started_counting.get(&pid).copied();
-        self.observers.enabled
-            && match self.config.markers {
-                None => true,
-                Some(Markers::Between) => bounds.collects || started == Some(true),
-                Some(Markers::Callgrind { instrument, .. }) => {
-                    bounds.collects && started.unwrap_or(instrument)
-                }
-            }
+        self.observers.enabled && bounds.count(self.config.markers, started)
     }
 
     /// A child of fork goes on as its maker does.
@@ -164,7 +228,7 @@ impl Machine {
             Marker::Valgrind => memory::read_u64(tid, rax).ok()?,
         };
         self.config.markers?;
-        self.collect_misses(tid);
+        self.tasks.collect_misses(&self.contexts, tid);
         match request {
             request::START_INSTRUMENTATION | request::CACHEGRIND_START => {
                 self.start_counting(tid, &here, true);
@@ -239,22 +303,10 @@ impl Machine {
         let Some(pid) = self.tasks.threads.get(&tid).map(|thread| thread.pid) else { return };
         self.tasks.started_counting.insert(pid, on);
         self.switch_at(tid, here);
-        let others: Vec<Tid> = self.threads_of(pid);
+        let others: Vec<Tid> = self.tasks.threads_of(pid);
         for tid in others {
             self.switch_counting(tid);
         }
-    }
-
-    fn threads_of(&self, pid: i32) -> Vec<Tid> {
-        let mut tids: Vec<Tid> = self
-            .tasks
-            .threads
-            .iter()
-            .filter(|(_, it)| it.pid == pid)
-            .map(|(tid, _)| *tid)
-            .collect();
-        tids.sort_unstable();
-        tids
     }
 
     /// Brings a thread that stands at a marker to the state that is wanted. The marker itself is
@@ -262,44 +314,31 @@ impl Machine {
     fn switch_at(&mut self, tid: Tid, here: &Here) {
         let before = self.tasks.threads.get(&tid).map(|thread| thread.account.counting);
         self.switch_counting(tid);
-        let Some(thread) = self.tasks.threads.get_mut(&tid) else { return };
-        match (before, thread.account.counting) {
-            (Some(true), false) => {
-                let skip = usize::from(!here.counted);
-                let own = here.marker.instructions().iter().rev().skip(skip);
-                for &back in own {
-                    thread.account.kept.add(instructions(-1), 1);
-                    thread.account.profile.leave_out(here.pc - back);
-                }
-            }
-            (Some(false), true) if !here.counted => {
-                thread.account.mark.add(instructions(1), 1);
-                thread.account.profile.pass_over(here.pc);
-            }
-            _ => {}
+        if let (Some(before), Some(thread)) = (before, self.tasks.threads.get_mut(&tid)) {
+            thread.account.leave_marker_out(here, before);
         }
     }
 
     /// Forgets what the process of a thread has counted.
     fn start_over(&mut self, tid: Tid) {
         let Some(pid) = self.tasks.threads.get(&tid).map(|thread| thread.pid) else { return };
-        for tid in self.threads_of(pid) {
+        for tid in self.tasks.threads_of(pid) {
             self.mark_executions(tid, false);
             let total = self.thread_sum(tid);
             let Some(thread) = self.tasks.threads.get_mut(&tid) else { continue };
             (thread.account.kept, thread.account.mark) = (Sum::default(), total);
             thread.account.profile.forget_kept();
-            self.forget_misses(tid);
+            self.tasks.forget_misses(tid);
         }
     }
 
     /// Makes the counts of a thread's process so far a part of their own, called `label`.
     fn end_part(&mut self, tid: Tid, label: String) {
         let Some(pid) = self.tasks.threads.get(&tid).map(|thread| thread.pid) else { return };
-        if self.observers.profiler.is_none() || self.samples() {
+        if !self.observers.counts_places() {
             return;
         }
-        let threads = self.threads_of(pid);
+        let threads = self.tasks.threads_of(pid);
         for &tid in &threads {
             self.report_thread(tid);
         }
@@ -310,7 +349,7 @@ impl Machine {
         }
         for tid in threads {
             self.mark_executions(tid, false);
-            self.forget_misses(tid);
+            self.tasks.forget_misses(tid);
             let fresh = self.observers.profiler.as_mut().map(Profiler::new_thread);
             if let (Some(thread), Some(fresh)) = (self.tasks.threads.get_mut(&tid), fresh) {
                 thread.account.profile.forget_kept();
@@ -355,31 +394,44 @@ fn text_at(tid: Tid, address: u64) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-impl Machine {
-    /// Returns whether a function of [`crate::Config::within`] begins at `pc`.
-    fn begins_function(&mut self, tid: Tid, pc: u64) -> bool {
-        let Some((space, family)) = self.space_of(tid) else { return false };
-        let Some((_, range)) = space.known_code(pc) else { return false };
-        family.module(range.unit).unit.is_marked(AppPc(pc))
-    }
+/// Returns whether a function of [`crate::Config::within`] begins at `pc` of an address space.
+fn begins_function((space, family): (&mut Space, &mut Family), pc: u64) -> bool {
+    let Some((_, range)) = space.known_code(pc) else { return false };
+    family.module(range.unit).unit.is_marked(AppPc(pc))
+}
 
+/// Has whoever returns to `pc` of an address space, in which `tid` is, ask.
+fn withhold((space, family): (&mut Space, &mut Family), tid: Tid, pc: u64) {
+    if !space.inserted.withheld.insert(pc) {
+        return;
+    }
+    let Some((_, range)) = space.code_at(family, tid, pc) else { return };
+    if let Some(entry) = family.module(range.unit).unit.entry_at(AppPc(pc))
+        && space.inserted.take(entry)
+    {
+        remove_entries(tid, family, &[entry]);
+    }
+}
+
+impl Machine {
     /// The host is about to execute the instruction at the application's pc, which may be a
     /// function's first.
     pub fn enter_function(&mut self, tid: Tid, app: &Regs) {
-        if self.config.within.is_empty() || !self.begins_function(tid, app.0.rip) {
+        if self.config.within.is_empty()
+            || !self.space_of(tid).is_some_and(|side| begins_function(side, app.0.rip))
+        {
             return;
         }
         let Ok(to) = memory::read_u64(tid, app.0.rsp) else { return };
         let frame = Frame { stack: app.0.rsp, to };
         self.leave_functions(tid, frame.stack);
         let Some(thread) = self.tasks.threads.get_mut(&tid) else { return };
-        if thread.account.bounds.frames.last() == Some(&frame) {
-            // A loop that begins with the function.
-            return;
+        if thread.account.bounds.enter(frame) {
+            self.toggle(tid);
+            if let Some(side) = self.space_of(tid) {
+                withhold(side, tid, to);
+            }
         }
-        thread.account.bounds.frames.push(frame);
-        self.toggle(tid);
-        self.withhold(tid, to);
     }
 
     /// A thread has got to `pc` with its stack at `stack`, by an indirect branch that did not find
@@ -390,7 +442,7 @@ impl Machine {
         }
         self.leave_functions(tid, stack);
         let Some(pid) = self.tasks.threads.get(&tid).map(|thread| thread.pid) else { return true };
-        let waited = |thread: &crate::machine::Thread| {
+        let waited = |thread: &Thread| {
             thread.pid == pid && thread.account.bounds.frames.iter().any(|frame| frame.to == pc)
         };
         let free = !self.tasks.threads.values().any(waited);
@@ -403,35 +455,77 @@ impl Machine {
     /// A thread's stack ends at `stack`: the functions below are done.
     fn leave_functions(&mut self, tid: Tid, stack: u64) {
         while let Some(thread) = self.tasks.threads.get_mut(&tid)
-            && thread.account.bounds.frames.last().is_some_and(|frame| frame.stack < stack)
+            && thread.account.bounds.leave(stack)
         {
-            thread.account.bounds.frames.pop();
             self.toggle(tid);
         }
     }
 
     /// A thread has entered or left a function.
     fn toggle(&mut self, tid: Tid) {
-        let callgrind = matches!(self.config.markers, Some(Markers::Callgrind { .. }));
         if let Some(thread) = self.tasks.threads.get_mut(&tid) {
-            let bounds = &mut thread.account.bounds;
-            bounds.collects = if callgrind { !bounds.collects } else { !bounds.frames.is_empty() };
+            thread.account.bounds.toggle(self.config.markers);
         }
-        self.collect_misses(tid);
+        self.tasks.collect_misses(&self.contexts, tid);
         self.switch_counting(tid);
     }
+}
 
-    /// Has whoever returns to `pc` ask.
-    fn withhold(&mut self, tid: Tid, pc: u64) {
-        let Some((space, family)) = self.space_of(tid) else { return };
-        if !space.inserted.withheld.insert(pc) {
-            return;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_counts_between_markers_and_in_a_process_that_has_started() {
+        let bounds = |markers, toggled| {
+            let mut bounds = Bounds::first(markers);
+            bounds.collects ^= toggled;
+            bounds
+        };
+        for (markers, toggled, started, counts) in [
+            (None, false, None, true),
+            (Some(Markers::Between), false, None, false),
+            (Some(Markers::Between), true, None, true),
+            (Some(Markers::Between), false, Some(true), true),
+            (Some(Markers::Between), true, Some(false), true),
+            (callgrind(true, true), false, None, true),
+            (callgrind(true, true), true, None, false),
+            (callgrind(true, false), false, None, false),
+            (callgrind(true, false), false, Some(true), true),
+            (callgrind(false, true), false, Some(true), false),
+        ] {
+            let found = bounds(markers, toggled).count(markers, started);
+            assert_eq!(found, counts, "{markers:?} {toggled} {started:?}");
         }
-        let Some((_, range)) = space.code_at(family, tid, pc) else { return };
-        if let Some(entry) = family.module(range.unit).unit.entry_at(AppPc(pc))
-            && space.inserted.take(entry)
-        {
-            remove_entries(tid, family, &[entry]);
-        }
+    }
+
+    fn callgrind(collect: bool, instrument: bool) -> Option<Markers> {
+        Some(Markers::Callgrind { collect, instrument })
+    }
+
+    #[test]
+    fn functions_are_left_when_the_stack_is_above_them() {
+        let mut bounds = Bounds::first(Some(Markers::Between));
+        let frame = |stack| Frame { stack, to: 0x40_0000 };
+        assert!(bounds.enter(frame(0x8000)));
+        assert!(!bounds.enter(frame(0x8000)), "a loop that begins with the function");
+        assert!(bounds.enter(frame(0x7000)), "a recursive call");
+        bounds.toggle(Some(Markers::Between));
+        assert!(bounds.collects);
+        assert!(!bounds.leave(0x7000));
+        // A jump past both.
+        assert!(bounds.leave(0x9000) && bounds.leave(0x9000) && !bounds.leave(0x9000));
+        bounds.toggle(Some(Markers::Between));
+        assert!(!bounds.collects);
+    }
+
+    #[test]
+    fn callgrind_s_functions_toggle_what_is_collected() {
+        let markers = callgrind(false, true);
+        let mut bounds = Bounds::first(markers);
+        bounds.toggle(markers);
+        assert!(bounds.collects);
+        bounds.toggle(markers);
+        assert!(!bounds.collects);
     }
 }

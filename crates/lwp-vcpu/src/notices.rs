@@ -473,7 +473,7 @@ impl Machine {
     /// Cuts off what was translated of a page of the address space whose notices these are, on all
     /// its sides.
     fn cut_off_page(&mut self, key: u64, page: u64) {
-        self.lwp_forget_cuts();
+        self.tasks.forget_cuts(&self.contexts);
         for place in &mut self.caches.spaces {
             let Some(space) = place.as_mut().filter(|space| space.has_notices(key)) else {
                 continue;

@@ -325,7 +325,7 @@ impl Machine {
             Kind::Limits => {
                 let data = maps::read(about).iter().any(is_ours).then_some([DATA_BYTES; 2]);
                 let pid = self.tasks.threads.get(&about).map_or(about, |thread| thread.pid);
-                text::limits(&read("limits")?, self.raised_of(pid), data.unwrap_or_default())
+                text::limits(&read("limits")?, self.tasks.raised_of(pid), data.unwrap_or_default())
             }
             Kind::MapFiles | Kind::Mem => return None,
         })

@@ -13,8 +13,9 @@ use lwp_ptrace::Tid;
 use rustc_hash::FxHashMap;
 
 use crate::addition::Addition;
+use crate::contexts::Contexts;
 use crate::family::{Family, UnitId};
-use crate::machine::Machine;
+use crate::machine::{CodeCaches, Machine, Tasks};
 use crate::maps::Mapping;
 
 mod interpreted;
@@ -29,6 +30,7 @@ pub use sink::{
     Sink, ThreadExecutions,
 };
 use words::Words;
+pub use words::look_at_words;
 
 /// Executions by fragment, signed so that they can be corrected and subtracted.
 #[derive(Clone, Debug, Default)]
@@ -384,29 +386,24 @@ fn positive(count: i64) -> u64 {
     u64::try_from(count).unwrap_or(0)
 }
 
-impl Machine {
-    /// Notes a correction of a thread's counters by its place, if a profile is wanted.
-    pub fn note_place(&mut self, tid: Tid, note: impl FnOnce(&mut Executions)) {
-        if self.observers.profiler.is_some()
-            && !self.samples()
-            && let Some(thread) = self.tasks.threads.get_mut(&tid)
-        {
-            note(&mut thread.account.profile.places);
-        }
-    }
-
+impl Tasks {
     /// Everything that a thread has executed, by its counters and corrections.
-    pub fn executions(&self, tid: Tid) -> Option<Executions> {
-        let thread = self.tasks.threads.get(&tid)?;
-        let space = self.caches.spaces.get(self.tasks.space_index(tid)?)?.as_ref()?;
-        let family = self.caches.families.get(space.family)?.as_ref()?;
+    pub fn executions(
+        &self,
+        contexts: &Contexts,
+        caches: &CodeCaches,
+        tid: Tid,
+    ) -> Option<Executions> {
+        let family = caches.family_of(self.space_index(tid)?)?;
+        let thread = self.threads.get(&tid)?;
+        let context = contexts.context(thread.slot);
         let mut sum = thread.account.profile.places.clone();
         let counters = family.code_cache.counters();
         let mut heads: FxHashMap<FragmentId, i64> = FxHashMap::default();
         let mut behind: Vec<(FragmentId, FragmentId)> = Vec::new();
         // Where the indirect call led first whose counter is the next one.
         let mut first = (0, u64::MAX);
-        self.contexts.context(thread.slot).for_each_counter(counters.len(), |index, count| {
+        context.for_each_counter(counters.len(), |index, count| {
             let count = count as i64;
             let Some(role) = counters.role(index) else { return };
             match role {
@@ -425,7 +422,7 @@ impl Machine {
                 sum.happened(what, count.wrapping_mul(times));
             });
         });
-        self.add_calls(thread.slot, counters, &mut sum);
+        jumps::add_calls(context, counters, &mut sum);
         for (into, from) in behind {
             if let Some(by_head) = heads.get(&into) {
                 sum.runs.entry(from).or_default()[1] -= by_head;
@@ -433,13 +430,15 @@ impl Machine {
         }
         Some(sum)
     }
+}
 
+impl Machine {
     /// Notes what a thread has executed when counting is switched.
     pub fn mark_executions(&mut self, tid: Tid, off: bool) {
-        if self.observers.profiler.is_none() || self.samples() {
+        if !self.observers.counts_places() {
             return;
         }
-        let Some(total) = self.executions(tid) else { return };
+        let Some(total) = self.tasks.executions(&self.contexts, &self.caches, tid) else { return };
         let Some(thread) = self.tasks.threads.get_mut(&tid) else { return };
         let profile = &mut thread.account.profile;
         if off {
@@ -451,18 +450,18 @@ impl Machine {
 
     /// Reports what a thread has executed so far to the sink.
     pub fn report_thread(&mut self, tid: Tid) {
-        if self.observers.profiler.is_none() || !self.is_reported(tid) {
+        if self.observers.profiler.is_none() || !self.config.reports(tid) {
             return;
         }
         let Some(mut who) = self.identity_of(tid) else { return };
-        if self.samples() {
+        if self.config.samples() {
             if let Some(profiler) = &mut self.observers.profiler {
                 profiler.sink.thread(&who);
             }
             return;
         }
         self.name_calls(tid);
-        let Some(total) = self.executions(tid) else { return };
+        let Some(total) = self.tasks.executions(&self.contexts, &self.caches, tid) else { return };
         let Some(thread) = self.tasks.threads.get(&tid) else { return };
         let profile = &thread.account.profile;
         let mut counted = profile.kept.clone();
@@ -470,7 +469,7 @@ impl Machine {
             counted.add(&total, 1);
             counted.add(&profile.mark, -1);
         }
-        self.tell_calls(tid, &mut counted);
+        counted.name_targets(&profile.named);
         let Some(space) = self.tasks.space_index(tid) else { return };
         let Some(Some(space)) = self.caches.spaces.get(space) else { return };
         let Some(Some(family)) = self.caches.families.get_mut(space.family) else { return };
@@ -491,7 +490,7 @@ impl Machine {
             pid: thread.pid,
             tid,
             comm: self.observers.reports[image].comm.clone(),
-            sampled: self.sampled_totals(thread),
+            sampled: thread.sampled_totals(&self.contexts),
             misses: thread
                 .lwp
                 .as_ref()
@@ -511,8 +510,10 @@ impl Machine {
         }
         // Without a sink nothing was reported: the thread's own report has all of it in the end.
         if self.observers.profiler.is_some() {
-            self.restart_sampling(tid);
-            self.forget_misses(tid);
+            if let Some(mut profiled) = self.tasks.profiled(&self.contexts, tid) {
+                profiled.restart_sampling();
+            }
+            self.tasks.forget_misses(tid);
         }
     }
 

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use lwp_dbt::Slot;
 use lwp_ptrace::{Tid, limits, memory};
 
-use crate::machine::Machine;
+use crate::machine::{CodeCaches, Machine, Tasks};
 use crate::memory_map::{DATA_BYTES, HARD_BYTES, OVERHEAD_BYTES};
 use crate::syscalls::{Pending, nr};
 
@@ -63,7 +63,60 @@ fn bytes_of(limit: [u64; 2]) -> Vec<u8> {
     limit.iter().flat_map(|half| half.to_le_bytes()).collect()
 }
 
+impl CodeCaches {
+    /// Bytes of ours in an address space.
+    fn bytes_of_ours(&self, base: usize) -> u64 {
+        let mut ours = self.ours(base).all();
+        ours.sort_unstable();
+        ours.dedup();
+        ours.iter().map(|(start, end)| end - start).sum()
+    }
+}
+
+impl Tasks {
+    /// The bytes by which the kernel's limits on a process's address space are higher than the
+    /// program's.
+    pub fn raised_of(&self, pid: i32) -> Raised {
+        self.raised.get(&pid).copied().unwrap_or_default()
+    }
+
+    /// The first program's limits are those of the host's caller, and raised.
+    pub fn note_first_limit(&mut self, pid: i32) {
+        let (before, now) = (limits::address_space_before(), limits::address_space(pid));
+        let Some(now) = now.filter(|_| before[0] != NONE) else { return };
+        let raised = [0, 1].map(|index| match before[index] {
+            NONE => 0,
+            before => now[index].saturating_sub(before),
+        });
+        self.raised.insert(pid, raised);
+    }
+
+    /// Gives a process that goes on without us the program's limits.
+    pub fn give_limit_back(&mut self, pid: i32) {
+        let Some(raised) = self.raised.remove(&pid) else { return };
+        if let Some(limit) = limits::address_space(pid) {
+            limits::set_address_space(pid, changed(limit, raised, u64::saturating_sub));
+        }
+    }
+}
+
+/// The bytes by which the kernel's limits are to be higher than the program's, which are `soft` and
+/// `hard`, in an address space with so many bytes of ours. `hard_now`: the kernel's hard limit, if
+/// it is known; `raised`: the bytes by which that is higher than the program's so far.
+fn raise_for([soft, hard]: [u64; 2], ours: u64, hard_now: Option<u64>, raised: u64) -> Raised {
+    let high = hard_now.is_none_or(|hard| hard == NONE);
+    let more = if high { HARD_BYTES } else { raised };
+    let within = hard.saturating_add(more).saturating_sub(soft);
+    [if soft == NONE { 0 } else { ours.min(within) }, more]
+}
+
 impl Machine {
+    /// Bytes of ours in the address space of a process.
+    fn bytes_of_ours(&self, pid: i32) -> u64 {
+        let process = self.tasks.processes.get(&pid);
+        process.map_or(0, |process| self.caches.bytes_of_ours(process.space))
+    }
+
     /// The process that a thread calls so, if it is one of the run and has something of ours.
     fn limited_process(&self, tid: Tid, number: i32) -> Option<i32> {
         let thread = match number {
@@ -72,28 +125,6 @@ impl Machine {
         };
         let pid = self.tasks.threads.get(&thread).map_or(thread, |thread| thread.pid);
         self.tasks.processes.contains_key(&pid).then_some(pid)
-    }
-
-    /// Bytes of ours in the address space of a process.
-    fn bytes_of_ours(&self, pid: i32) -> u64 {
-        let base = self.tasks.processes.get(&pid).map(|process| process.space);
-        let known = base.filter(|base| *base < self.caches.spaces.len());
-        let sides = known.map_or_else(Vec::new, |base| self.caches.sides(base).collect());
-        let mut ours: Vec<(u64, u64)> =
-            sides.into_iter().flat_map(|side| self.ours_in(side)).collect();
-        ours.sort_unstable();
-        ours.dedup();
-        ours.iter().map(|(start, end)| end - start).sum()
-    }
-
-    /// The bytes by which the kernel's limits on a process's address space are higher than the
-    /// program's.
-    pub fn raised_of(&self, pid: i32) -> Raised {
-        self.tasks.raised.get(&pid).copied().unwrap_or_default()
-    }
-
-    fn raised(&self, pid: i32, resource: u64) -> Raised {
-        if resource == RLIMIT_DATA { [DATA_BYTES; 2] } else { self.raised_of(pid) }
     }
 
     /// Arranges a call that sets a limit, so that the kernel's is higher than the program's.
@@ -105,7 +136,11 @@ impl Machine {
         let Some(limit) = read_limit(tid, new).filter(|[soft, hard]| soft <= hard) else { return };
         let raised = match resource {
             RLIMIT_DATA => [DATA_BYTES; 2],
-            _ => self.raise_for(pid, limit),
+            _ => {
+                let hard_now = limits::address_space(pid).map(|[_, hard]| hard);
+                let ours = self.bytes_of_ours(pid);
+                raise_for(limit, ours, hard_now, self.tasks.raised_of(pid)[1])
+            }
         };
         let address = self.contexts.context(slot).write_scratch(&bytes_of(changed(
             limit,
@@ -117,16 +152,6 @@ impl Machine {
         pending.raised = (resource == RLIMIT_AS).then_some((pid, raised));
     }
 
-    /// The bytes by which the kernel's limits are to be higher than these.
-    fn raise_for(&self, pid: i32, [soft, hard]: [u64; 2]) -> Raised {
-        let now = limits::address_space(pid);
-        let high = now.is_none_or(|[_, hard]| hard == NONE);
-        let more = if high { HARD_BYTES } else { self.raised_of(pid)[1] };
-        let ours = self.bytes_of_ours(pid);
-        let within = hard.saturating_add(more).saturating_sub(soft);
-        [if soft == NONE { 0 } else { ours.min(within) }, more]
-    }
-
     /// Takes what the kernel's limits are raised by out of those that a call has returned, and
     /// notes what those that it has set are raised by.
     pub fn show_limit(&mut self, tid: Tid, pending: &Pending) {
@@ -135,7 +160,11 @@ impl Machine {
             && old != 0
             && let Some(limit) = read_limit(tid, old)
         {
-            let own = changed(limit, self.raised(pid, resource), u64::saturating_sub);
+            let raised = match resource {
+                RLIMIT_DATA => [DATA_BYTES; 2],
+                _ => self.tasks.raised_of(pid),
+            };
+            let own = changed(limit, raised, u64::saturating_sub);
             let _ = memory::write_exact(tid, old, &bytes_of(own));
         }
         if let Some((pid, raised)) = pending.raised {
@@ -151,7 +180,7 @@ impl Machine {
         else {
             return change(self);
         };
-        let raised = self.raised_of(pid);
+        let raised = self.tasks.raised_of(pid);
         limits::raise_address_space(pid, OVERHEAD_BYTES);
         let result = change(self);
         let own = soft.saturating_sub(raised[0]);
@@ -159,25 +188,6 @@ impl Machine {
         limits::set_address_space(pid, [soft, hard]);
         self.tasks.raised.insert(pid, [soft - own.min(soft), raised[1]]);
         result
-    }
-
-    /// The first program's limits are those of the host's caller, and raised.
-    pub fn note_first_limit(&mut self, pid: i32) {
-        let (before, now) = (limits::address_space_before(), limits::address_space(pid));
-        let Some(now) = now.filter(|_| before[0] != NONE) else { return };
-        let raised = [0, 1].map(|index| match before[index] {
-            NONE => 0,
-            before => now[index].saturating_sub(before),
-        });
-        self.tasks.raised.insert(pid, raised);
-    }
-
-    /// Gives a process that goes on without us the program's limits.
-    pub fn give_limit_back(&mut self, pid: i32) {
-        let Some(raised) = self.tasks.raised.remove(&pid) else { return };
-        if let Some(limit) = limits::address_space(pid) {
-            limits::set_address_space(pid, changed(limit, raised, u64::saturating_sub));
-        }
     }
 }
 
@@ -190,6 +200,16 @@ mod tests {
         assert_eq!(changed([5, NONE], [2, 7], u64::saturating_add), [7, NONE]);
         assert_eq!(changed([NONE, NONE], [2, 7], u64::saturating_sub), [NONE, NONE]);
         assert_eq!(changed([5, 6], [2, 7], u64::saturating_sub), [3, 0]);
+    }
+
+    #[test]
+    fn a_limit_is_raised_by_what_is_ours_and_no_higher_than_the_hard_one() {
+        // The kernel's hard limit is infinite: there is room for all that may come.
+        let [soft, hard] = raise_for([100 << 30, 200 << 30], 3 << 20, Some(NONE), 0);
+        assert_eq!((soft, hard), (3 << 20, HARD_BYTES));
+        // It is not, and cannot be raised any more.
+        assert_eq!(raise_for([100, 110], 50, Some(1 << 40), 7), [17, 7]);
+        assert_eq!(raise_for([NONE, NONE], 50, None, 7), [0, HARD_BYTES]);
     }
 
     #[test]

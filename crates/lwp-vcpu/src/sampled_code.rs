@@ -103,7 +103,7 @@ impl Machine {
             return;
         }
         let ip = self.sampled_ip_at(tid, pc);
-        if let Some(lwp) = self.tasks.threads.get_mut(&tid).and_then(|thread| thread.lwp.as_mut()) {
+        if let Some(lwp) = self.tasks.lwp_mut(tid) {
             lwp.selection.ip = ip;
         }
     }

@@ -81,7 +81,7 @@ pub fn serve<'scope>(machine: &'scope Mutex<Machine>, scope: &'scope Scope<'scop
     let mut spare = Spare::default();
     let mut guard = lock(machine);
     guard.spin_policy.begin();
-    let mut predictor = guard.samples().then(|| WaitPredictor::new(last));
+    let mut predictor = guard.config.samples().then(|| WaitPredictor::new(last));
     drop(guard);
     loop {
         let mut served = false;

@@ -1,6 +1,7 @@
 //! From translated code to the application's state and back.
 
 use iced_x86::Register;
+use lwp_arch::insn;
 use lwp_dbt::{
     AppState, CachePc, Commit, EventDeltas, FlagWriter, FragmentId, PcSource, RequestKind, Slot,
 };
@@ -13,6 +14,7 @@ use crate::family::Family;
 use crate::lwp::{finish_record, set_result};
 use crate::machine::Machine;
 use crate::syscalls::Pending;
+use crate::x87::Pointers;
 
 /// A thread's application state, taken from its registers in translated code.
 #[derive(Clone, Copy, Debug)]
@@ -47,88 +49,15 @@ impl Machine {
         let (state, fragment) = self.family_at(tid, pc)?.state_at(pc)?;
         match state.commit {
             Commit::LwpRecorded => finish_record(self.context(tid)?),
-            _ => self.lwp_take_over(tid),
-        }
-        let family = self.family_at(tid, pc)?;
-        let context = self.context(tid)?;
-        let mut app = *cache;
-        let regs = &mut app.0;
-        let rcx = regs.rcx;
-        let r11 = regs.r11;
-        if state.spills.rcx {
-            regs.rcx = context.get(Slot::Rcx);
-        }
-        if state.spills.r11 {
-            regs.r11 = context.get(Slot::R11);
-        }
-        if state.spills.rax {
-            regs.rax = context.get(Slot::Rax);
-        }
-        if state.spills.mailbox || state.spills.lookup {
-            regs.rdi = context.get(Slot::Rdi);
-            regs.rsi = context.get(Slot::Rsi);
-            regs.rdx = context.get(Slot::Rdx);
-        }
-        if state.spills.mailbox {
-            regs.r10 = context.get(Slot::R10);
-            regs.rbx = context.get(Slot::Rbx);
-            regs.r8 = context.get(Slot::R8);
-            regs.r9 = context.get(Slot::R9);
-        }
-        regs.rip = match state.pc {
-            _ if calling(&state, context) => {
-                known_pc(family, CachePc(context.get(Slot::CallAfter)))?
+            _ => {
+                if let Some(mut profiled) = self.tasks.profiled(&self.contexts, tid) {
+                    profiled.take_over();
+                }
             }
-            _ if touching(&state, context) => known_pc(family, site_of(&state, context, r11))?,
-            PcSource::Known(pc) => pc.0,
-            PcSource::Rcx => rcx,
-            PcSource::RcxPlus(pc) => rcx.wrapping_add(pc.0),
-            PcSource::R11 => r11,
-            PcSource::ContextPc => context.get(Slot::Pc),
-            PcSource::ContextNext => context.get(Slot::Next),
-            PcSource::ContextSigPc => context.get(Slot::SigPc),
-            PcSource::LwpAfter => known_pc(family, CachePc(context.get(Slot::LwpAfter)))?,
-            PcSource::CallAfter => return None,
-        };
-        if state.spills.flags {
-            regs.eflags = flags_from(context.get(Slot::LwpFlags), regs.eflags);
         }
-        if let Some(writer) = state.flags {
-            regs.eflags = overwritten_flags(tid, writer, regs);
-        }
-        let (mut state, mut fragment) = (state, fragment);
-        if touching(&state, context) {
-            // As at the site, where the instruction has not been executed either.
-            let (there, id) = family.code_cache.state_at(site_of(&state, context, r11))?;
-            (state.partial, state.countdown, fragment) = (there.partial, there.countdown, id);
-        }
-        let mut called = state.called.then_some(r11);
-        if calling(&state, context) {
-            // As at the place where it has been counted, but for the count.
-            let at = CachePc(context.get(Slot::CallAfter));
-            let (there, id) = family.code_cache.state_at(at)?;
-            (state.partial, state.countdown, fragment) = (there.partial, there.countdown, id);
-            called = (state.commit == Commit::Called).then(|| context.get(Slot::CallTarget));
-        }
-        let result_waits = match state.commit {
-            Commit::LwpResult | Commit::LwpStored => true,
-            Commit::Mailbox | Commit::Applying(_) => state.pc == PcSource::ContextPc,
-            _ => false,
-        };
-        if result_waits {
-            set_result(context, regs);
-        }
-        if let Some(call) = self.tasks.threads.get(&tid).and_then(|thread| thread.pending) {
-            put_back_call(&call, state.commit, context.kind(), regs);
-        }
-        let after_syscall = matches!(state.commit, Commit::AfterSyscall | Commit::RunSyscallDone);
-        if after_syscall {
-            regs.rcx = regs.rip;
-        } else {
-            // The mailbox's own system calls are nothing that the kernel should restart.
-            app.forget_syscall();
-        }
-        Some(View { app, state, fragment, called })
+        let pending = self.tasks.threads.get(&tid).and_then(|thread| thread.pending);
+        let at = Standing { family: self.family_at(tid, pc)?, context: self.context(tid)?, tid };
+        at.view(state, fragment, cache, pending)
     }
 
     /// Leaves translated code at `view` for good: settles what it had half done.
@@ -137,7 +66,7 @@ impl Machine {
     /// had just returned.
     pub fn leave(&mut self, tid: Tid, cache: &Regs, view: &mut View) {
         let mut correction = self.unfinished(tid, &view.state, view.fragment);
-        self.take_call_back(tid, view);
+        self.observers.take_call_back(&mut self.tasks, tid, view);
         let in_cut = self.lwp_leave(tid, view);
         match view.state.commit {
             // Signal frames have been put right before the kernel built another.
@@ -165,7 +94,12 @@ impl Machine {
                 let kind = self.context(tid).map(|context| context.kind());
                 match kind {
                     Some(kind @ (RequestKind::Pointer32 | RequestKind::Pointer64)) => {
-                        self.put_stored_pointer_right(tid, kind == RequestKind::Pointer64);
+                        let wide = kind == RequestKind::Pointer64;
+                        if let Some(pointers) = Pointers::of(&self.tasks, &self.caches, tid)
+                            && let Some(context) = self.context(tid)
+                        {
+                            pointers.put_stored_right(context, wide);
+                        }
                     }
                     Some(RequestKind::SyscallDone) => {
                         let rax = view.app.0.rax;
@@ -188,13 +122,20 @@ impl Machine {
                         correction
                             .add(EventDeltas { instructions: -1, ..EventDeltas::default() }, 1);
                         let pc = view.app.0.rip;
-                        self.note_place(tid, |places| places.stepped(pc, -1));
+                        self.observers
+                            .note_place(&mut self.tasks, tid, |places| places.stepped(pc, -1));
                     }
                     _ => {}
                 }
-                self.finish_apply(tid, 0, cache);
+                if let Some(context) = self.context(tid) {
+                    finish_apply(context, tid, 0, cache);
+                }
             }
-            Commit::Applying(progress) => self.finish_apply(tid, progress, cache),
+            Commit::Applying(progress) => {
+                if let Some(context) = self.context(tid) {
+                    finish_apply(context, tid, progress, cache);
+                }
+            }
         }
         if let Some(context) = self.context(tid) {
             context.cancel();
@@ -213,7 +154,8 @@ impl Machine {
     /// `state`.
     pub fn unfinished(&mut self, tid: Tid, state: &AppState, fragment: Option<FragmentId>) -> Sum {
         let mut correction = Sum::default();
-        if self.lwp_cut_of(tid, fragment).is_some_and(|(_, within)| within) {
+        let cut = self.tasks.lwp(tid).and_then(|lwp| lwp.cut_of(fragment));
+        if cut.is_some_and(|(_, within)| within) {
             return correction;
         }
         self.note_unfinished(tid, state, fragment);
@@ -238,7 +180,8 @@ impl Machine {
     fn note_unfinished(&mut self, tid: Tid, state: &AppState, fragment: Option<FragmentId>) {
         let Some(id) = fragment else { return };
         if let Some((index, charged)) = state.partial {
-            self.note_place(tid, |places| places.cut_short(id, index, charged));
+            self.observers
+                .note_place(&mut self.tasks, tid, |places| places.cut_short(id, index, charged));
         }
         if state.edge_pending {
             // As long as the fragment is not charged, the edge is that of the one before.
@@ -248,7 +191,7 @@ impl Machine {
                 if uncharged { family.before_edge(id) } else { Some(id) }
             });
             if let Some(from) = from {
-                self.note_place(tid, |places| places.fell_through(from));
+                self.observers.note_place(&mut self.tasks, tid, |places| places.fell_through(from));
             }
         }
         if state.remainder.is_some() {
@@ -263,7 +206,7 @@ impl Machine {
             let mut add = |what, times| rest.push((what, times));
             family.code_cache.not_executed(state, fragment, &mut add);
         }
-        self.note_place(tid, |places| {
+        self.observers.note_place(&mut self.tasks, tid, |places| {
             rest.iter().for_each(|(what, times)| places.happened(*what, *times));
         });
     }
@@ -275,7 +218,7 @@ impl Machine {
         }
         let Some(view) = self.view(tid, cache) else { return };
         let correction = self.unfinished(tid, &view.state, view.fragment);
-        self.take_call_back(tid, &view);
+        self.observers.take_call_back(&mut self.tasks, tid, &view);
         self.lwp_leave(tid, &view);
         if let Some(thread) = self.tasks.threads.get_mut(&tid) {
             thread.account.correction.add_sum(correction);
@@ -294,46 +237,160 @@ impl Machine {
             app.0.rdi = context.get(Slot::Rdi);
         }
     }
+}
 
-    /// Puts a redirected signal frame back as it was.
-    pub fn disarm(&self, tid: Tid) {
-        if let Some(context) = self.context(tid) {
-            let frame = context.get(Slot::SigFrame);
-            let at = frame.wrapping_add(lwp_dbt::routines::SIGFRAME_RIP as u64);
-            let _ = write_u64(tid, at, context.get(Slot::SigPc));
+/// A thread that stands somewhere in translated code.
+struct Standing<'a> {
+    /// The translations that it stands in.
+    family: &'a Family,
+    context: Context<'a>,
+    /// The thread, whose memory is read.
+    tid: Tid,
+}
+
+impl Standing<'_> {
+    /// The application's registers at `state`, which the state map gives for a place in a fragment
+    /// or routine, given those in translated code. `pending`: the system call that the thread is
+    /// making with our help.
+    fn view(
+        &self,
+        mut state: AppState,
+        mut fragment: Option<FragmentId>,
+        cache: &Regs,
+        pending: Option<Pending>,
+    ) -> Option<View> {
+        let context = self.context;
+        let mut app = *cache;
+        let regs = &mut app.0;
+        self.put_spilled_back(&state, regs);
+        let r11 = cache.0.r11;
+        regs.rip = self.pc(&state, &cache.0)?;
+        if state.spills.flags {
+            regs.eflags = flags_from(context.get(Slot::LwpFlags), regs.eflags);
+        }
+        if let Some(writer) = state.flags {
+            regs.eflags = overwritten_flags(self.tid, writer, regs);
+        }
+        let mut called = state.called.then_some(r11);
+        let elsewhere = match calling(&state, context) {
+            // As at the place where it has been counted, but for the count.
+            true => Some(CachePc(context.get(Slot::CallAfter))),
+            // As at the site, where the instruction has not been executed either.
+            false => touching(&state, context).then(|| site_of(&state, context, r11)),
+        };
+        if let Some(place) = elsewhere {
+            let (there, id) = self.family.code_cache.state_at(place)?;
+            (state.partial, state.countdown, fragment) = (there.partial, there.countdown, id);
+        }
+        if calling(&state, context) {
+            called = (state.commit == Commit::Called).then(|| context.get(Slot::CallTarget));
+        }
+        if result_waits(&state) {
+            set_result(context, regs);
+        }
+        if let Some(call) = pending {
+            put_back_call(&call, state.commit, context.kind(), regs);
+        }
+        let after_syscall = matches!(state.commit, Commit::AfterSyscall | Commit::RunSyscallDone);
+        if after_syscall {
+            regs.rcx = regs.rip;
+        } else {
+            // The mailbox's own system calls are nothing that the kernel should restart.
+            app.forget_syscall();
+        }
+        Some(View { app, state, fragment, called })
+    }
+
+    /// Puts the registers back that translated code has spilled.
+    fn put_spilled_back(&self, state: &AppState, regs: &mut Raw) {
+        let (spills, context) = (state.spills, self.context);
+        if spills.rcx {
+            regs.rcx = context.get(Slot::Rcx);
+        }
+        if spills.r11 {
+            regs.r11 = context.get(Slot::R11);
+        }
+        if spills.rax {
+            regs.rax = context.get(Slot::Rax);
+        }
+        if spills.mailbox || spills.lookup {
+            regs.rdi = context.get(Slot::Rdi);
+            regs.rsi = context.get(Slot::Rsi);
+            regs.rdx = context.get(Slot::Rdx);
+        }
+        if spills.mailbox {
+            regs.r10 = context.get(Slot::R10);
+            regs.rbx = context.get(Slot::Rbx);
+            regs.r8 = context.get(Slot::R8);
+            regs.r9 = context.get(Slot::R9);
         }
     }
 
-    /// Finishes applying an insertion list that the thread will not finish itself.
-    fn finish_apply(&mut self, tid: Tid, progress: u8, cache: &Regs) {
-        let Some(context) = self.context(tid) else { return };
-        let mut count = context.get(Slot::ApplyCount) as usize;
-        let answered = context.get(Slot::Resp) != 0 || progress > 0;
-        if count == 0 || count > lwp_dbt::context::APPLY_MAX || !answered {
-            return;
-        }
-        if progress > 0 {
-            count -= 1;
-            if progress == 1 {
-                let [_, chain, _] = context.apply_triple(count);
-                let _ = write_u64(tid, chain, cache.0.rax);
+    /// The application's pc at `state`, given the registers in translated code.
+    fn pc(&self, state: &AppState, cache: &Raw) -> Option<u64> {
+        let (family, context) = (self.family, self.context);
+        Some(match state.pc {
+            _ if calling(state, context) => {
+                known_pc(family, CachePc(context.get(Slot::CallAfter)))?
             }
-        }
-        for index in (0..count).rev() {
-            let [place, chain, entry] = context.apply_triple(index);
-            if let Ok(old) = read_u64(tid, place) {
-                let _ = write_u64(tid, chain, old);
-                let _ = write_u64(tid, place, entry);
-            }
-        }
-        context.set(Slot::ApplyCount, 0);
+            _ if touching(state, context) => known_pc(family, site_of(state, context, cache.r11))?,
+            PcSource::Known(pc) => pc.0,
+            PcSource::Rcx => cache.rcx,
+            PcSource::RcxPlus(pc) => cache.rcx.wrapping_add(pc.0),
+            PcSource::R11 => cache.r11,
+            PcSource::ContextPc => context.get(Slot::Pc),
+            PcSource::ContextNext => context.get(Slot::Next),
+            PcSource::ContextSigPc => context.get(Slot::SigPc),
+            PcSource::LwpAfter => known_pc(family, CachePc(context.get(Slot::LwpAfter)))?,
+            PcSource::CallAfter => return None,
+        })
     }
+}
+
+/// Returns whether an LWP instruction has been executed whose result is still to be set.
+fn result_waits(state: &AppState) -> bool {
+    match state.commit {
+        Commit::LwpResult | Commit::LwpStored => true,
+        Commit::Mailbox | Commit::Applying(_) => state.pc == PcSource::ContextPc,
+        _ => false,
+    }
+}
+
+/// Puts a redirected signal frame of a thread back as it was.
+pub fn disarm(context: Context<'_>, tid: Tid) {
+    let frame = context.get(Slot::SigFrame);
+    let at = frame.wrapping_add(lwp_dbt::routines::SIGFRAME_RIP as u64);
+    let _ = write_u64(tid, at, context.get(Slot::SigPc));
+}
+
+/// Finishes applying an insertion list that a thread will not finish itself.
+fn finish_apply(context: Context<'_>, tid: Tid, progress: u8, cache: &Regs) {
+    let mut count = context.get(Slot::ApplyCount) as usize;
+    let answered = context.get(Slot::Resp) != 0 || progress > 0;
+    if count == 0 || count > lwp_dbt::context::APPLY_MAX || !answered {
+        return;
+    }
+    if progress > 0 {
+        count -= 1;
+        if progress == 1 {
+            let [_, chain, _] = context.apply_triple(count);
+            let _ = write_u64(tid, chain, cache.0.rax);
+        }
+    }
+    for index in (0..count).rev() {
+        let [place, chain, entry] = context.apply_triple(index);
+        if let Ok(old) = read_u64(tid, place) {
+            let _ = write_u64(tid, chain, old);
+            let _ = write_u64(tid, place, entry);
+        }
+    }
+    context.set(Slot::ApplyCount, 0);
 }
 
 /// The flags register with the arithmetic flags that the instruction at `writer` has left, which a
 /// guard has overwritten.
 fn overwritten_flags(tid: Tid, writer: FlagWriter, regs: &Raw) -> u64 {
-    let mut code = [0; 15];
+    let mut code = [0; insn::LONGEST];
     let read = lwp_ptrace::sys::read_memory(tid, writer.pc.0, &mut code).unwrap_or(0);
     let value = |register: Register| general_value(regs, register.number() as u8);
     let found = lwp_dbt::flags_again(writer, &code[..read], value);

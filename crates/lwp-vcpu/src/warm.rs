@@ -11,9 +11,9 @@ use rustc_hash::FxHashSet;
 
 use crate::config::Warm;
 use crate::elf::functions;
-use crate::family::UnitId;
-use crate::machine::Machine;
+use crate::family::{Family, UnitId};
 use crate::maps::{self, Mapping};
+use crate::space::Space;
 
 /// Fragments translated for one function, and for one module in all.
 const FUNCTION: RegionLimits = RegionLimits::fragments(64);
@@ -24,13 +24,24 @@ const EXECUTED: RegionLimits = RegionLimits::fragments(1);
 /// The code that is translated behind a block.
 type Follows<'a> = &'a dyn Fn(&Candidate) -> bool;
 
-impl Machine {
-    /// Translates code of the files that the process of `tid`, stopped at its end, has mapped.
-    pub fn warm(&mut self, tid: Tid) {
+/// An address space whose code is translated ahead, and a thread that stands still in it.
+#[derive(Debug)]
+pub struct Warming<'a> {
+    /// Its code.
+    pub space: &'a mut Space,
+    /// Its translations.
+    pub family: &'a mut Family,
+    /// The thread.
+    pub tid: Tid,
+}
+
+impl Warming<'_> {
+    /// Translates code of the files that the process, stopped at its end, has mapped.
+    pub fn warm(&mut self, what: &Warm) {
+        let tid = self.tid;
         let mappings = maps::read(tid);
-        let Some(what) = self.config.warm.clone() else { return };
-        let by_profile = match &what {
-            Warm::Known(program) => self.knows(tid, program, &mappings),
+        let by_profile = match what {
+            Warm::Known(program) => self.knows(program, &mappings),
             _ => false,
         };
         for (index, mapping) in mappings.iter().enumerate() {
@@ -40,40 +51,39 @@ impl Machine {
             let same =
                 |other: &&Mapping| (other.inode, other.device) == (mapping.inode, mapping.device);
             let first = mappings[..index].iter().rev().take_while(same).last().unwrap_or(mapping);
-            match &what {
+            match what {
                 Warm::Executed(files) => {
                     let pcs = executed(files, mapping);
-                    self.warm_all(tid, mapping, pcs.into_iter(), EXECUTED, &|_| false);
+                    self.warm_all(mapping, pcs.into_iter(), EXECUTED, &|_| false);
                 }
-                _ if by_profile => self.warm_known(tid, mapping, first.start),
+                _ if by_profile => self.warm_known(mapping, first.start),
                 _ => {
                     let pcs = functions(tid, first.start).into_iter();
                     let pcs = pcs.map(|pc| Candidate::direct(AppPc(pc), 0));
-                    self.warm_all(tid, mapping, pcs, FUNCTION, &|_| true);
+                    self.warm_all(mapping, pcs, FUNCTION, &|_| true);
                 }
             }
         }
     }
 
     /// Returns whether there is an execution profile of `program`, which is mapped.
-    fn knows(&mut self, tid: Tid, program: &Path, mappings: &[Mapping]) -> bool {
+    fn knows(&mut self, program: &Path, mappings: &[Mapping]) -> bool {
         let of_program = |mapping: &&Mapping| Path::new(&mapping.name) == program;
         let code = mappings.iter().filter(of_program).find(|mapping| mapping.execute);
-        code.is_some_and(|mapping| self.executions_of(tid, mapping).is_some())
+        code.is_some_and(|mapping| self.executions_of(mapping).is_some())
     }
 
     /// The execution profile of the module that `mapping` belongs to.
-    fn executions_of(&mut self, tid: Tid, mapping: &Mapping) -> Option<ExecutionProfile> {
-        let (space, family) = self.space_of(tid)?;
-        let (_, range) = space.code_at(family, tid, mapping.start)?;
-        family.known_executions(&family.modules[range.unit.0 as usize])
+    fn executions_of(&mut self, mapping: &Mapping) -> Option<ExecutionProfile> {
+        let (_, range) = self.space.code_at(self.family, self.tid, mapping.start)?;
+        self.family.known_executions(&self.family.modules[range.unit.0 as usize])
     }
 
     /// Translates the blocks of a module that were executed in earlier runs, those first that were
     /// executed most; with entries for those that indirect branches may lead to.
-    fn warm_known(&mut self, tid: Tid, mapping: &Mapping, base: u64) {
-        let Some(profile) = self.executions_of(tid, mapping) else { return };
-        let mut entered: FxHashSet<u64> = functions(tid, base).into_iter().collect();
+    fn warm_known(&mut self, mapping: &Mapping, base: u64) {
+        let Some(profile) = self.executions_of(mapping) else { return };
+        let mut entered: FxHashSet<u64> = functions(self.tid, base).into_iter().collect();
         let mut blocks: Vec<_> = profile.iter().filter(|(_, block)| block.runs > 0).collect();
         blocks.sort_unstable_by_key(|(pc, block)| (std::cmp::Reverse(block.runs), *pc));
         for (_, block) in &blocks {
@@ -85,12 +95,11 @@ impl Machine {
         };
         let was_executed = |pc: AppPc| profile.block(pc).is_some_and(|block| block.runs > 0);
         let follows = |ahead: &Candidate| ahead.entry && was_executed(ahead.pc);
-        self.warm_all(tid, mapping, blocks.iter().map(candidate), EXECUTED, &follows);
+        self.warm_all(mapping, blocks.iter().map(candidate), EXECUTED, &follows);
     }
 
     fn warm_all(
         &mut self,
-        tid: Tid,
         mapping: &Mapping,
         places: impl Iterator<Item = Candidate>,
         limits: RegionLimits,
@@ -98,7 +107,7 @@ impl Machine {
     ) {
         for ahead in places {
             let inside = (mapping.start..mapping.end).contains(&ahead.pc.0);
-            if inside && !self.warm_code(tid, ahead, limits, follows) {
+            if inside && !self.warm_code(ahead, limits, follows) {
                 break;
             }
         }
@@ -106,19 +115,13 @@ impl Machine {
 
     /// Translates the code at `first`, and all that `follows` of what may be executed behind it.
     /// False when the module has had its share.
-    fn warm_code(
-        &mut self,
-        tid: Tid,
-        first: Candidate,
-        limits: RegionLimits,
-        follows: Follows<'_>,
-    ) -> bool {
+    fn warm_code(&mut self, first: Candidate, limits: RegionLimits, follows: Follows<'_>) -> bool {
+        let (space, family, tid) = (&mut *self.space, &mut *self.family, self.tid);
         let mut queue = vec![first];
         while let Some(ahead) = queue.pop() {
             let pc = ahead.pc;
-            let Some((space, family)) = self.space_of(tid) else { return false };
             let Some((start, range)) = space.code_at(family, tid, pc.0) else { continue };
-            let unit = |family: &mut crate::family::Family, id: UnitId| {
+            let unit = |family: &mut Family, id: UnitId| {
                 let unit = &family.module(id).unit;
                 (unit.has(ahead), unit.new_fragments() + unit.restored_fragments())
             };

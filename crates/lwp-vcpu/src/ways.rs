@@ -20,7 +20,8 @@ use std::sync::atomic::{Ordering, fence};
 use lwp_dbt::{Layout, Slot};
 use lwp_ptrace::Tid;
 
-use crate::machine::Machine;
+use crate::contexts::{Context, Contexts};
+use crate::machine::{CodeCaches, Machine, Tasks};
 use crate::memory_map::{CONTEXTS_AT, slot_offset};
 use crate::syscalls::{self, AtHole, NOWHERE, Pending, nr};
 
@@ -29,6 +30,9 @@ pub const REFUSED: i64 = -12;
 
 /// Addresses from one to below the other.
 type Range = (u64, u64);
+
+/// No range.
+const NOTHING: [Range; 2] = [(0, 0); 2];
 
 /// Returns true if two ranges have an address in common.
 pub fn overlap(a: Range, b: Range) -> bool {
@@ -46,113 +50,127 @@ pub enum Way {
     Around,
 }
 
-impl Machine {
-    /// The ranges in which arenas are mapped in an address space.
-    fn arenas_in(&self, index: usize) -> Vec<Range> {
-        let Some(Some(space)) = self.caches.spaces.get(index) else { return Vec::new() };
-        let Some(Some(family)) = self.caches.families.get(space.family) else { return Vec::new() };
-        let all = family.arenas.iter().enumerate();
-        let mapped = all.filter(|(at, _)| space.has_arena(*at)).map(|(_, arena)| arena);
-        mapped.map(|arena| (arena.address, arena.address + arena.bytes)).collect()
+/// The ranges of ours in an address space, on all of its sides.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ours {
+    /// Low windows and contexts, which cannot be moved.
+    fixed: Vec<Range>,
+    /// Mapped arenas.
+    arenas: Vec<Range>,
+    /// Arenas can be moved: the address space has one process and one side.
+    moves: bool,
+}
+
+impl CodeCaches {
+    /// Returns what is ours in an address space.
+    pub fn ours(&self, base: usize) -> Ours {
+        let mut ours = Ours::default();
+        for side in self.sides(base) {
+            let (fixed, arenas) = self.fixed_and_arenas(side);
+            ours.fixed.extend(fixed);
+            ours.arenas.extend(arenas);
+        }
+        let space = self.spaces.get(base).and_then(Option::as_ref);
+        ours.moves = space.is_some_and(|space| space.users == 1 && space.sides.is_empty());
+        ours
     }
 
-    /// The ranges of ours in an address space that cannot be moved: low window and contexts.
-    fn fixed_in(&self, index: usize) -> Vec<Range> {
-        let Some(Some(space)) = self.caches.spaces.get(index) else { return Vec::new() };
-        let Some(Some(family)) = self.caches.families.get(space.family) else { return Vec::new() };
+    /// Returns everything of ours on one side of an address space.
+    pub fn ours_in(&self, side: usize) -> Vec<Range> {
+        let (fixed, arenas) = self.fixed_and_arenas(side);
+        [arenas, fixed].concat()
+    }
+
+    /// The low window and the contexts on a side of an address space, and the arenas.
+    fn fixed_and_arenas(&self, side: usize) -> (Vec<Range>, Vec<Range>) {
+        let space = self.spaces.get(side).and_then(Option::as_ref);
+        let (Some(space), Some(family)) = (space, self.family_of(side)) else {
+            return Default::default();
+        };
         let low = family.layout().low;
         let contexts = CONTEXTS_AT + slot_offset(space.contexts);
-        vec![(low, low + Layout::BYTES), (CONTEXTS_AT, contexts)]
+        let all = family.arenas.iter().enumerate();
+        let mapped = all.filter(|(at, _)| space.has_arena(*at)).map(|(_, arena)| arena);
+        let arenas = mapped.map(|arena| (arena.address, arena.address + arena.bytes)).collect();
+        (vec![(low, low + Layout::BYTES), (CONTEXTS_AT, contexts)], arenas)
     }
+}
 
-    /// Everything of ours in an address space.
-    pub fn ours_in(&self, index: usize) -> Vec<Range> {
-        [self.arenas_in(index), self.fixed_in(index)].concat()
-    }
-
+impl Tasks {
     /// Returns the ranges in which the threads of an address space, one of which is `tid`, are
     /// about to have something of their own, or have it by now.
-    pub fn wanted_beside(&self, tid: Tid) -> Vec<Range> {
+    pub fn wanted_beside(&self, contexts: &Contexts, tid: Tid) -> Vec<Range> {
         // A thread stores what its call is about and then looks at its list of ours, which may just
         // have been written.
         fence(Ordering::SeqCst);
-        let space = self.tasks.base_space(tid);
-        let all = self.tasks.threads.iter();
-        let beside = all.filter(|(other, _)| self.tasks.base_space(**other) == space);
+        let space = self.base_space(tid);
+        let all = self.threads.iter();
+        let beside = all.filter(|(other, _)| self.base_space(**other) == space);
         let touched = beside.flat_map(|(_, thread)| {
-            let alone = syscalls::touched_alone(self.contexts.context(thread.slot));
+            let alone = syscalls::touched_alone(contexts.context(thread.slot));
             thread.touched.into_iter().chain(alone)
         });
         touched.filter(|range| range.0 < range.1).collect()
     }
+}
 
-    fn note_touched(&mut self, tid: Tid, touched: [Range; 2]) {
-        if let Some(thread) = self.tasks.threads.get_mut(&tid) {
-            thread.touched = touched;
-        }
+/// The way in which a call can be made, and the ranges that it is noted to touch meanwhile.
+type Arranged = (Way, [Range; 2]);
+
+impl Ours {
+    /// Returns every range of ours.
+    pub fn all(&self) -> Vec<Range> {
+        [&self.arenas[..], &self.fixed].concat()
     }
 
-    /// Everything of ours in the address space of a thread.
-    fn ours_of(&self, tid: Tid) -> Vec<Range> {
-        self.all_sides(tid).into_iter().flat_map(|side| self.ours_in(side)).collect()
-    }
-
-    /// Looks at a call that may be about memory of ours, and arranges it in the context. Returns
-    /// how it can be made.
-    pub fn stands_in_the_way(&mut self, tid: Tid, slot: usize, pending: &mut Pending) -> Way {
-        self.note_touched(tid, [(0, 0); 2]);
-        let mut touched = syscalls::touches(pending, self.contexts.context(slot).get(Slot::R8));
+    /// Looks at a call that touches these ranges, which may be ours, and arranges it in the
+    /// context.
+    fn arrange(
+        &self,
+        context: Context<'_>,
+        pending: &mut Pending,
+        touched: [Range; 2],
+    ) -> Arranged {
         if let Some(at_hole) = syscalls::at_hole(pending) {
-            if let Some(way) = self.finds_hole(tid, slot, pending, at_hole) {
-                return way;
+            if let Some(arranged) = self.find_hole(context, pending, at_hole) {
+                return arranged;
             }
             if pending.number != nr::MREMAP {
-                self.note_touched(tid, touched);
-                return Way::Clear;
+                return (Way::Clear, touched);
             }
         }
-        if pending.number == nr::SHMAT && pending.args[1] != 0 {
-            touched[0] = syscalls::attaches(tid, pending);
+        let hit = |ours: &Range| touched.iter().any(|it| overlap(*it, *ours));
+        let arenas = self.arenas.iter().any(hit);
+        if self.fixed.iter().any(hit) || arenas && !self.moves {
+            syscalls::answer_instead(context, pending, REFUSED);
+            return (Way::Clear, NOTHING);
         }
-        let sides = self.all_sides(tid);
-        let hits = |ours: &Range| touched.iter().any(|it| overlap(*it, *ours));
-        let hit = |all: Vec<Range>| all.iter().any(hits);
-        let fixed = sides.iter().any(|side| hit(self.fixed_in(*side)));
-        let arenas = sides.iter().any(|side| hit(self.arenas_in(*side)));
-        let alone = self.space_of(tid).is_some_and(|(space, _)| space.users == 1);
-        if fixed || arenas && (!alone || sides.len() > 1) {
-            syscalls::answer_instead(self.contexts.context(slot), pending, REFUSED);
-            return Way::Clear;
-        }
-        self.note_touched(tid, touched);
-        if !arenas {
-            return Way::Clear;
-        }
-        if let Some((space, _)) = self.space_of(tid) {
-            space.moves = true;
-        }
-        Way::Moves
+        (if arenas { Way::Moves } else { Way::Clear }, touched)
+    }
+
+    /// The ranges of ours that a call is about too.
+    fn within(&self, range: Range) -> Vec<Range> {
+        let mut ours = self.all();
+        ours.retain(|ours| range.0 < range.1 && overlap(range, *ours));
+        ours
     }
 
     /// Arranges a call whose range is partly ours, and which natively finds nothing there. `None`
     /// for any other.
-    fn finds_hole(
-        &mut self,
-        tid: Tid,
-        slot: usize,
+    fn find_hole(
+        &self,
+        context: Context<'_>,
         pending: &mut Pending,
         at_hole: AtHole,
-    ) -> Option<Way> {
+    ) -> Option<Arranged> {
         let range = syscalls::pages_of(pending);
-        let mut ours = self.ours_of(tid);
-        ours.retain(|ours| range.0 < range.1 && overlap(range, *ours));
+        let ours = self.within(range);
         let first = ours.iter().map(|ours| ours.0).min()?;
         let parts = syscalls::around(range, &ours);
-        let (context, bytes) = (self.contexts.context(slot), pending.args[1]);
+        let bytes = pending.args[1];
         match at_hole {
             AtHole::GoesOn(_) if !parts.is_empty() => {
-                self.note_touched(tid, [range, (0, 0)]);
-                return Some(Way::Around);
+                return Some((Way::Around, [range, (0, 0)]));
             }
             AtHole::GoesOn(0) => syscalls::answer_instead(context, pending, 0),
             AtHole::Notes(told) => pending.shortened = Some((bytes, told)),
@@ -170,18 +188,121 @@ impl Machine {
                 pending.shortened = Some((0, REFUSED));
             }
         }
-        Some(Way::Clear)
+        Some((Way::Clear, NOTHING))
     }
 
-    /// The parts of a call's range around what is ours, for one that goes on behind holes, and the
-    /// result that it returns then. `None` where there is nothing of ours, or where it is another
-    /// call.
-    pub fn parts_of(&self, tid: Tid, pending: &Pending) -> Option<(Vec<Range>, i64)> {
+    /// Returns the parts of a call's range around what is ours, for one that goes on behind holes,
+    /// and the result that it returns then. `None` where there is nothing of ours, or where it is
+    /// another call.
+    pub fn parts_around(&self, pending: &Pending) -> Option<(Vec<Range>, i64)> {
         let Some(AtHole::GoesOn(told)) = syscalls::at_hole(pending) else { return None };
         let range = syscalls::pages_of(pending);
-        let mut ours = self.ours_of(tid);
-        ours.retain(|ours| range.0 < range.1 && overlap(range, *ours));
+        let ours = self.within(range);
         let parts = syscalls::around(range, &ours);
         (!ours.is_empty() && !parts.is_empty()).then_some((parts, told))
+    }
+}
+
+impl Machine {
+    /// Returns what is ours in the address space of a thread.
+    pub fn ours_of(&self, tid: Tid) -> Ours {
+        self.tasks.base_space(tid).map(|base| self.caches.ours(base)).unwrap_or_default()
+    }
+
+    /// Looks at a call that may be about memory of ours, and arranges it in the context. Returns
+    /// how it can be made.
+    pub fn stands_in_the_way(&mut self, tid: Tid, slot: usize, pending: &mut Pending) -> Way {
+        let context = self.contexts.context(slot);
+        let mut touched = syscalls::touches(pending, context.get(Slot::R8));
+        if pending.number == nr::SHMAT && pending.args[1] != 0 {
+            touched[0] = syscalls::attaches(tid, pending);
+        }
+        let (way, touched) = self.ours_of(tid).arrange(context, pending, touched);
+        if let Some(thread) = self.tasks.threads.get_mut(&tid) {
+            thread.touched = touched;
+        }
+        if way == Way::Moves
+            && let Some((space, _)) = self.space_of(tid)
+        {
+            space.moves = true;
+        }
+        way
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOW: Range = (0x1_0000, 0x2_0000);
+    const ARENA: Range = (0x10_0000, 0x20_0000);
+    const CODE: u64 = 4;
+    const MAP_FIXED: u64 = 0x10;
+
+    /// Arranges a call, and returns the context's first three arguments too.
+    fn arranged(ours: &Ours, pending: &mut Pending) -> (Way, [Range; 2], [u64; 3]) {
+        let mut contexts = Contexts::new(0);
+        let file = contexts.files.add().expect("a file in memory");
+        let slot = contexts.allocate(file, 0).expect("a context");
+        let context = contexts.context(slot);
+        let registers = [Slot::Rdi, Slot::Rsi, Slot::Rdx];
+        for (register, value) in registers.into_iter().zip(pending.args) {
+            context.set(register, value);
+        }
+        let touched = syscalls::touches(pending, 0);
+        let (way, touched) = ours.arrange(context, pending, touched);
+        (way, touched, registers.map(|register| context.get(register)))
+    }
+
+    fn ours(moves: bool) -> Ours {
+        Ours { fixed: vec![LOW], arenas: vec![ARENA], moves }
+    }
+
+    #[test]
+    fn arenas_move_where_the_address_space_is_one_process_s() {
+        let map = |at| Pending::new(nr::MMAP, [at, 0x1000, CODE, MAP_FIXED]);
+        let mut elsewhere = map(0x50_0000);
+        let (way, touched, _) = arranged(&ours(true), &mut elsewhere);
+        assert_eq!((way, touched[0]), (Way::Clear, (0x50_0000, 0x50_1000)));
+        let mut there = map(ARENA.0);
+        assert_eq!(arranged(&ours(true), &mut there).0, Way::Moves);
+        assert_eq!(there.result, None);
+        for (ours, at) in [(ours(false), ARENA.0), (ours(true), LOW.0)] {
+            let mut refused = map(at);
+            let (way, touched, _) = arranged(&ours, &mut refused);
+            assert_eq!((way, touched, refused.result), (Way::Clear, NOTHING, Some(REFUSED)));
+        }
+    }
+
+    #[test]
+    fn nothing_is_unmapped_where_only_ours_is() {
+        let mut inside = Pending::new(nr::MUNMAP, [ARENA.0, 0x1000, 0, 0]);
+        assert_eq!(arranged(&ours(true), &mut inside).0, Way::Clear);
+        assert_eq!(inside.result, Some(0));
+        let mut across = Pending::new(nr::MUNMAP, [ARENA.0 - 0x1000, 0x2000, 0, 0]);
+        let (way, touched, _) = arranged(&ours(true), &mut across);
+        assert_eq!((way, touched[0]), (Way::Around, (ARENA.0 - 0x1000, ARENA.0 + 0x1000)));
+        let (parts, told) = ours(true).parts_around(&across).expect("parts");
+        assert_eq!((parts, told), (vec![(ARENA.0 - 0x1000, ARENA.0)], 0));
+        assert_eq!(ours(true).parts_around(&inside), None);
+    }
+
+    #[test]
+    fn calls_end_at_the_hole_in_which_ours_is() {
+        let mut locks = Pending::new(nr::MLOCK, [ARENA.0 - 0x3000, 0x8000, 0, 0]);
+        let (way, _, arguments) = arranged(&ours(true), &mut locks);
+        assert_eq!((way, arguments[1], locks.shortened), (Way::Clear, 0x3000, Some((0x3000, -12))));
+        let mut inside = Pending::new(nr::MLOCK, [ARENA.0, 0x1000, 0, 0]);
+        let (_, _, arguments) = arranged(&ours(true), &mut inside);
+        assert_eq!((arguments[0], inside.shortened), (NOWHERE, Some((0, -12))));
+        let mut seals = Pending::new(nr::MSEAL, [ARENA.0 - 0x1000, 0x2000, 0, 0]);
+        let (_, _, arguments) = arranged(&ours(true), &mut seals);
+        assert_eq!((arguments[0], seals.shortened), (NOWHERE, Some((0, REFUSED))));
+    }
+
+    #[test]
+    fn ranges_that_only_touch_have_nothing_in_common() {
+        assert!(overlap((0, 2), (1, 3)) && overlap((0, 9), (3, 4)));
+        assert!(!overlap((0, 2), (2, 3)) && !overlap((4, 5), (2, 4)));
     }
 }

@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 
 use lwp_ptrace::Tid;
 
-use crate::machine::Machine;
+use crate::machine::{CodeCaches, Machine};
 use crate::proc_files::flags_of;
 use crate::server::drop_code;
 
@@ -29,22 +29,38 @@ impl Machine {
                 self.tasks.threads.get(other).is_some_and(|it| **other == about || it.pid == about)
             };
             if let Some(inside) = self.tasks.threads.keys().find(of).copied() {
-                self.memory_opened(inside);
+                self.tasks.forget_cuts(&self.contexts);
+                if let Some(base) = self.tasks.base_space(inside) {
+                    self.caches.memory_opened(base, inside);
+                }
             }
             return;
         }
-        if let Ok(file) = std::fs::metadata(format!("/proc/{tid}/fd/{fd}")) {
-            self.file_opened(file.ino());
+        let Ok(file) = std::fs::metadata(format!("/proc/{tid}/fd/{fd}")) else { return };
+        let spaces = self.caches.spaces_with(file.ino());
+        if !spaces.is_empty() {
+            self.tasks.forget_cuts(&self.contexts);
+        }
+        for index in spaces {
+            let lies = |tid: &&Tid| {
+                let base = self.tasks.base_space(**tid);
+                base.is_some_and(|base| self.caches.sides(base).any(|side| side == index))
+            };
+            if let Some(inside) = self.tasks.threads.keys().find(lies).copied() {
+                self.caches.file_opened(index, file.ino(), inside);
+            }
         }
     }
+}
 
-    /// The memory of `tid` can be written to by a descriptor, whatever protects it. Such a write
-    /// cannot wait until notice of it has been taken: the kernel refuses it where a page is
-    /// guarded.
-    fn memory_opened(&mut self, tid: Tid) {
-        self.lwp_forget_cuts();
-        for side in self.all_sides(tid) {
-            let Some((space, family)) = self.caches.side(side) else { continue };
+impl CodeCaches {
+    /// The memory of an address space, in which `tid` is, can be written to by a descriptor,
+    /// whatever protects it. Such a write cannot wait until notice of it has been taken: the kernel
+    /// refuses it where a page is guarded.
+    fn memory_opened(&mut self, base: usize, tid: Tid) {
+        let sides: Vec<usize> = self.sides(base).collect();
+        for side in sides {
+            let Some((space, family)) = self.side(side) else { continue };
             space.note_patched();
             space.notices.give_up();
             for unit in space.forget(EVERYTHING) {
@@ -53,31 +69,25 @@ impl Machine {
         }
     }
 
-    /// A file with this inode can be written to by a descriptor. Nothing is lost if it is of
-    /// another file system than one with code.
-    fn file_opened(&mut self, inode: u64) {
-        if !self.caches.families.iter().flatten().any(|family| family.knows_inode(inode)) {
-            return;
+    /// Returns the address spaces with code of a file that has this inode. Nothing is lost if the
+    /// file is of another file system than one with code.
+    fn spaces_with(&self, inode: u64) -> Vec<usize> {
+        if !self.families.iter().flatten().any(|family| family.knows_inode(inode)) {
+            return Vec::new();
         }
         let has_code = |index: &usize| {
-            self.caches.spaces[*index].as_ref().is_some_and(|it| !it.code_of_file(inode).is_empty())
+            self.spaces[*index].as_ref().is_some_and(|it| !it.code_of_file(inode).is_empty())
         };
-        let spaces: Vec<usize> = (0..self.caches.spaces.len()).filter(has_code).collect();
-        if spaces.is_empty() {
-            return;
-        }
-        self.lwp_forget_cuts();
-        for index in spaces {
-            let inside =
-                self.tasks.threads.keys().find(|tid| self.all_sides(**tid).contains(&index));
-            let (Some(tid), Some((space, family))) = (inside.copied(), self.caches.side(index))
-            else {
-                continue;
-            };
-            for range in space.code_of_file(inode) {
-                for unit in space.forget(range) {
-                    drop_code(tid, space, family, unit, range, true);
-                }
+        (0..self.spaces.len()).filter(has_code).collect()
+    }
+
+    /// A file with this inode, of which there is code in an address space in which `tid` is, can be
+    /// written to by a descriptor.
+    fn file_opened(&mut self, index: usize, inode: u64, tid: Tid) {
+        let Some((space, family)) = self.side(index) else { return };
+        for range in space.code_of_file(inode) {
+            for unit in space.forget(range) {
+                drop_code(tid, space, family, unit, range, true);
             }
         }
     }

@@ -8,7 +8,8 @@
 use lwp_dbt::{CachePc, Slot};
 use lwp_ptrace::{Tid, memory, sys};
 
-use crate::machine::Machine;
+use crate::contexts::Context;
+use crate::machine::{CodeCaches, Tasks};
 use crate::state::known_pc;
 
 /// Place of the pointer in an XSAVE image.
@@ -19,61 +20,75 @@ const X87: u8 = 1;
 /// Opcodes of the unit: 0xd8 to 0xdf.
 const OPCODES: std::ops::RangeInclusive<u8> = 0xd8..=0xdf;
 
-impl Machine {
+/// The instruction pointers that a thread's unit keeps and stores.
+#[derive(Debug)]
+pub struct Pointers<'a> {
+    tid: Tid,
+    caches: &'a CodeCaches,
+    /// The address space of its process.
+    base: usize,
+}
+
+impl<'a> Pointers<'a> {
+    /// The pointers of a thread of the run.
+    pub fn of(tasks: &Tasks, caches: &'a CodeCaches, tid: Tid) -> Option<Self> {
+        Some(Self { tid, caches, base: tasks.base_space(tid)? })
+    }
+
     /// The application's address of the instruction that is translated at `cache`. `None` for any
     /// other address.
-    fn x87_instruction(&self, tid: Tid, cache: u64) -> Option<u64> {
-        let pc = known_pc(self.family_at(tid, cache)?, CachePc(cache))?;
+    fn instruction(&self, cache: u64) -> Option<u64> {
+        let pc = known_pc(self.caches.family_at(self.base, cache)?, CachePc(cache))?;
         // The place may have been used again since.
         let mut code = [0; 4];
-        let read = memory::read_some(tid, pc, &mut code).unwrap_or(0);
+        let read = memory::read_some(self.tid, pc, &mut code).unwrap_or(0);
         code[..read].iter().any(|byte| OPCODES.contains(byte)).then_some(pc)
     }
 
     /// The same, given the low half of `cache`.
-    fn x87_instruction_by_half(&self, tid: Tid, half: u32) -> Option<u64> {
-        let starts = self.all_sides(tid).into_iter().flat_map(|side| self.ours_in(side));
-        let candidates = starts.flat_map(|(start, end)| {
+    fn instruction_by_half(&self, half: u32) -> Option<u64> {
+        let ours = self.caches.ours(self.base).all().into_iter();
+        let mut candidates = ours.flat_map(|(start, end)| {
             let high = start >> 32..=(end - 1) >> 32;
             high.map(|high| high << 32 | u64::from(half))
                 .filter(move |place| (start..end).contains(place))
         });
-        candidates.into_iter().find_map(|place| self.x87_instruction(tid, place))
+        candidates.find_map(|place| self.instruction(place))
     }
 
     /// Puts the pointer right that an instruction has just stored where the context says.
-    pub fn put_stored_pointer_right(&self, tid: Tid, wide: bool) {
-        let Some(at) = self.context(tid).map(|context| context.get(Slot::Stored)) else { return };
-        self.put_pointer_right_at(tid, at, wide);
+    pub fn put_stored_right(&self, context: Context<'_>, wide: bool) {
+        self.put_right_at(context.get(Slot::Stored), wide);
     }
 
     /// Puts the pointer in the program's memory right.
-    pub fn put_pointer_right_at(&self, tid: Tid, at: u64, wide: bool) {
+    pub fn put_right_at(&self, at: u64, wide: bool) {
+        let tid = self.tid;
         if wide {
             let known = memory::read_u64(tid, at).ok();
-            if let Some(pc) = known.and_then(|cache| self.x87_instruction(tid, cache)) {
+            if let Some(pc) = known.and_then(|cache| self.instruction(cache)) {
                 let _ = memory::write_u64(tid, at, pc);
             }
             return;
         }
         let half: Option<[u8; 4]> = memory::read_array(tid, at).ok();
         let half = half.map(u32::from_le_bytes);
-        if let Some(pc) = half.and_then(|half| self.x87_instruction_by_half(tid, half)) {
+        if let Some(pc) = half.and_then(|half| self.instruction_by_half(half)) {
             let _ = memory::write_exact(tid, at, &(pc as u32).to_le_bytes());
         }
     }
 
-    /// Puts the pointer right in the unit of a thread that stands still.
-    pub fn put_unit_s_pointer_right(&self, tid: Tid) {
-        let Ok(mut image) = sys::get_extended_state(tid) else { return };
+    /// Puts the pointer right in the unit of the thread, which stands still.
+    pub fn put_unit_right(&self) {
+        let Ok(mut image) = sys::get_extended_state(self.tid) else { return };
         if image.get(IMAGE_HEADER).is_none_or(|components| components & X87 == 0) {
             return;
         }
         let place = IN_IMAGE..IN_IMAGE + 8;
         let cache = u64::from_le_bytes(image[place.clone()].try_into().expect("eight bytes"));
-        if let Some(pc) = self.x87_instruction(tid, cache) {
+        if let Some(pc) = self.instruction(cache) {
             image[place].copy_from_slice(&pc.to_le_bytes());
-            let _ = sys::set_extended_state(tid, &image);
+            let _ = sys::set_extended_state(self.tid, &image);
         }
     }
 }

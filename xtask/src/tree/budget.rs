@@ -20,7 +20,7 @@ pub const BUDGET: &[(&str, [usize; 5])] = &[
     ("lwp-page",       [  0,    0,    0,  115,    0]),
     ("lwp-perf",       [  0,    0,    0,    2,    0]),
     ("lwp-profile",    [  0,    2,    0,    1,    0]),
-    ("lwp-ptrace",     [  1,    0,    0,    3,    0]),
+    ("lwp-ptrace",     [  0,    0,    0,    3,    0]),
     ("lwp-query",      [  0,    0,    0,   10,    0]),
     ("lwp-report",     [  0,    0,    0,    9,    0]),
     ("lwp-serve",      [  0,    0,    0,   57,    0]),
@@ -28,6 +28,6 @@ pub const BUDGET: &[(&str, [usize; 5])] = &[
     ("lwp-testkit",    [  0,    1,    0,    0,    0]),
     ("lwp-uarch",      [  0,    0,    0,    2,    0]),
     ("lwp-unwind",     [  0,    0,    0,    1,    0]),
-    ("lwp-vcpu",       [  1,    5,    1,   22,    0]),
+    ("lwp-vcpu",       [  1,    4,    1,   22,    0]),
     ("xtask",          [  0,    0,    0,   13,    0]),
 ];

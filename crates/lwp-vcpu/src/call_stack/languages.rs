@@ -59,6 +59,11 @@ impl Languages {
         Self { wanted: wanted.to_vec(), ..Self::default() }
     }
 
+    /// Returns whether frames of any language are wanted.
+    pub fn are_wanted(&self) -> bool {
+        !self.wanted.is_empty()
+    }
+
     /// Looks for an interpreter in the file whose unwind tables have the number `image`.
     pub fn learn(&mut self, image: u32, path: &Path) {
         if self.wanted.is_empty() {

@@ -41,7 +41,7 @@ impl Sessions {
 
 /// Returns whether the processes that are left are all daemons, which can be let go.
 pub fn are_left_alone(machine: &Machine, sessions: &Sessions) -> bool {
-    (machine.config.lwp.is_none() || machine.samples())
+    (machine.config.lwp.is_none() || machine.config.samples())
         && !machine.tasks.threads.is_empty()
         && !machine.tasks.threads.values().any(|thread| sessions.have(thread.pid))
 }

@@ -6,6 +6,8 @@ use lwp_ptrace::{Tid, Tracee, sys};
 use super::signals::rearm;
 use super::{Handled, wards};
 use crate::machine::{Machine, Mode};
+use crate::profile::look_at_words;
+use crate::warm::Warming;
 
 /// A thread is about to end: where it is decides what its last fragment counts.
 pub fn exiting(machine: &mut Machine, tid: Tid) -> Handled {
@@ -22,11 +24,17 @@ pub fn exiting(machine: &mut Machine, tid: Tid) -> Handled {
     machine.about_to_leave_locks(tid);
     machine.stop_clock(tid);
     machine.note_cpu_time(tid);
-    machine.note_words(tid);
+    if machine.observers.counts_places()
+        && let Some((_, family)) = machine.space_of(tid)
+    {
+        look_at_words(family, tid);
+    }
     machine.name_calls(tid);
     machine.note_files(tid);
-    if machine.config.warm.is_some() {
-        machine.warm(tid);
+    if let Some(what) = machine.config.warm.clone()
+        && let Some((space, family)) = machine.space_of(tid)
+    {
+        Warming { space, family, tid }.warm(&what);
     }
     if wards::holds_exiting(machine, tid) { Ok(()) } else { Tracee(tid).cont(0) }
 }
@@ -60,7 +68,7 @@ pub fn detach_thread(machine: &mut Machine, tid: Tid) -> Handled {
     if last && let Some(process) = machine.tasks.processes.remove(&pid) {
         wards::left(machine, pid);
         machine.depart(process);
-        machine.give_limit_back(pid);
+        machine.tasks.give_limit_back(pid);
     }
     sys::detach(tid, 0)
 }

@@ -14,8 +14,9 @@ use super::trap_flag::{self, TRAP_FLAG, is_syscall};
 use super::{Handled, SIGTRAP, TRAP_BRKPT, TRAP_TRACE};
 use super::{alone, around, flush, locking, obeying};
 use crate::exec::Reach;
-use crate::lwp::BeforeState;
+use crate::lwp::{self, BeforeState};
 use crate::machine::{Machine, Mode, Need};
+use crate::x87::Pointers;
 
 /// Does what the server wanted done.
 pub fn satisfy(machine: &mut Machine, tid: Tid, need: Need) -> Handled {
@@ -52,7 +53,7 @@ pub fn satisfy(machine: &mut Machine, tid: Tid, need: Need) -> Handled {
 /// Lets a thread, which stands still, go on at `app` on the side of its address space that its
 /// profile wants. It need not be there: a signal cancels what the server wanted done.
 pub fn go_on(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
-    if machine.lwp_is_elsewhere(tid) {
+    if lwp::is_elsewhere(&machine.tasks, &machine.caches, tid) {
         return make_side(machine, tid, app);
     }
     if app.0.eflags & TRAP_FLAG != 0 {
@@ -83,7 +84,8 @@ fn make_side(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
         machine.change_side(tid, None);
     }
     if let Some(selection) = selection {
-        let made = match machine.lwp_side(tid, selection) {
+        let base = machine.tasks.base_space(tid).ok_or(Errno::ESRCH)?;
+        let made = match machine.caches.side_for(base, selection) {
             Some(_) => Ok(()),
             None => machine.within_limit(tid, |machine| machine.add_side(tid, selection)),
         };
@@ -93,9 +95,9 @@ fn make_side(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
                 thread.lwp_end();
             }
         }
-        let side = machine.lwp_side(tid, selection);
+        let side = machine.caches.side_for(base, selection);
         machine.change_side(tid, side);
-        machine.lwp_publish(tid);
+        machine.tasks.lwp_publish(&machine.contexts, tid);
     }
     machine.enter(tid, app)?;
     Tracee(tid).cont(0)
@@ -162,7 +164,7 @@ pub fn step(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
     match machine.lwp_before_state(tid, app) {
         BeforeState::Native => {}
         BeforeState::Done(next) => {
-            machine.lwp_about_to_step(tid, &app.0);
+            about_to_step(machine, tid, &app.0);
             count_instruction(machine, tid, app.0.rip, next.0.rip);
             return go_on(machine, tid, &next);
         }
@@ -189,12 +191,19 @@ pub fn step(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
         count_instruction(machine, tid, app.0.rip, next.0.rip);
         return go_on(machine, tid, &next);
     }
-    machine.lwp_about_to_step(tid, &app.0);
+    about_to_step(machine, tid, &app.0);
     if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
         thread.mode = Mode::Stepping { pc: app.0.rip, trapped, answer };
         thread.stepping.since = thread.stepping.asked.take().unwrap_or_else(Instant::now);
     }
     sys::single_step(tid, 0)
+}
+
+/// An instruction is about to be executed natively.
+fn about_to_step(machine: &mut Machine, tid: Tid, regs: &Raw) {
+    if let Some(mut profiled) = machine.tasks.profiled(&machine.contexts, tid) {
+        profiled.about_to_step(tid, regs);
+    }
 }
 
 /// Prepares a system call that is made natively, should the instruction at the application's pc
@@ -218,7 +227,7 @@ pub fn count_instruction(machine: &mut Machine, tid: Tid, pc: u64, next: u64) {
     if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
         thread.account.correction.add(deltas, 1);
     }
-    machine.note_place(tid, |places| {
+    machine.observers.note_place(&mut machine.tasks, tid, |places| {
         places.stepped(pc, 1);
         places.jumped(pc, next, deltas);
     });
@@ -263,8 +272,10 @@ fn put_stored_pointer_right(machine: &Machine, tid: Tid, instruction: &Instructi
             Some(if register.size() == 4 { value & 0xffff_ffff } else { value })
         }
     };
-    if let Some(at) = instruction.virtual_address(0, 0, |register, _, _| value(register)) {
-        machine.put_pointer_right_at(tid, at.wrapping_add(place.into()), wide);
+    if let Some(at) = instruction.virtual_address(0, 0, |register, _, _| value(register))
+        && let Some(pointers) = Pointers::of(&machine.tasks, &machine.caches, tid)
+    {
+        pointers.put_right_at(at.wrapping_add(place.into()), wide);
     }
 }
 

@@ -1,5 +1,6 @@
 //! Signals: from the stop before delivery to the handler's first instruction.
 
+use lwp_arch::insn;
 use lwp_dbt::{Commit, RequestKind};
 use lwp_ptrace::regs::Regs;
 use lwp_ptrace::sys::{self, Errno, SigInfo};
@@ -10,9 +11,11 @@ use super::dying;
 use super::needs::{go_on, satisfy, step, stepped};
 use super::trap_flag::{self, TRAP_FLAG};
 use super::{Handled, SIGTRAP, TRAP_BRKPT, TRAP_TRACE};
+use crate::lwp::restores_lwp;
 use crate::machine::{Machine, Mode};
 use crate::notices;
-use crate::state::View;
+use crate::state::{View, disarm};
+use crate::x87::Pointers;
 
 const SIGSEGV: i32 = 11;
 
@@ -83,7 +86,7 @@ fn refused(machine: &Machine, tid: Tid, fault: &SigInfo, view: &View) -> bool {
     const SI_KERNEL: i32 = 0x80;
     view.state.commit == Commit::None
         && fault.code() == SI_KERNEL
-        && machine.restores_lwp(tid, &view.app)
+        && restores_lwp(&machine.processor, machine.context(tid), tid, &view.app)
 }
 
 /// Returns whether a fragment that compares its own bytes could not read them. The processor
@@ -139,12 +142,10 @@ pub fn deliver(
 ) -> Handled {
     let mut info = sys::get_siginfo(tid)?;
     if let Some(cache) = cache {
-        /// The longest instruction.
-        const LONGEST: u64 = 15;
         let inside = machine.family_at(tid, info.address()).is_some();
         // The program may also have found one of our addresses by itself.
         let offset = info.address().wrapping_sub(cache.0.rip);
-        if info.code() > 0 && inside && offset < LONGEST {
+        if info.code() > 0 && inside && offset < insn::LONGEST as u64 {
             info.set_address(app.0.rip.wrapping_add(offset));
             sys::set_siginfo(tid, &info)?;
         }
@@ -152,7 +153,9 @@ pub fn deliver(
     }
     machine.about_to_lay_frame(tid, app.0.rsp);
     notices::unprotect_for_signal(machine, tid, &info)?;
-    machine.put_unit_s_pointer_right(tid);
+    if let Some(pointers) = Pointers::of(&machine.tasks, &machine.caches, tid) {
+        pointers.put_unit_right();
+    }
     let mut native = app;
     native.0.gs_base = machine.context(tid).map_or(0, |context| context.address());
     Tracee(tid).set_regs(&native)?;
@@ -171,8 +174,10 @@ pub fn deliver(
 pub fn rearm(machine: &mut Machine, tid: Tid, cache: &Regs, app: &Regs, out: bool) {
     let Some(view) = machine.view(tid, cache) else { return };
     if out {
-        if view.is_armed() || view.has_landed() {
-            machine.disarm(tid);
+        if (view.is_armed() || view.has_landed())
+            && let Some(context) = machine.context(tid)
+        {
+            disarm(context, tid);
         }
         return;
     }

@@ -46,7 +46,7 @@ impl Machine {
         let pid = self.tasks.threads.get(&tid).map_or(tid, |thread| thread.pid);
         let base =
             self.tasks.processes.get(&pid).map(|process| process.space).ok_or("no such process")?;
-        self.lwp_forget_cuts();
+        self.tasks.forget_cuts(&self.contexts);
         let mut mapped = self.map_side(tid, base, selection);
         for _ in 1..TRIES {
             if !matches!(mapped, Err(SideError::Taken(_))) {
@@ -94,7 +94,7 @@ impl Machine {
         let mut surplus = Vec::new();
         let (kind, place) = match room {
             Some(layout) => {
-                let taken = with_wanted(&mappings, &self.wanted_beside(tid));
+                let taken = with_wanted(&mappings, &self.tasks.wanted_beside(&self.contexts, tid));
                 let arenas = plan_side(&taken, Anchors::of(tid));
                 (Kind { basis: Basis { plan, lwp, layout }, owner, arenas }, MAP_FIXED_NOREPLACE)
             }

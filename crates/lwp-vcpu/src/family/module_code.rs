@@ -1,6 +1,7 @@
 //! Application code as the translator reads it.
 
 use iced_x86::{Decoder, DecoderError, DecoderOptions};
+use lwp_arch::insn;
 use lwp_dbt::{AppPc, CodeSource};
 use lwp_ptrace::memory;
 use rustc_hash::FxHashMap;
@@ -57,9 +58,8 @@ impl CodeSource for ModuleCode<'_> {
 
 /// Returns whether the bytes end before the instruction does that they begin with.
 fn is_cut_short(bytes: &[u8]) -> bool {
-    const LONGEST: usize = 15;
     let mut decoder = Decoder::new(64, bytes, DecoderOptions::NONE);
-    let instruction = bytes.len() < LONGEST && decoder.decode().is_invalid();
+    let instruction = bytes.len() < insn::LONGEST && decoder.decode().is_invalid();
     instruction && decoder.last_error() == DecoderError::NoMoreBytes
 }
 

@@ -24,7 +24,10 @@ use lwp_ptrace::sys;
 use super::CPU;
 use super::instruction::decode;
 use super::memory::TraceeMemory;
-use crate::machine::Machine;
+use crate::config::Config;
+use crate::contexts::Context;
+use crate::cpuid::VirtualCpu;
+use crate::machine::{Machine, Processor, Thread};
 
 /// An image must begin at a multiple of this.
 const ALIGNMENT: u64 = 64;
@@ -54,6 +57,21 @@ pub enum BeforeState {
 }
 
 impl StateAccess {
+    /// The access of the instruction at the pc of `regs`, in a thread with this context, if the
+    /// processor shown has a component of LWP.
+    fn at(
+        processor: &Processor,
+        context: Option<Context<'_>>,
+        tid: Tid,
+        regs: &Raw,
+    ) -> Option<Self> {
+        if !processor.emulated.lwp_state {
+            return None;
+        }
+        let gs_base = context.map_or(0, |context| context.get(Slot::AppGs));
+        Self::of(&decode(tid, regs.rip)?, regs, gs_base)
+    }
+
     fn of(instruction: &Instruction, regs: &Raw, gs_base: u64) -> Option<Self> {
         use Mnemonic::{Xsave, Xsave64, Xsavec, Xsavec64, Xsaveopt, Xsaveopt64};
         if !saves_state(instruction) {
@@ -90,10 +108,28 @@ impl StateAccess {
         LinearAddr(self.image.wrapping_add(image::HEADER_AT as u64))
     }
 
-    fn header(&self, memory: &mut TraceeMemory) -> Result<Header, PageFault> {
+    fn header<M: LinearMemory>(&self, memory: &mut M) -> Result<Header, PageFault> {
         let mut bytes = [0; Header::BYTES];
         memory.read(self.header_at(), &mut bytes)?;
         Ok(Header::from_bytes(bytes))
+    }
+
+    /// Adds `component`, `None` in its initial state, to an image that the processor has saved,
+    /// whose layout `components` describe.
+    fn save_component<M: LinearMemory>(
+        &self,
+        how: Save,
+        component: Option<LwpXsave>,
+        components: &[Component],
+        memory: &mut M,
+    ) -> Result<(), PageFault> {
+        let header = self.header(memory)?.with_lwp(how, component.is_some());
+        let at = self.component_at(header, components);
+        let initial = (how == Save::All).then(LwpXsave::default);
+        if let (Some(at), Some(component)) = (at, component.or(initial)) {
+            memory.write(at, &component.to_bytes())?;
+        }
+        memory.write(self.header_at(), &header.to_bytes())
     }
 
     /// The address of the component in an image with this header.
@@ -103,34 +139,39 @@ impl StateAccess {
     }
 }
 
+/// Returns whether the instruction at the application's pc, in a thread with this context, restores
+/// an image that names LWP: the processor refuses that.
+pub fn restores_lwp(
+    processor: &Processor,
+    context: Option<Context<'_>>,
+    tid: Tid,
+    app: &Regs,
+) -> bool {
+    let access = StateAccess::at(processor, context, tid, &app.0);
+    let access = access.filter(|access| access.save.is_none());
+    let header = access.map(|access| access.header(&mut TraceeMemory::new(tid)));
+    matches!(header, Some(Ok(header)) if header.names_lwp())
+}
+
+/// XCOMP_BV of what XSAVEC saves on the virtual processor.
+fn compacted(cpu: &VirtualCpu, requested: u64) -> u64 {
+    1 << 63 | requested & cpu.xcr0()
+}
+
 impl Machine {
-    fn state_access(&self, tid: Tid, regs: &Raw) -> Option<StateAccess> {
-        if !self.processor.emulated.lwp_state {
-            return None;
-        }
-        let gs_base = self.context(tid).map_or(0, |context| context.get(Slot::AppGs));
-        StateAccess::of(&decode(tid, regs.rip)?, regs, gs_base)
-    }
-
-    /// Returns whether the instruction at the application's pc restores an image that names LWP:
-    /// the processor refuses that.
-    pub fn restores_lwp(&self, tid: Tid, app: &Regs) -> bool {
-        let access = self.state_access(tid, &app.0).filter(|access| access.save.is_none());
-        let header = access.map(|access| access.header(&mut TraceeMemory::new(tid)));
-        matches!(header, Some(Ok(header)) if header.names_lwp())
-    }
-
     /// The processor is about to execute the instruction at the application's pc alone.
     pub fn lwp_before_state(&mut self, tid: Tid, app: &Regs) -> BeforeState {
-        let Some(access) = self.state_access(tid, &app.0) else { return BeforeState::Native };
+        let access = StateAccess::at(&self.processor, self.context(tid), tid, &app.0);
+        let Some(access) = access else { return BeforeState::Native };
         let mut memory = TraceeMemory::new(tid);
         match access.save {
             Some(_) if !access.requests_lwp() => BeforeState::Native,
             Some(how) => {
                 let header = match how {
-                    Save::Compacted => {
-                        Header { xstate_bv: 0, xcomp_bv: self.room(access.requested) }
-                    }
+                    Save::Compacted => Header {
+                        xstate_bv: 0,
+                        xcomp_bv: compacted(&self.processor.cpu, access.requested),
+                    },
                     _ => Header::default(),
                 };
                 let at = access.component_at(header, self.processor.cpu.components());
@@ -147,11 +188,6 @@ impl Machine {
         }
     }
 
-    /// XCOMP_BV of what XSAVEC saves on the virtual processor.
-    fn room(&self, requested: u64) -> u64 {
-        1 << 63 | requested & self.processor.cpu.xcr0()
-    }
-
     /// The processor has executed the instruction that was at `pc`; `regs` are those afterwards, of
     /// which such an instruction changes none.
     pub fn lwp_after_state(&mut self, tid: Tid, pc: u64, regs: &Regs) {
@@ -159,13 +195,15 @@ impl Machine {
             thread.lwp_state.component_faults = 0;
         }
         let before = Raw { rip: pc, ..regs.0 };
-        let Some(access) = self.state_access(tid, &before).filter(StateAccess::requests_lwp) else {
-            return;
-        };
-        self.lwp_collect(tid);
-        let mut memory = TraceeMemory::new(tid);
+        let access = StateAccess::at(&self.processor, self.context(tid), tid, &before);
+        let Some(access) = access.filter(StateAccess::requests_lwp) else { return };
+        self.tasks.lwp_collect(&self.contexts, tid);
         let saved = match access.save {
-            Some(how) => self.save_component(tid, &access, how, &mut memory),
+            Some(how) => {
+                let component = self.tasks.lwp(tid).and_then(|lwp| lwp.unit.xsave());
+                let components = self.processor.cpu.components();
+                access.save_component(how, component, components, &mut TraceeMemory::new(tid))
+            }
             // The image does not name LWP, or the processor would have refused it.
             None => {
                 self.load_component(tid, None).ok();
@@ -179,24 +217,6 @@ impl Machine {
                 fault.address.0
             );
         }
-    }
-
-    fn save_component(
-        &mut self,
-        tid: Tid,
-        access: &StateAccess,
-        how: Save,
-        memory: &mut TraceeMemory,
-    ) -> Result<(), PageFault> {
-        let lwp = self.tasks.threads.get(&tid).and_then(|thread| thread.lwp.as_ref());
-        let component = lwp.and_then(|lwp| lwp.unit.xsave());
-        let header = access.header(memory)?.with_lwp(how, component.is_some());
-        let at = access.component_at(header, self.processor.cpu.components());
-        let initial = (how == Save::All).then(LwpXsave::default);
-        if let (Some(at), Some(component)) = (at, component.or(initial)) {
-            memory.write(at, &component.to_bytes())?;
-        }
-        memory.write(access.header_at(), &header.to_bytes())
     }
 
     /// XRSTOR of an image that names LWP.
@@ -229,7 +249,7 @@ impl Machine {
             return BeforeState::Native;
         }
         if access.requests_lwp() {
-            self.lwp_collect(tid);
+            self.tasks.lwp_collect(&self.contexts, tid);
             if let Err(fault) = self.load_component(tid, component.as_ref()) {
                 let _ = sys::set_extended_state(tid, &before);
                 return match fault {
@@ -246,28 +266,84 @@ impl Machine {
         BeforeState::Done(after)
     }
 
-    /// Makes `component` the thread's profile; `None` turns it off. The control block is read for
-    /// what the component does not hold. After a fault the profile is as before.
     fn load_component(&mut self, tid: Tid, component: Option<&LwpXsave>) -> Result<(), Fault> {
-        let Some(config) = &self.config.lwp else { return Ok(()) };
         let Some(thread) = self.tasks.threads.get_mut(&tid) else { return Ok(()) };
+        let context = self.contexts.context(thread.slot);
+        thread.load_component(context, &self.config, component, &mut TraceeMemory::new(tid))
+    }
+}
+
+impl Thread {
+    /// Makes `component` the thread's profile; `None` turns it off. The control block is read from
+    /// `memory` for what the component does not hold. After a fault the profile is as before.
+    fn load_component<M: LinearMemory>(
+        &mut self,
+        context: Context<'_>,
+        run: &Config,
+        component: Option<&LwpXsave>,
+        memory: &mut M,
+    ) -> Result<(), Fault> {
+        let Some(config) = &run.lwp else { return Ok(()) };
         if component.is_none() {
-            thread.lwp_end();
+            self.lwp_end();
             return Ok(());
         }
-        let (was_on, slot) = (thread.lwp.is_some(), thread.slot);
-        let lwp = thread.lwp_begin(config, &self.config);
+        let was_on = self.lwp.is_some();
+        let lwp = self.lwp_begin(config, run);
         let mut unit = lwp.unit.clone();
-        let mut memory = TraceeMemory::new(tid);
-        let loaded = unit.xrstor(&CPU, component).and_then(|()| unit.settle(&mut memory));
+        let loaded = unit.xrstor(&CPU, component).and_then(|()| unit.settle(memory));
         if loaded.is_ok() {
             lwp.unit = unit;
             lwp.start(config);
-            lwp.publish(self.contexts.context(slot));
+            lwp.publish(context);
         }
         if !was_on && loaded.is_err() || !lwp.unit.is_on() {
-            thread.lwp_end();
+            self.lwp_end();
         }
         loaded
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lwp_model::PagedMemory;
+
+    use super::*;
+
+    const IMAGE: u64 = 0x1_0000;
+
+    fn access(how: Save) -> StateAccess {
+        StateAccess { image: IMAGE, requested: u64::MAX, save: Some(how), next: 0 }
+    }
+
+    #[test]
+    fn the_component_is_laid_over_what_the_processor_has_saved() {
+        let components = [Component::lwp(832)];
+        let cases =
+            [Save::All, Save::Modified, Save::Compacted].map(|how| [(how, true), (how, false)]);
+        for (how, on) in cases.into_iter().flatten() {
+            let access = access(how);
+            let room = if how == Save::Compacted { 1 << 63 | 7 } else { 0 };
+            let mut memory = PagedMemory::new();
+            memory.map(LinearAddr(IMAGE), 4096);
+            let saved = Header { xstate_bv: 7, xcomp_bv: room };
+            memory.poke(access.header_at(), &saved.to_bytes());
+            let filled = || LwpXsave::from_prefix(&[0x5a; LwpXsave::SIZE]).expect("as many bytes");
+            access
+                .save_component(how, on.then(filled), &components, &mut memory)
+                .expect("memory is there");
+            let header = access.header(&mut memory).expect("memory is there");
+            assert_eq!((header.holds_lwp(), header.xstate_bv & 7), (on, 7), "{how:?}");
+            let at = access.component_at(header, &components).expect("there is room");
+            let expected = if on { [0x5a; LwpXsave::SIZE] } else { [0; LwpXsave::SIZE] };
+            assert_eq!(memory.peek(at, LwpXsave::SIZE), expected, "{how:?} {on}");
+        }
+    }
+
+    #[test]
+    fn an_image_that_is_gone_faults() {
+        let mut memory = PagedMemory::new();
+        let saved = access(Save::All).save_component(Save::All, None, &[], &mut memory);
+        assert_eq!(saved.map_err(|fault| fault.address.0), Err(IMAGE + image::HEADER_AT as u64));
     }
 }

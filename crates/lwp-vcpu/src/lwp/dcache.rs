@@ -22,10 +22,11 @@ use lwp_ptrace::{Tid, Vectors};
 use lwp_uarch::{CacheShape, Caches, Hierarchy};
 
 use super::ThreadLwp;
+use super::leave::{give_back, rest_of};
 use crate::contexts::Context;
 use crate::exit::ThreadCx;
 use crate::family::Family;
-use crate::machine::{Machine, Thread};
+use crate::machine::Machine;
 use crate::server::Backlog;
 use crate::state::known_pc;
 
@@ -486,20 +487,15 @@ fn value(register: Register, regs: &Raw, context: Context<'_>) -> u64 {
     }
 }
 
-impl Machine {
-    /// The number of the latest changes in a thread's data cache by the instruction at `pc`.
-    pub(super) fn lwp_changes_of(&mut self, tid: Tid, pc: u64) -> u64 {
-        let Some(thread) = self.tasks.threads.get(&tid) else { return 0 };
-        let context = self.contexts.context(thread.slot);
-        let undos = context.get(Slot::LwpUndos);
-        let sites: Vec<u64> = (0..undos.min(u64::from(UNDOS)))
-            .map(|back| context.lwp_undo(undos - 1 - back)[0])
-            .collect();
-        let Some((_, family)) = self.space_of(tid) else { return 0 };
-        let its = |site: &&u64| known_pc(family, CachePc(**site)) == Some(pc);
-        sites.iter().take_while(its).count() as u64
-    }
+/// The number of the latest changes in a thread's data cache by the instruction at `pc`.
+pub(super) fn changes_of(context: Context<'_>, family: &Family, pc: u64) -> u64 {
+    let undos = context.get(Slot::LwpUndos);
+    let sites = (0..undos.min(u64::from(UNDOS))).map(|back| context.lwp_undo(undos - 1 - back)[0]);
+    let its = |site: &u64| known_pc(family, CachePc(*site)) == Some(pc);
+    sites.take_while(its).count() as u64
+}
 
+impl Machine {
     /// There is no room among the notes for an access at `pc`, whose fragment has been charged for
     /// what follows too.
     pub fn lwp_notes_full(&mut self, cx: ThreadCx, pc: AppPc) -> Option<Backlog> {
@@ -508,12 +504,12 @@ impl Machine {
         let id = FragmentId(context.get(Slot::LwpFragment) as u32);
         let index = context.get(Slot::LwpIndex) as u32;
         context.set(Slot::Kind, RequestKind::Dispatch as u64);
-        let watched = |thread: &Thread| thread.lwp.as_ref().is_some_and(|lwp| lwp.selection.dcache);
         let is_known = |family: &Family| {
             family.code_cache.has_fragment(id)
                 && index <= u32::from(family.code_cache.fragment(id).instructions)
         };
-        let asked = self.tasks.threads.get(&tid).is_some_and(watched);
+        let selection = self.tasks.lwp(tid).map(|lwp| lwp.selection);
+        let asked = selection.is_some_and(|selection| selection.dcache);
         if !asked || !self.space_of(tid).is_some_and(|(_, family)| is_known(family)) {
             self.forged(tid, "an access that no translated code makes");
             return None;
@@ -527,19 +523,22 @@ impl Machine {
         let meta = context.get(Slot::LwpMeta);
         let bytes = meta & 0xfff;
         let last = context.get(Slot::LwpAddress).wrapping_add(bytes.wrapping_sub(1));
-        if let Some(lwp) = self.tasks.threads.get_mut(&tid).and_then(|thread| thread.lwp.as_mut())
+        if let Some(lwp) = self.tasks.lwp_mut(tid)
             && let Some(cache) = &lwp.dcache
         {
             let first = cache.shape.line_of(context.get(Slot::LwpAddress));
             let lines = cache.shape.line_of(last).wrapping_sub(first).wrapping_add(1);
             lwp.lines = lines.min(u64::from(MOST_NOTES));
         }
-        let (high, low) = self.lwp_rest(tid, id, index);
-        self.lwp_give_back(tid, high, low);
+        let by_instruction = selection.is_some_and(|selection| selection.instructions);
+        if let Some((_, family)) = self.space_of(tid) {
+            let rest = rest_of(&family.code_cache, id, index, by_instruction);
+            give_back(self.contexts.context(slot), rest);
+        }
         if meta & u64::from(META_REPEATS) != 0 {
             return self.lwp_due(cx, pc);
         }
-        match self.watches() {
+        match self.config.watches() {
             true => self.sample_miss(cx, pc),
             false => self.lwp_due(cx, pc),
         }

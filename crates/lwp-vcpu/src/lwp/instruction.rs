@@ -4,15 +4,16 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, OpKind};
 use lwp_arch::insn::{self, CodeSize, Gpr, Segment, Width};
 use lwp_arch::retired::BranchKind;
 use lwp_arch::{AppPc as Ip, Fault};
-use lwp_dbt::{AppPc, CachePc, Lwp, RequestKind, Selection, Slot};
-use lwp_model::{Data1, Insert, Registers};
+use lwp_dbt::{AppPc, CachePc, EventDeltas, Lwp, RequestKind, Slot};
+use lwp_model::{Data1, Insert, LinearMemory, Registers};
 use lwp_ptrace::Tid;
 use lwp_ptrace::regs::{Raw, Regs, general, general_value};
 
 use super::memory::TraceeMemory;
 use super::{CPU, Executed, due};
+use crate::config::{Config, LwpConfig};
 use crate::exit::ThreadCx;
-use crate::machine::{Machine, Need};
+use crate::machine::{CodeCaches, Machine, Need, Observers, Tasks, Thread};
 use crate::server::Backlog;
 
 /// An address that cannot be: touching it raises #GP(0).
@@ -49,89 +50,34 @@ impl Machine {
                 return None;
             }
         }
-        let in_cut = self.lwp_reach_end_of_cut(tid);
-        self.lwp_collect_but(tid, in_cut.then_some(pc));
-        match self.lwp_execute(tid, slot, kind, &instruction) {
+        let thread = self.tasks.threads.get_mut(&tid)?;
+        let in_cut = thread.reach_end_of_cut(&self.observers);
+        if let Some(mut profiled) = self.tasks.profiled(&self.contexts, tid) {
+            profiled.collect_but(in_cut.then_some(pc));
+        }
+        let timestamp = self.processor.timestamp(self.observers.started);
+        let context = self.contexts.context(slot);
+        let asked = Asked {
+            kind,
+            instruction: &instruction,
+            operand: context.get(Slot::LwpOperand),
+            data: context.get(Slot::LwpData),
+        };
+        let thread = self.tasks.threads.get_mut(&tid)?;
+        let memory = &mut TraceeMemory::new(tid);
+        match thread.lwp_execute(&self.config, &asked, timestamp, memory) {
             Ok(done) => {
                 let charged = !in_cut && matches!(kind, RequestKind::Lwpins | RequestKind::Lwpval);
-                self.lwp_done(tid, in_cut, kind);
+                if in_cut {
+                    thread.lwp_end_cut(&self.observers);
+                }
+                thread.lwp_done(self.config.lwp.as_ref().filter(|_| kind == RequestKind::Llwpcb));
                 self.lwp_complete(cx, &instruction, done, charged)
             }
             Err(fault) => {
                 self.lwp_fault(tid, slot, fault);
                 None
             }
-        }
-    }
-
-    fn lwp_execute(
-        &mut self,
-        tid: Tid,
-        slot: usize,
-        kind: RequestKind,
-        instruction: &Instruction,
-    ) -> Result<Done, Fault> {
-        let timestamp = self.lwp_timestamp();
-        let context = self.contexts.context(slot);
-        let (operand, data) = (context.get(Slot::LwpOperand), context.get(Slot::LwpData));
-        let (Some(thread), Some(config)) = (self.tasks.threads.get_mut(&tid), &self.config.lwp)
-        else {
-            return Err(Fault::Ud);
-        };
-        let lwp = thread.lwp_begin(config, &self.config);
-        lwp.surroundings.timestamp = timestamp;
-        let width = match instruction.op0_register().is_gpr64() {
-            true => Width::W64,
-            false => Width::W32,
-        };
-        let mut memory = TraceeMemory::new(tid);
-        let (unit, signals) = (&mut lwp.unit, &mut lwp.surroundings);
-        let insert = || Insert {
-            ip: Ip(instruction.ip()),
-            flags: instruction.immediate32() as u16,
-            data1: Data1::Register(data as u32),
-            data2: width.truncate(operand),
-        };
-        let done = match kind {
-            RequestKind::Llwpcb => {
-                let old = unit.llwpcb(&CPU, width.truncate(operand), &mut memory, signals);
-                let loaded = old.and_then(|old| unit.settle(&mut memory).map(|()| old));
-                if loaded.is_err() && !unit.is_on() {
-                    thread.lwp_end();
-                }
-                Done::Loaded(loaded?)
-            }
-            RequestKind::Slwpcb => Done::Stored(unit.slwpcb(&CPU, width, &mut memory, signals)?),
-            RequestKind::Lwpins => {
-                Done::Inserted(unit.lwpins(&CPU, &insert(), &mut memory, signals)?)
-            }
-            _ => {
-                unit.lwpval(&CPU, &insert(), &mut memory, signals)?;
-                Done::Sampled
-            }
-        };
-        Ok(done)
-    }
-
-    /// The instruction has been executed: a cut fragment that it ended is over.
-    fn lwp_done(&mut self, tid: Tid, in_cut: bool, kind: RequestKind) {
-        let Some(thread) = self.tasks.threads.get_mut(&tid) else { return };
-        let pc = thread.lwp.as_ref().and_then(|lwp| lwp.cut.as_ref()?.pcs.last().copied());
-        if in_cut {
-            let one = lwp_dbt::EventDeltas { instructions: 1, ..lwp_dbt::EventDeltas::default() };
-            thread.account.correction.add(one, 1);
-        }
-        if let Some(lwp) = &mut thread.lwp {
-            lwp.cut = None;
-            lwp.touched = 0;
-            if kind == RequestKind::Llwpcb
-                && let Some(config) = &self.config.lwp
-            {
-                lwp.start(config);
-            }
-        }
-        if let Some(pc) = pc.filter(|_| in_cut) {
-            self.note_place(tid, |places| places.stepped(pc, 1));
         }
     }
 
@@ -148,8 +94,8 @@ impl Machine {
         if !charged {
             self.lwp_retire(tid, &Executed::plain(pc, next));
         }
-        self.lwp_interrupt(tid);
-        self.lwp_publish(tid);
+        self.tasks.lwp_interrupt(tid, self.config.lwp.as_ref());
+        self.tasks.lwp_publish(&self.contexts, tid);
         let context = self.contexts.context(slot);
         context.set(Slot::Pc, next);
         context.set(Slot::Kind, RequestKind::Dispatch as u64);
@@ -177,35 +123,25 @@ impl Machine {
     pub fn lwp_step(&mut self, tid: Tid, app: &Regs) -> Option<Regs> {
         self.config.lwp.as_ref()?;
         let pc = app.0.rip;
-        let mut bytes = [0; 15];
+        let mut bytes = [0; insn::LONGEST];
         let got = lwp_ptrace::sys::read_memory(tid, pc, &mut bytes).unwrap_or(0);
         let instruction = insn::decode(&bytes[..got], CodeSize::Bits64).ok()?;
-        self.lwp_collect(tid);
-        self.lwp_look_for_core(tid);
-        let timestamp = self.lwp_timestamp();
+        self.tasks.lwp_collect(&self.contexts, tid);
+        if let Some(lwp) = self.tasks.lwp_mut(tid) {
+            lwp.look_for_core(tid);
+        }
+        let timestamp = self.processor.timestamp(self.observers.started);
         let gs_base = self.context(tid).map_or(0, |context| context.get(Slot::AppGs));
         let mut registers = Stopped { regs: app.0, gs_base };
-        let config = self.config.lwp.as_ref()?;
         let thread = self.tasks.threads.get_mut(&tid)?;
-        let lwp = thread.lwp_begin(config, &self.config);
-        lwp.surroundings.timestamp = timestamp;
-        let mut memory = TraceeMemory::new(tid);
-        let (unit, signals) = (&mut lwp.unit, &mut lwp.surroundings);
+        let (at, memory) = ((pc, &instruction), &mut TraceeMemory::new(tid));
         let executed =
-            unit.execute(&CPU, &instruction, Ip(pc), &mut registers, &mut memory, signals);
-        let settled = executed.and_then(|()| lwp.unit.settle(&mut memory));
-        if instruction.mnemonic == insn::Mnemonic::Llwpcb {
-            lwp.start(config);
-        }
-        if !lwp.unit.is_on() {
-            thread.lwp_end();
-        }
-        settled.ok()?;
+            thread.lwp_execute_stopped(&self.config, at, &mut registers, timestamp, memory);
+        executed.ok()?;
         let next = pc + u64::from(instruction.length);
-        let one = lwp_dbt::EventDeltas { instructions: 1, ..lwp_dbt::EventDeltas::default() };
-        thread.account.correction.add(one, 1);
+        thread.account.correction.add(one(), 1);
         self.lwp_retire(tid, &Executed::plain(pc, next));
-        self.lwp_publish(tid);
+        self.tasks.lwp_publish(&self.contexts, tid);
         registers.regs.rip = next;
         Some(Regs(registers.regs))
     }
@@ -218,7 +154,8 @@ impl Machine {
         match &thread.lwp {
             Some(lwp) if lwp.unit.is_on() => {
                 let selection = lwp.selection;
-                match self.lwp_side(tid, selection) {
+                let base = self.tasks.base_space(tid)?;
+                match self.caches.side_for(base, selection) {
                     Some(side) => self.change_side(tid, Some(side)),
                     None => {
                         self.ask_tracer(tid, Need::Side);
@@ -234,25 +171,6 @@ impl Machine {
         self.dispatch(cx, pc, false)
     }
 
-    /// The side of a thread's address space on which `selection` is counted down.
-    pub fn lwp_side(&self, tid: Tid, selection: Selection) -> Option<usize> {
-        let base = self.tasks.processes.get(&self.tasks.threads.get(&tid)?.pid)?.space;
-        let sides = &self.caches.spaces.get(base)?.as_ref()?.sides;
-        sides.iter().find(|(one, _)| *one == selection).map(|(_, side)| *side)
-    }
-
-    /// Returns whether a thread runs translations that count down something else than its profile
-    /// wants.
-    pub fn lwp_is_elsewhere(&mut self, tid: Tid) -> bool {
-        let Some(thread) = self.tasks.threads.get(&tid) else { return false };
-        let wanted = thread.lwp.as_ref().map(|lwp| lwp.selection);
-        let counted = match self.space_of(tid).map(|(_, family)| family.translator.lwp()) {
-            Some(Lwp::On(selection)) => Some(selection),
-            _ => None,
-        };
-        wanted != counted
-    }
-
     /// Hands a fault of the unit to the program, at the request's pc: by touching what the unit
     /// could not reach, or by executing what is not defined. Should the touch succeed, the request
     /// is made again.
@@ -265,11 +183,10 @@ impl Machine {
                 return;
             }
         };
-        let touched =
-            self.tasks.threads.get_mut(&tid).and_then(|thread| thread.lwp.as_mut()).map(|lwp| {
-                lwp.touched += 1;
-                lwp.touched
-            });
+        let touched = self.tasks.lwp_mut(tid).map(|lwp| {
+            lwp.touched += 1;
+            lwp.touched
+        });
         let Some((_, family)) = self.space_of(tid) else { return };
         let routines = family.translator.routines();
         let tail = match write {
@@ -293,6 +210,120 @@ impl Machine {
         context.set(Slot::LwpTouch, address);
         context.answer(tail);
     }
+}
+
+/// An LWP instruction that translated code asks the host to execute.
+struct Asked<'a> {
+    kind: RequestKind,
+    instruction: &'a Instruction,
+    /// The value of its first operand.
+    operand: u64,
+    /// The first data that it inserts.
+    data: u64,
+}
+
+impl Thread {
+    /// Executes an LWP instruction on the thread's unit.
+    fn lwp_execute<M: LinearMemory>(
+        &mut self,
+        run: &Config,
+        asked: &Asked<'_>,
+        timestamp: u64,
+        memory: &mut M,
+    ) -> Result<Done, Fault> {
+        let Some(config) = &run.lwp else { return Err(Fault::Ud) };
+        let lwp = self.lwp_begin(config, run);
+        lwp.surroundings.timestamp = timestamp;
+        let instruction = asked.instruction;
+        let width = match instruction.op0_register().is_gpr64() {
+            true => Width::W64,
+            false => Width::W32,
+        };
+        let (unit, signals) = (&mut lwp.unit, &mut lwp.surroundings);
+        let insert = || Insert {
+            ip: Ip(instruction.ip()),
+            flags: instruction.immediate32() as u16,
+            data1: Data1::Register(asked.data as u32),
+            data2: width.truncate(asked.operand),
+        };
+        Ok(match asked.kind {
+            RequestKind::Llwpcb => {
+                let old = unit.llwpcb(&CPU, width.truncate(asked.operand), memory, signals);
+                let loaded = old.and_then(|old| unit.settle(memory).map(|()| old));
+                if loaded.is_err() && !unit.is_on() {
+                    self.lwp_end();
+                }
+                Done::Loaded(loaded?)
+            }
+            RequestKind::Slwpcb => Done::Stored(unit.slwpcb(&CPU, width, memory, signals)?),
+            RequestKind::Lwpins => Done::Inserted(unit.lwpins(&CPU, &insert(), memory, signals)?),
+            _ => {
+                unit.lwpval(&CPU, &insert(), memory, signals)?;
+                Done::Sampled
+            }
+        })
+    }
+
+    /// The instruction that ends the thread's cut fragment has been executed: the fragment is over.
+    fn lwp_end_cut(&mut self, observers: &Observers) {
+        self.account.correction.add(one(), 1);
+        if let Some(pc) = self.lwp.as_ref().and_then(|lwp| lwp.end_of_cut()) {
+            observers.note_in(self, |places| places.stepped(pc, 1));
+        }
+    }
+
+    /// An LWP instruction has been executed; `loaded` configures the profile that it has loaded, if
+    /// it was LLWPCB.
+    fn lwp_done(&mut self, loaded: Option<&LwpConfig>) {
+        if let Some(lwp) = &mut self.lwp {
+            lwp.cut = None;
+            lwp.touched = 0;
+            if let Some(config) = loaded {
+                lwp.start(config);
+            }
+        }
+    }
+
+    /// Executes an LWP instruction at `pc` on the unit of the thread, which is stopped.
+    fn lwp_execute_stopped<M: LinearMemory>(
+        &mut self,
+        run: &Config,
+        (pc, instruction): (u64, &insn::Instruction),
+        registers: &mut Stopped,
+        timestamp: u64,
+        memory: &mut M,
+    ) -> Result<(), Fault> {
+        let Some(config) = &run.lwp else { return Err(Fault::Ud) };
+        let lwp = self.lwp_begin(config, run);
+        lwp.surroundings.timestamp = timestamp;
+        let (unit, signals) = (&mut lwp.unit, &mut lwp.surroundings);
+        let executed = unit.execute(&CPU, instruction, Ip(pc), registers, memory, signals);
+        let settled = executed.and_then(|()| lwp.unit.settle(memory));
+        if instruction.mnemonic == insn::Mnemonic::Llwpcb {
+            lwp.start(config);
+        }
+        if !lwp.unit.is_on() {
+            self.lwp_end();
+        }
+        settled
+    }
+}
+
+/// The events of one instruction that is no branch.
+fn one() -> EventDeltas {
+    EventDeltas { instructions: 1, ..EventDeltas::default() }
+}
+
+/// Returns whether a thread runs translations that count down something else than its profile
+/// wants.
+pub fn is_elsewhere(tasks: &Tasks, caches: &CodeCaches, tid: Tid) -> bool {
+    let wanted = tasks.lwp(tid).map(|lwp| lwp.selection);
+    let family = tasks.space_index(tid).and_then(|space| caches.family_of(space));
+    let counted = match family.map(|family| family.translator.lwp()) {
+        Some(Lwp::On(selection)) => Some(selection),
+        _ => None,
+    };
+    tasks.threads.contains_key(&tid) && wanted != counted
 }
 
 /// The registers of a stopped thread.
@@ -325,7 +356,7 @@ impl Registers for Stopped {
 
 /// The instruction at `pc`.
 pub(super) fn decode(tid: Tid, pc: u64) -> Option<Instruction> {
-    let mut bytes = [0; 15];
+    let mut bytes = [0; insn::LONGEST];
     let got = lwp_ptrace::sys::read_memory(tid, pc, &mut bytes).unwrap_or(0);
     let mut decoder = Decoder::with_ip(64, &bytes[..got], pc, DecoderOptions::NONE);
     let instruction = decoder.decode();

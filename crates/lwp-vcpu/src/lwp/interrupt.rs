@@ -9,20 +9,19 @@ use lwp_ptrace::{Tid, sys};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
-use crate::config::Interrupt;
-use crate::machine::Machine;
+use crate::config::{Interrupt, LwpConfig};
+use crate::machine::Tasks;
 
-impl Machine {
-    /// Delivers the threshold interrupts that have been raised.
-    pub(super) fn lwp_interrupt(&mut self, tid: Tid) {
-        let Some(thread) = self.tasks.threads.get_mut(&tid) else { return };
+impl Tasks {
+    /// Delivers the threshold interrupts that have been raised for a thread, as `config` says.
+    pub(super) fn lwp_interrupt(&mut self, tid: Tid, config: Option<&LwpConfig>) {
+        let Some(thread) = self.threads.get_mut(&tid) else { return };
         let pid = thread.pid;
         let Some(lwp) = &mut thread.lwp else { return };
         if std::mem::take(&mut lwp.surroundings.interrupts) == 0 {
             return;
         }
-        let interrupt = self.config.lwp.as_ref().map(|lwp| lwp.interrupt);
-        match interrupt {
+        match config.map(|config| config.interrupt) {
             Some(Interrupt::Thread(signal)) if handles(tid, signal) => {
                 lwp.interrupted = sys::tgkill(pid, tid, signal).is_ok();
             }

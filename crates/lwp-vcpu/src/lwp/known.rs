@@ -7,13 +7,11 @@ use lwp_dbt::block::{Block, Terminator};
 use lwp_dbt::context::{CUT_BYTES, CUTS_AT, KnownCut};
 use lwp_dbt::routines::{RECORDED, SAMPLES};
 use lwp_dbt::{CachePc, Slot};
-use lwp_ptrace::Tid;
 use rustc_hash::FxHashMap;
 
 use super::due::branch_kind;
 use super::{Cut, Executed, ThreadLwp};
 use crate::contexts::Context;
-use crate::machine::Machine;
 
 /// The cuts that a thread's context knows, by their place in it.
 #[derive(Clone, Debug, Default)]
@@ -25,7 +23,13 @@ pub struct KnownCuts {
 
 impl KnownCuts {
     /// False where it is known already: the thread did not lead itself there, for a reason.
-    fn remember(&mut self, context: Context<'_>, side: usize, known: KnownCut, cut: Cut) -> bool {
+    pub(super) fn remember(
+        &mut self,
+        context: Context<'_>,
+        side: usize,
+        known: KnownCut,
+        cut: Cut,
+    ) -> bool {
         let places = KnownCut::places(known.key);
         let is_it = |index: &u32| {
             self.cuts.contains_key(index) && context.known_cut_key(*index) == known.key
@@ -42,7 +46,7 @@ impl KnownCuts {
     }
 
     /// Lets none be found any more. A thread that has led itself to one is still in it.
-    fn forget(&mut self, context: Context<'_>) {
+    pub(super) fn forget(&mut self, context: Context<'_>) {
         if self.side.take().is_none() {
             return;
         }
@@ -59,7 +63,7 @@ impl KnownCuts {
     }
 
     /// The cut that `address` is the place of.
-    fn at(&self, context: Context<'_>, address: u64) -> Option<&Cut> {
+    pub(super) fn at(&self, context: Context<'_>, address: u64) -> Option<&Cut> {
         let offset = address.checked_sub(context.address() + u64::from(CUTS_AT))?;
         self.cuts.get(&((offset / u64::from(CUT_BYTES)) as u32))
     }
@@ -217,52 +221,6 @@ fn first_dword(event: DueFor, taken: bool) -> u32 {
 /// record.
 fn can_be_known(block: &Block) -> bool {
     branch_kind(block).is_some() || block.terminator == Terminator::Fall
-}
-
-impl Machine {
-    /// Takes over from a thread that has led itself to a cut fragment, as if the host had.
-    pub fn lwp_take_over(&mut self, tid: Tid) {
-        let Some(thread) = self.tasks.threads.get_mut(&tid) else { return };
-        let Some(lwp) = &mut thread.lwp else { return };
-        let context = self.contexts.context(thread.slot);
-        let address = context.get(Slot::LwpCut);
-        if address != 0 {
-            context.set(Slot::LwpCut, 0);
-            lwp.cut = thread.lwp_state.known_cuts.at(context, address).cloned();
-        }
-    }
-
-    /// Lets a thread lead itself to the cut fragment at `head`, the first instructions of a block,
-    /// which are `block`. False where it cannot, or could before.
-    pub(super) fn lwp_know_cut(
-        &mut self,
-        tid: Tid,
-        block: &Block,
-        head: CachePc,
-        event: DueFor,
-    ) -> bool {
-        // What cut fragments execute is counted by the host, where it is. Samples lead to it
-        // anyway.
-        let counted = self.plan() != lwp_dbt::Plan::Plain || self.observers.profiler.is_some();
-        if counted && event != DueFor::Sample {
-            return false;
-        }
-        let Some(side) = self.tasks.space_index(tid) else { return false };
-        let Some(thread) = self.tasks.threads.get_mut(&tid) else { return false };
-        let Some(lwp) = &thread.lwp else { return false };
-        let (Some(known), Some(cut)) = (lwp.known_cut(block, head, event), lwp.cut.clone()) else {
-            return false;
-        };
-        let context = self.contexts.context(thread.slot);
-        thread.lwp_state.known_cuts.remember(context, side, known, cut)
-    }
-
-    /// Lets no thread lead itself to cut fragments that it knows: code has changed.
-    pub fn lwp_forget_cuts(&mut self) {
-        for thread in self.tasks.threads.values_mut() {
-            thread.lwp_state.known_cuts.forget(self.contexts.context(thread.slot));
-        }
-    }
 }
 
 /// A routine has stored the record of an event: what it made ready comes to pass.

@@ -5,13 +5,11 @@
 //! in the order in which they were made.
 
 use lwp_arch::retired::{Access, AccessKind};
-use lwp_ptrace::Tid;
 use lwp_uarch::Caches;
 use rustc_hash::FxHashMap;
 
 use super::ThreadLwp;
 use crate::config::{Config, LwpConfig};
-use crate::machine::Machine;
 use crate::profile::Misses;
 
 /// The misses of a thread.
@@ -52,7 +50,7 @@ impl Tally {
     }
 
     /// Counting is being switched.
-    fn switch(&mut self, off: bool) {
+    pub(super) fn switch(&mut self, off: bool) {
         let fresh = std::mem::take(&mut self.fresh);
         if off {
             fresh
@@ -92,41 +90,12 @@ impl ThreadLwp {
         missed.sort_unstable_by_key(|(_, ip, _)| *ip);
         missed
     }
-}
 
-impl Machine {
-    /// Returns whether translated code works for the host from the first instruction on: samples
-    /// are wanted, or misses.
-    pub fn watches(&self) -> bool {
-        self.samples() || self.config.model.is_some()
-    }
-
-    /// Takes in the misses that a thread has noted. It executes no translated code at this moment.
-    pub fn collect_misses(&mut self, tid: Tid) {
-        if let Some(thread) = self.tasks.threads.get_mut(&tid)
-            && let Some(lwp) = thread.lwp.as_mut().filter(|lwp| lwp.tally.is_some())
-        {
-            lwp.take_notes(self.contexts.context(thread.slot), None);
-        }
-    }
-
-    /// Counting of misses is being switched. What a running thread has noted and nobody has taken
-    /// in comes after the switch.
-    pub fn switch_misses(&mut self, tid: Tid, off: bool) {
-        if let Some(tally) = self.tally(tid) {
-            tally.switch(off);
-        }
-    }
-
-    /// Forgets the misses of a thread: they have been reported for good, or are not wanted.
-    pub fn forget_misses(&mut self, tid: Tid) {
-        if let Some(tally) = self.tally(tid) {
+    /// Forgets the misses of the thread: they have been reported for good, or are not wanted.
+    pub fn forget_misses(&mut self) {
+        if let Some(tally) = &mut self.tally {
             tally.fresh.clear();
             tally.kept.clear();
         }
-    }
-
-    fn tally(&mut self, tid: Tid) -> Option<&mut Tally> {
-        self.tasks.threads.get_mut(&tid)?.lwp.as_mut()?.tally.as_deref_mut()
     }
 }

@@ -1,11 +1,13 @@
 //! Events that a thread has noted and not recorded yet: see `noted.rs` among the routines.
 
+use lwp_dbt::block::Block;
 use lwp_dbt::context::{LWP_LOW_MAX, LWP_SHIFT};
 use lwp_dbt::{AppPc, Slot};
 use lwp_ptrace::Tid;
 
 use super::Executed;
-use super::due::branch_kind;
+use super::due::{block_at, branch_kind};
+use super::leave::give_back;
 use crate::contexts::Context;
 use crate::machine::Machine;
 use crate::state::View;
@@ -15,7 +17,7 @@ const MOST_INSTRUCTIONS: u64 = 1 << 16;
 
 /// A noted event, as the context says it.
 #[derive(Clone, Copy, Debug)]
-struct Note {
+pub(super) struct Note {
     /// Address of its block.
     block: u64,
     /// The number of the block's instruction that it is on, counted from 1.
@@ -28,7 +30,7 @@ struct Note {
 }
 
 impl Note {
-    fn of(context: Context<'_>) -> Option<Self> {
+    pub(super) fn of(context: Context<'_>) -> Option<Self> {
         if context.get(Slot::LwpNote) == 0 {
             return None;
         }
@@ -50,19 +52,8 @@ impl Note {
 }
 
 impl Machine {
-    /// Returns whether a thread has noted an event.
-    pub(super) fn lwp_has_note(&self, tid: Tid) -> bool {
-        self.lwp_note(tid).is_some()
-    }
-
-    fn lwp_note(&self, tid: Tid) -> Option<Note> {
-        self.tasks.threads.get(&tid)?.lwp.as_ref()?;
-        Note::of(self.context(tid)?)
-    }
-
     /// A thread leaves translated code that has noted an event.
-    pub(super) fn lwp_leave_noted(&mut self, tid: Tid, view: &View) {
-        let Some(note) = self.lwp_note(tid) else { return };
+    pub(super) fn lwp_leave_noted(&mut self, tid: Tid, view: &View, note: Note) {
         // Else it is the next block that has begun, even if that is the same again.
         let runs = self.context(tid).is_some_and(|context| !context.has_taken_in_vain());
         let charged = runs && view.state.countdown.is_some();
@@ -77,44 +68,104 @@ impl Machine {
     /// Settles a noted event, if there is one: of its block so many instructions have been
     /// executed, or all, and control is at `next`.
     pub fn lwp_settle_note(&mut self, tid: Tid, executed: Option<u32>, next: u64) {
-        let Some(note) = self.lwp_note(tid) else { return };
-        let Some(context) = self.context(tid) else { return };
-        context.deal_nothing();
-        self.lwp_give_back(tid, note.high as u32, note.low as u32);
-        self.lwp_collect(tid);
+        let Some(mut profiled) = self.tasks.profiled(&self.contexts, tid) else { return };
+        let Some(note) = profiled.note() else { return };
+        profiled.context.deal_nothing();
+        give_back(profiled.context, (note.high as u32, note.low as u32));
+        profiled.collect_but(None);
         let executed = executed.map_or(note.high, u64::from);
-        if executed < note.index {
-            self.lwp_pass(tid, executed, 0);
-        } else {
-            self.lwp_pass(tid, note.index - 1, 0);
-            let last = self.lwp_noted_instruction(tid, &note, next);
-            self.lwp_retire(tid, &last);
-            let branches =
-                if executed == note.high && note.index < note.high { note.low } else { 0 };
-            self.lwp_pass(tid, executed - note.index, branches);
+        let (before, after) = note.around(executed);
+        profiled.lwp.pass(before, 0, 0);
+        if let Some((instructions, branches)) = after {
+            let block = match note.is_last() {
+                true => self
+                    .space_of(tid)
+                    .and_then(|(space, family)| block_at(space, family, tid, AppPc(note.block))),
+                false => None,
+            };
+            self.lwp_retire(tid, &note.executed(block.as_deref(), next));
+            if let Some(lwp) = self.tasks.lwp_mut(tid) {
+                lwp.pass(instructions, branches, 0);
+            }
         }
-        self.lwp_publish(tid);
+        self.tasks.lwp_publish(&self.contexts, tid);
+    }
+}
+
+impl Note {
+    /// Returns whether the event is on the last instruction of its block.
+    fn is_last(&self) -> bool {
+        self.index >= self.high
     }
 
-    fn lwp_pass(&mut self, tid: Tid, instructions: u64, branches: u64) {
-        if let Some(lwp) = self.tasks.threads.get_mut(&tid).and_then(|thread| thread.lwp.as_mut()) {
-            lwp.pass(instructions, branches, 0);
+    /// The amounts that pass around the instruction that the event is on, where so many
+    /// instructions of its block have been executed: instructions before it, and instructions and
+    /// branches after it if it is among those.
+    fn around(&self, executed: u64) -> (u64, Option<(u64, u64)>) {
+        if executed < self.index {
+            return (executed, None);
         }
+        let branches = if executed == self.high && !self.is_last() { self.low } else { 0 };
+        (self.index - 1, Some((executed - self.index, branches)))
     }
 
-    /// The instruction that the event is on, after which control was at `next` if it is the block's
-    /// last one.
-    fn lwp_noted_instruction(&mut self, tid: Tid, note: &Note, next: u64) -> Executed {
-        let plain = Executed::plain(note.ip, next);
-        if note.index < note.high {
-            return plain;
-        }
-        let Some(block) = self.lwp_block(tid, AppPc(note.block)) else { return plain };
+    /// The instruction that the event is on, after which control was at `next` if it is the last of
+    /// its block, which is `block` where that is known.
+    fn executed(&self, block: Option<&Block>, next: u64) -> Executed {
+        let plain = Executed::plain(self.ip, next);
+        let Some(block) = block.filter(|_| self.is_last()) else { return plain };
         let fall_through = block.next().0;
-        let branch = branch_kind(&block).map(|kind| {
+        let branch = branch_kind(block).map(|kind| {
             let conditional = kind == lwp_arch::retired::BranchKind::Conditional;
             (kind, !conditional || next != fall_through)
         });
         Executed { fall_through, branch, ..plain }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contexts::Contexts;
+
+    fn note(index: u64, high: u64, low: u64) -> Option<Note> {
+        let mut contexts = Contexts::new(0);
+        let file = contexts.files.add().expect("a file in memory");
+        let slot = contexts.allocate(file, 0).expect("a context");
+        let context = contexts.context(slot);
+        context.set(Slot::LwpNote, 1);
+        context.set(Slot::LwpNoteWeight, high << LWP_SHIFT | low);
+        context.set(Slot::LwpNoteIndex, index);
+        context.set(Slot::LwpNoteIp, 0x40_0010);
+        let note = Note::of(context);
+        assert_eq!(context.get(Slot::LwpNote) != 0, note.is_some());
+        note
+    }
+
+    #[test]
+    fn an_event_is_on_an_instruction_of_its_block() {
+        assert!(note(1, 1, 0).is_some() && note(7, 9, 1).is_some());
+        for (index, high) in [(0, 3), (4, 3), (1, MOST_INSTRUCTIONS + 1)] {
+            assert!(note(index, high, 0).is_none(), "{index} of {high}");
+        }
+    }
+
+    #[test]
+    fn all_that_has_been_executed_passes_around_the_event() {
+        let within = note(3, 5, 1).expect("a note");
+        assert_eq!(within.around(2), (2, None));
+        assert_eq!(within.around(3), (2, Some((0, 0))));
+        assert_eq!(within.around(4), (2, Some((1, 0))));
+        assert_eq!(within.around(5), (2, Some((2, 1))));
+        // The branch that ends the block is the event itself.
+        let last = note(5, 5, 1).expect("a note");
+        assert_eq!(last.around(5), (4, Some((0, 0))));
+        assert!(last.is_last() && !within.is_last());
+    }
+
+    #[test]
+    fn the_instruction_is_no_branch_where_it_does_not_end_its_block() {
+        let executed = note(3, 5, 1).expect("a note").executed(None, 0x50_0000);
+        assert_eq!((executed.ip, executed.next, executed.branch), (0x40_0010, 0x50_0000, None));
     }
 }

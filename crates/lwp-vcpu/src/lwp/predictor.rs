@@ -13,13 +13,11 @@ use lwp_dbt::context::MOST_BRANCHES;
 use lwp_dbt::routines::PREDICTED;
 use lwp_dbt::{IpFilter, Selection, Slot};
 use lwp_model::Occurrences;
-use lwp_ptrace::Tid;
 use lwp_uarch::{Predictor, PredictorShape};
 
 use super::known::KnownCuts;
 use super::{Executed, ThreadLwp};
 use crate::contexts::Context;
-use crate::machine::Machine;
 
 /// All kinds, by their places in [`lwp_arch::retired::BranchKind::ALL`].
 const EVERY_KIND: u8 = (1 << lwp_arch::retired::BranchKind::ALL.len()) - 1;
@@ -71,16 +69,13 @@ impl Judge {
     }
 }
 
-impl Machine {
-    /// Returns whether every branch of a thread is reported, because a predictor judges it and it
-    /// may not be written down.
-    pub fn lwp_reports_each_branch(&self, tid: Tid) -> bool {
-        let lwp = self.tasks.threads.get(&tid).and_then(|thread| thread.lwp.as_ref());
-        lwp.is_some_and(|lwp| lwp.judge.is_some() && lwp.branches_within(&lwp.unit.headroom()) == 0)
-    }
-}
-
 impl ThreadLwp {
+    /// Returns whether every branch of the thread is reported, because a predictor judges it and it
+    /// may not be written down.
+    pub fn reports_each_branch(&self) -> bool {
+        self.judge.is_some() && self.branches_within(&self.unit.headroom()) == 0
+    }
+
     /// Returns whether branches are written down at all.
     pub(super) fn writes_branches(&self) -> bool {
         self.dcache.is_none() && self.judge.as_ref().is_some_and(|judge| !judge.each)

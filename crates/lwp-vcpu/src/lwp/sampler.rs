@@ -16,9 +16,9 @@ use lwp_ptrace::regs::Regs;
 use lwp_unwind::Registers;
 
 use super::known::DueFor;
-use super::{Executed, instruction};
+use super::{Executed, ThreadLwp, instruction};
 use crate::config::{Config, MOST_RANDOM_BITS, Sampled, Sampling};
-use crate::contexts::Context;
+use crate::contexts::{Context, Contexts};
 use crate::exit::ThreadCx;
 use crate::machine::{Machine, Thread};
 use crate::server::Backlog;
@@ -239,12 +239,12 @@ impl Sampler {
     }
 
     /// Starts over for another report: everything that has passed until now has been reported.
-    fn restart(&mut self, high: u64, low: u64) {
+    pub(super) fn restart(&mut self, high: u64, low: u64) {
         self.switch(high, low, false);
         self.counters.iter_mut().for_each(|counter| counter.kept = 0);
     }
 
-    fn switch(&mut self, high: u64, low: u64, off: bool) {
+    pub(super) fn switch(&mut self, high: u64, low: u64, off: bool) {
         let mut now = self.clone();
         now.pass(high, low);
         for (counter, now) in self.counters.iter_mut().zip(&now.counters) {
@@ -293,21 +293,34 @@ pub fn selection(run: &Config) -> Selection {
     selection
 }
 
-impl Machine {
-    /// Returns whether the samples of this run are wanted.
-    pub fn samples(&self) -> bool {
-        !self.config.sampling.is_empty()
+impl ThreadLwp {
+    /// The sampler of the thread, with the events that it counts down.
+    fn sampler(&self) -> Option<(&Sampler, Selection)> {
+        Some((self.sampler.as_ref()?, self.selection))
     }
+}
 
+impl Thread {
+    /// The number that the thread has counted of each sampled event.
+    pub fn sampled_totals(&self, contexts: &Contexts) -> Vec<u64> {
+        let Some(lwp) = &self.lwp else { return Vec::new() };
+        let Some(sampler) = &lwp.sampler else { return Vec::new() };
+        let [high, low] = lwp.since_published(contexts.context(self.slot));
+        sampler.totals(high, low, self.account.counting)
+    }
+}
+
+impl Machine {
     /// A sample is due in the block at `pc`, which has not begun, or a cut fragment has led to it.
     pub(super) fn sample_due(&mut self, cx: ThreadCx, pc: AppPc, block: &Block) -> Option<Backlog> {
         let ThreadCx { tid, slot, .. } = cx;
-        let due = self.sampler(tid).and_then(|(sampler, selection)| sampler.due(block, &selection));
+        let sampler = self.tasks.lwp(tid).and_then(ThreadLwp::sampler);
+        let due = sampler.and_then(|(sampler, selection)| sampler.due(block, &selection));
         match due {
             Some((0, events)) => {
                 let registers = asked_with(self.contexts.context(slot), pc.0);
                 self.take_samples(tid, events, registers);
-                self.lwp_publish(tid);
+                self.tasks.lwp_publish(&self.contexts, tid);
             }
             Some((index, _)) => return self.lwp_cut(tid, slot, pc, index, Some(DueFor::Sample)),
             None => {}
@@ -324,12 +337,12 @@ impl Machine {
     /// sample.
     pub(super) fn sample_miss(&mut self, cx: ThreadCx, pc: AppPc) -> Option<Backlog> {
         let ThreadCx { tid, slot, .. } = cx;
-        self.lwp_collect(tid);
+        self.tasks.lwp_collect(&self.contexts, tid);
         self.filter_samples_at(tid, pc.0);
         let context = self.contexts.context(slot);
         let load = is_load(context.get(Slot::LwpMeta));
-        let lines = self.tasks.threads.get(&tid)?.lwp.as_ref()?.lines;
-        let (sampler, selection) = self.sampler(tid)?;
+        let lwp = self.tasks.lwp(tid)?;
+        let (lines, (sampler, selection)) = (lwp.lines, lwp.sampler()?);
         if !selection.admits(pc.0) {
             return self.dispatch(cx, pc, false);
         }
@@ -337,7 +350,7 @@ impl Machine {
         if due != 0 && load {
             let registers = asked_with(context, pc.0);
             self.take_samples(tid, due, registers);
-            self.lwp_publish(tid);
+            self.tasks.lwp_publish(&self.contexts, tid);
         } else if lines >= room {
             // Whether one of its misses is the sample is only known afterwards.
             return self.lwp_cut(tid, slot, pc, 1, None);
@@ -348,8 +361,8 @@ impl Machine {
     /// Takes the samples of misses that nobody could foresee, of an instruction that has just been
     /// executed.
     pub(super) fn take_overdue(&mut self, tid: Tid, registers: Registers) {
-        let lwp = self.tasks.threads.get_mut(&tid).and_then(|thread| thread.lwp.as_mut());
-        let overdue = lwp.map(|lwp| std::mem::take(&mut lwp.overdue)).unwrap_or_default();
+        let overdue =
+            self.tasks.lwp_mut(tid).map(|lwp| std::mem::take(&mut lwp.overdue)).unwrap_or_default();
         if !self.tasks.threads.get(&tid).is_some_and(|thread| thread.account.counting) {
             return;
         }
@@ -361,13 +374,14 @@ impl Machine {
     /// The instruction at the application's pc is about to be executed by the host, or natively
     /// alone.
     pub fn sample_before(&mut self, tid: Tid, app: &Regs) {
-        if self.sampler(tid).is_none() {
+        if self.tasks.lwp(tid).and_then(ThreadLwp::sampler).is_none() {
             return;
         }
-        self.lwp_collect(tid);
+        self.tasks.lwp_collect(&self.contexts, tid);
         self.filter_samples_at(tid, app.0.rip);
         let executed = instruction::classify(tid, app.0.rip, app.0.rip);
-        let Some((sampler, selection)) = self.sampler(tid) else { return };
+        let sampler = self.tasks.lwp(tid).and_then(ThreadLwp::sampler);
+        let Some((sampler, selection)) = sampler else { return };
         let admitted = selection.admits(app.0.rip);
         let due = |counter: &Counter| {
             admitted && counter.left == 0 && counts(counter.event.what, &executed)
@@ -377,50 +391,15 @@ impl Machine {
         if events != 0 {
             self.take_samples(tid, events, stopped_with(app));
         }
-        self.lwp_publish(tid);
+        self.tasks.lwp_publish(&self.contexts, tid);
     }
 
     fn take_samples(&mut self, tid: Tid, events: u32, registers: Registers) {
-        if let Some(thread) = self.tasks.threads.get_mut(&tid)
-            && let Some(sampler) = thread.lwp.as_mut().and_then(|lwp| lwp.sampler.as_mut())
-        {
+        if let Some(sampler) = self.tasks.lwp_mut(tid).and_then(|lwp| lwp.sampler.as_mut()) {
             sampler.taken(events);
         }
         if self.tasks.threads.get(&tid).is_some_and(|thread| thread.account.counting) {
             self.report_samples(tid, events, registers);
-        }
-    }
-
-    fn sampler(&self, tid: Tid) -> Option<(&Sampler, Selection)> {
-        let lwp = self.tasks.threads.get(&tid)?.lwp.as_ref()?;
-        Some((lwp.sampler.as_ref()?, lwp.selection))
-    }
-
-    /// The number that a thread has counted of each sampled event.
-    pub fn sampled_totals(&self, thread: &Thread) -> Vec<u64> {
-        let Some(lwp) = &thread.lwp else { return Vec::new() };
-        let Some(sampler) = &lwp.sampler else { return Vec::new() };
-        let [high, low] = lwp.since_published(self.contexts.context(thread.slot));
-        sampler.totals(high, low, thread.account.counting)
-    }
-
-    /// Restarts the sampling of a thread: all that it has sampled has been reported for good.
-    pub fn restart_sampling(&mut self, tid: Tid) {
-        let Some(thread) = self.tasks.threads.get_mut(&tid) else { return };
-        let Some(lwp) = &mut thread.lwp else { return };
-        let [high, low] = lwp.since_published(self.contexts.context(thread.slot));
-        if let Some(sampler) = &mut lwp.sampler {
-            sampler.restart(high, low);
-        }
-    }
-
-    /// Counting of sampled events is being switched.
-    pub fn switch_sampling(&mut self, tid: Tid, off: bool) {
-        let Some(thread) = self.tasks.threads.get_mut(&tid) else { return };
-        let Some(lwp) = &mut thread.lwp else { return };
-        let [high, low] = lwp.since_published(self.contexts.context(thread.slot));
-        if let Some(sampler) = &mut lwp.sampler {
-            sampler.switch(high, low, off);
         }
     }
 }

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use lwp_dbt::Selection;
+
 use crate::config::Config;
 use crate::family::{Family, Kind};
 use crate::notices::{Board, Way};
@@ -45,7 +47,14 @@ impl CodeCaches {
         Some((space, family))
     }
 
-    fn family_of(&self, index: usize) -> Option<&Family> {
+    /// Returns the side of an address space on which `selection` is counted down.
+    pub fn side_for(&self, base: usize, selection: Selection) -> Option<usize> {
+        let sides = &self.spaces.get(base)?.as_ref()?.sides;
+        sides.iter().find(|(one, _)| *one == selection).map(|(_, side)| *side)
+    }
+
+    /// Returns the family of a side of an address space.
+    pub fn family_of(&self, index: usize) -> Option<&Family> {
         self.families.get(self.spaces.get(index)?.as_ref()?.family)?.as_ref()
     }
 

@@ -4,23 +4,61 @@ use std::time::{Duration, Instant};
 
 use lwp_ptrace::Tid;
 
-use super::{Machine, Thread};
-use crate::config::Plan;
+use super::{Account, Machine};
+use crate::config::{Config, Plan};
 use crate::contexts::Sum;
-use crate::cpu_clock::CpuClocks;
 use crate::outcome::{ProcessReport, ThreadReport};
+
+impl Account {
+    /// The counts while counting was on, given the total.
+    fn counted(&self, total: Sum) -> Sum {
+        let mut sum = self.kept;
+        if self.counting {
+            sum.add_sum(total.minus(self.mark));
+        }
+        sum
+    }
+
+    /// CPU time of the thread in its image, which has taken `now` since it was made if it lives and
+    /// is to be reported.
+    fn cpu_in_image(&self, now: impl FnOnce() -> Option<Duration>) -> Option<Duration> {
+        let now = self.cpu.1.or_else(now)?;
+        Some(now.saturating_sub(self.cpu.0.unwrap_or_default()))
+    }
+
+    /// Switches counting on or off where the total stands at `total`.
+    fn switch(&mut self, total: Sum, on: bool) {
+        if !on {
+            self.kept.add_sum(total.minus(self.mark));
+        }
+        self.mark = total;
+        self.counting = on;
+    }
+}
+
+/// CPU time that a living thread has taken since it was made, if `config` wants it to be reported.
+pub(super) fn cpu_time(config: &Config, tid: Tid) -> Option<Duration> {
+    if !config.thread_times {
+        return None;
+    }
+    let text = std::fs::read_to_string(format!("/proc/{tid}/schedstat")).ok()?;
+    text.split(' ').next()?.parse().ok().map(Duration::from_nanos)
+}
 
 impl Machine {
     /// Takes a thread out, its counts into its process's report.
     pub fn remove_thread(&mut self, tid: Tid) {
-        self.collect_misses(tid);
+        self.tasks.collect_misses(&self.contexts, tid);
         self.learn_from(tid);
         self.report_thread(tid);
         let total = self.thread_sum(tid);
         let Some(thread) = self.tasks.threads.remove(&tid) else { return };
-        let kept = self.counted(&thread, total);
-        let (sampled, cpu) = (self.sampled_totals(&thread), self.cpu_of(tid, &thread));
-        let wanted = self.is_reported(tid);
+        let kept = thread.account.counted(total);
+        let (sampled, cpu) = (
+            thread.sampled_totals(&self.contexts),
+            thread.account.cpu_in_image(|| cpu_time(&self.config, tid)),
+        );
+        let wanted = self.config.reports(tid);
         if let Some(process) = self.tasks.processes.get(&thread.pid).filter(|_| wanted) {
             let report = process.report;
             let thread = ThreadReport {
@@ -41,37 +79,30 @@ impl Machine {
         self.contexts.release(thread.slot);
     }
 
-    /// Watches the clocks of threads that were running before.
-    pub fn watch_clocks(&mut self, tids: impl Iterator<Item = Tid>) {
-        self.observers.clocks = Some(CpuClocks::of_running(tids));
-    }
-
     /// Takes the time that a thread has used up into the account. It still exists, and is about to
     /// end or to be let go.
     pub fn stop_clock(&mut self, tid: Tid) {
-        if self.is_reported(tid)
+        if self.config.reports(tid)
             && let Some(clocks) = &mut self.observers.clocks
         {
             clocks.ended(tid);
         }
     }
 
-    /// Returns whether what a thread does is to be reported.
-    pub fn is_reported(&self, tid: Tid) -> bool {
-        self.config.only_thread.is_none_or(|only| only == tid)
-    }
-
     /// The reports as they would be if every thread ended now.
     pub fn so_far(&mut self) -> Vec<ProcessReport> {
         let mut live = Vec::new();
         let tids: Vec<Tid> =
-            self.tasks.threads.keys().copied().filter(|tid| self.is_reported(*tid)).collect();
+            self.tasks.threads.keys().copied().filter(|tid| self.config.reports(*tid)).collect();
         for tid in tids {
             let total = self.thread_sum(tid);
             let Some(thread) = self.tasks.threads.get(&tid) else { continue };
             let Some(process) = self.tasks.processes.get(&thread.pid) else { continue };
-            let counts = self.counted(thread, total).counts();
-            let (sampled, cpu) = (self.sampled_totals(thread), self.cpu_of(tid, thread));
+            let counts = thread.account.counted(total).counts();
+            let (sampled, cpu) = (
+                thread.sampled_totals(&self.contexts),
+                thread.account.cpu_in_image(|| cpu_time(&self.config, tid)),
+            );
             let report = ThreadReport {
                 tid,
                 comm: self.observers.reports[process.report].comm.clone(),
@@ -86,36 +117,12 @@ impl Machine {
         self.observers.reports.so_far(live)
     }
 
-    /// CPU time that a living thread has taken since it was made, if it is to be reported.
-    pub fn cpu_time(&self, tid: Tid) -> Option<Duration> {
-        if !self.config.thread_times {
-            return None;
-        }
-        let text = std::fs::read_to_string(format!("/proc/{tid}/schedstat")).ok()?;
-        text.split(' ').next()?.parse().ok().map(Duration::from_nanos)
-    }
-
     /// A thread is about to end: its CPU time can be asked for now, and not later.
     pub fn note_cpu_time(&mut self, tid: Tid) {
-        let now = self.cpu_time(tid);
+        let now = cpu_time(&self.config, tid);
         if let Some(thread) = self.tasks.threads.get_mut(&tid) {
             thread.account.cpu.1 = now;
         }
-    }
-
-    /// CPU time of a thread in its image.
-    fn cpu_of(&self, tid: Tid, thread: &Thread) -> Option<Duration> {
-        let now = thread.account.cpu.1.or_else(|| self.cpu_time(tid))?;
-        Some(now.saturating_sub(thread.account.cpu.0.unwrap_or_default()))
-    }
-
-    /// The counts of a thread while counting was on, given its total.
-    fn counted(&self, thread: &Thread, total: Sum) -> Sum {
-        let mut sum = thread.account.kept;
-        if thread.account.counting {
-            sum.add_sum(total.minus(thread.account.mark));
-        }
-        sum
     }
 
     /// Everything that a thread's counters say, corrected.
@@ -125,8 +132,7 @@ impl Machine {
         sum.add_sum(thread.account.correction);
         let slot = thread.slot;
         let Some(index) = self.tasks.space_index(tid) else { return sum };
-        let Some(Some(space)) = self.caches.spaces.get(index) else { return sum };
-        let Some(Some(family)) = self.caches.families.get(space.family) else { return sum };
+        let Some(family) = self.caches.family_of(index) else { return sum };
         if self.config.plan == Plan::Exact {
             self.contexts.context(slot).collect(family.code_cache.counters(), &mut sum);
         }
@@ -162,14 +168,11 @@ impl Machine {
             return;
         }
         self.mark_executions(tid, !on);
-        self.switch_sampling(tid, !on);
-        self.switch_misses(tid, !on);
+        if let Some(mut profiled) = self.tasks.profiled(&self.contexts, tid) {
+            profiled.switch_counting(!on);
+        }
         let total = self.thread_sum(tid);
         let Some(thread) = self.tasks.threads.get_mut(&tid) else { return };
-        if !on {
-            thread.account.kept.add_sum(total.minus(thread.account.mark));
-        }
-        thread.account.mark = total;
-        thread.account.counting = on;
+        thread.account.switch(total, on);
     }
 }

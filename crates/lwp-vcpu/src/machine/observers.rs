@@ -2,12 +2,15 @@
 
 use std::time::Instant;
 
+use lwp_ptrace::Tid;
+
 use super::reports::Reports;
+use super::{Tasks, Thread};
 use crate::call_stack::CallStacks;
 use crate::config::Config;
 use crate::cpu_clock::CpuClocks;
 use crate::outcome::{Alone, ProcessReport};
-use crate::profile::Profiler;
+use crate::profile::{Executions, Profiler};
 
 /// Everything that is kept about a run for its user.
 #[derive(Debug)]
@@ -26,6 +29,8 @@ pub struct Observers {
     pub enabled: bool,
     /// Start of the run.
     pub started: Instant,
+    /// Samples take the place of a profile by place.
+    samples: bool,
 }
 
 impl Observers {
@@ -39,6 +44,26 @@ impl Observers {
             alone: Alone::default(),
             enabled: config.start_enabled,
             started: Instant::now(),
+            samples: config.samples(),
+        }
+    }
+
+    /// Returns whether executions are counted by place.
+    pub fn counts_places(&self) -> bool {
+        self.profiler.is_some() && !self.samples
+    }
+
+    /// Notes a correction of a thread's counters by its place, if executions are counted so.
+    pub fn note_place(&self, tasks: &mut Tasks, tid: Tid, note: impl FnOnce(&mut Executions)) {
+        if let Some(thread) = tasks.threads.get_mut(&tid) {
+            self.note_in(thread, note);
+        }
+    }
+
+    /// The same, of a thread at hand.
+    pub fn note_in(&self, thread: &mut Thread, note: impl FnOnce(&mut Executions)) {
+        if self.counts_places() {
+            note(&mut thread.account.profile.places);
         }
     }
 

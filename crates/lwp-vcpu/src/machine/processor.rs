@@ -1,5 +1,7 @@
 //! The processor that programs see.
 
+use std::time::Instant;
+
 use lwp_dbt::block::Emulated;
 use lwp_ptrace::{SharedMemory, sys};
 
@@ -49,6 +51,15 @@ impl Processor {
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
+    }
+
+    /// Returns the performance time-stamp counter: 100 MHz since the run began, at `started`, or
+    /// the virtual counter.
+    pub fn timestamp(&self, started: Instant) -> u64 {
+        match self.emulated.tsc {
+            true => self.tsc,
+            false => started.elapsed().as_nanos() as u64 / 10,
+        }
     }
 
     /// Advances the virtual time stamp counter by `step` and returns it.

@@ -212,7 +212,7 @@ impl Machine {
 
     /// Nothing is guarded any more in the address space of `tid`.
     pub fn do_without_notices(&mut self, tid: Tid) {
-        self.lwp_forget_cuts();
+        self.tasks.forget_cuts(&self.contexts);
         for side in self.all_sides(tid) {
             let Some((space, family)) = self.caches.side(side) else { continue };
             for unit in space.private_units() {

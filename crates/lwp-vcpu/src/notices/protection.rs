@@ -23,6 +23,7 @@ use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use lwp_arch::insn;
 use lwp_ptrace::sys::{self, Errno, SigInfo};
 use lwp_ptrace::{Tid, Tracee, memory};
 use rustc_hash::FxHashSet;
@@ -45,8 +46,6 @@ const SIGSEGV_BIT: u64 = 1 << (SIGSEGV - 1);
 const SEGV_ACCERR: i32 = 2;
 /// Each may split a mapping in three, and the kernel allows 65,530 of them.
 const MOST_GUARDED: usize = 8192;
-/// The longest instruction.
-const LONGEST: u64 = 15;
 
 /// The state of guarding by protection in an address space.
 #[derive(Debug, Default)]
@@ -198,7 +197,7 @@ impl Notices {
 
 /// The bytes that an instruction at `pc` may have in memory that ends at `end`.
 fn code_at(pc: u64, end: u64) -> (u64, u64) {
-    (pc, pc.saturating_add(LONGEST).min(end))
+    (pc, pc.saturating_add(insn::LONGEST as u64).min(end))
 }
 
 /// The mappings as the program has set them: pages that are protected for our sake can be written
@@ -475,7 +474,7 @@ pub fn write_fault(machine: &mut Machine, tid: Tid) -> Result<bool, Errno> {
 fn can_be_written_now(tid: Tid, fault: &SigInfo) -> Result<bool, Errno> {
     let mappings = maps::read(tid);
     let at = mappings.iter().find(|it| (it.start..it.end).contains(&fault.address()));
-    let fetched = fault.address().wrapping_sub(Tracee(tid).regs()?.0.rip) < LONGEST;
+    let fetched = fault.address().wrapping_sub(Tracee(tid).regs()?.0.rip) < insn::LONGEST as u64;
     Ok(at.is_some_and(|it| it.write && (it.execute || !fetched)))
 }
 

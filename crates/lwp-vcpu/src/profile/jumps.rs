@@ -7,8 +7,10 @@ use rustc_hash::FxHashMap;
 
 use super::words::{last_of, look_at_words};
 use super::{BlockEnd, Executions, Place, Profiler, block_end, positive, unit_at};
+use crate::contexts::Context;
 use crate::family::Family;
-use crate::machine::Machine;
+use crate::lwp::{give_back, rest_of};
+use crate::machine::{Machine, Observers, Tasks};
 use crate::state::View;
 
 /// The number of times that a branch led to a place.
@@ -110,22 +112,50 @@ impl Profiler {
     }
 }
 
-impl Machine {
-    /// The process of this thread may be about to end: what its stubs jump through can still be
-    /// read.
-    pub fn note_words(&mut self, tid: Tid) {
-        if self.observers.profiler.is_none() || self.samples() {
-            return;
+/// Adds where the indirect calls of the thread with this context led that its counters do not tell
+/// of, as its table says.
+pub(super) fn add_calls(context: Context<'_>, counters: &Counters, sum: &mut Executions) {
+    context.for_each_call(|site, target, count| {
+        let counter = call_site_counter(site) as usize;
+        if let Some(Role::CallTarget(fragment)) = counters.role(counter) {
+            sum.called(fragment, target, count as i64);
         }
-        if let Some((_, family)) = self.space_of(tid) {
-            look_at_words(family, tid);
+    });
+}
+
+impl Observers {
+    /// Takes an indirect call back that was counted and not made, where a thread leaves translated
+    /// code.
+    pub fn take_call_back(&self, tasks: &mut Tasks, tid: Tid, view: &View) {
+        if let (Some(target), Some(fragment)) = (view.called, view.fragment) {
+            self.note_place(tasks, tid, |places| places.called(fragment, target, -1));
         }
     }
+}
 
+/// Makes it possible for a thread to count the call that it asks about. Returns what its context
+/// does not say any more: site, target, how often.
+fn make_room(context: Context<'_>) -> Vec<(u32, u64, u64)> {
+    let (site, target) = (context.get(Slot::CallSite) as u32, context.get(Slot::CallTarget));
+    let mut kept = Vec::new();
+    if let Some(count) = context.take_call(site, target) {
+        let first = call_site_counter(site);
+        let [before, times] = [first, first + 1].map(|index| context.counter(index));
+        context.set_counter(first + 1, 0);
+        context.set_counter(first, !target);
+        kept.extend([(site, target, count), (site, !before, times)]);
+    } else {
+        context.for_each_call(|site, target, count| kept.push((site, target, count)));
+        context.clear_calls();
+    }
+    kept
+}
+
+impl Machine {
     /// Reports the files that this thread's process has executed, and that it has generated code:
     /// what names either may be out of reach when it has ended.
     pub fn note_files(&mut self, tid: Tid) {
-        if self.samples() {
+        if !self.observers.counts_places() {
             return;
         }
         let Some(pid) = self.tasks.threads.get(&tid).map(|thread| thread.pid) else { return };
@@ -143,26 +173,6 @@ impl Machine {
         }
     }
 
-    /// Adds where the indirect calls of the thread in `slot` led that its counters do not tell of,
-    /// as its table says.
-    pub(super) fn add_calls(&self, slot: usize, counters: &Counters, sum: &mut Executions) {
-        let context = self.contexts.context(slot);
-        context.for_each_call(|site, target, count| {
-            let counter = call_site_counter(site) as usize;
-            if let Some(Role::CallTarget(fragment)) = counters.role(counter) {
-                sum.called(fragment, target, count as i64);
-            }
-        });
-    }
-
-    /// Takes an indirect call back that was counted and not made, where a thread leaves translated
-    /// code.
-    pub fn take_call_back(&mut self, tid: Tid, view: &View) {
-        if let (Some(target), Some(fragment)) = (view.called, view.fragment) {
-            self.note_place(tid, |places| places.called(fragment, target, -1));
-        }
-    }
-
     /// A thread cannot count the call that it is about to make: there is no slot, or the call has
     /// led there so often that this becomes its first target. Puts the counts right for the thread
     /// to begin with the call anew. Returns the call's address.
@@ -172,11 +182,13 @@ impl Machine {
         let PcSource::Known(pc) = state.pc else { return None };
         state.called = false;
         let correction = self.unfinished(tid, &state, fragment);
+        let selection = self.tasks.lwp(tid).map(|lwp| lwp.selection).unwrap_or_default();
         if let (Some(executed), Some(fragment)) = (state.countdown, fragment) {
-            let (high, low) = self.lwp_rest(tid, fragment, executed);
-            self.lwp_give_back(tid, high, low);
+            let code = &self.space_of(tid)?.1.code_cache;
+            let rest = rest_of(code, fragment, executed, selection.instructions);
+            give_back(self.contexts.context(slot), rest);
         }
-        let kept = self.make_room(slot);
+        let kept = make_room(self.contexts.context(slot));
         let counters = self.space_of(tid)?.1.code_cache.counters();
         let calls: Vec<(FragmentId, u64, i64)> = kept
             .into_iter()
@@ -187,7 +199,7 @@ impl Machine {
                 }
             })
             .collect();
-        self.note_place(tid, |places| {
+        self.observers.note_place(&mut self.tasks, tid, |places| {
             calls
                 .iter()
                 .for_each(|(fragment, target, times)| places.called(*fragment, *target, *times));
@@ -196,24 +208,5 @@ impl Machine {
             thread.account.correction.add_sum(correction);
         }
         Some(pc.0)
-    }
-
-    /// Makes it possible for the thread in `slot` to count the call that it asks about. Returns
-    /// what its context does not say any more: site, target, how often.
-    fn make_room(&self, slot: usize) -> Vec<(u32, u64, u64)> {
-        let context = self.contexts.context(slot);
-        let (site, target) = (context.get(Slot::CallSite) as u32, context.get(Slot::CallTarget));
-        let mut kept = Vec::new();
-        if let Some(count) = context.take_call(site, target) {
-            let first = call_site_counter(site);
-            let [before, times] = [first, first + 1].map(|index| context.counter(index));
-            context.set_counter(first + 1, 0);
-            context.set_counter(first, !target);
-            kept.extend([(site, target, count), (site, !before, times)]);
-        } else {
-            context.for_each_call(|site, target, count| kept.push((site, target, count)));
-            context.clear_calls();
-        }
-        kept
     }
 }

@@ -5,8 +5,10 @@ use lwp_ptrace::Tid;
 
 use super::Backlog;
 use crate::exit::{Exit, ThreadCx};
+use crate::lwp::ThreadLwp;
 use crate::machine::{Machine, Mode, Need};
 use crate::syscalls::Effect;
+use crate::x87::Pointers;
 
 impl Machine {
     /// Answers the request in `slot`. Returns translations that are worth making in spare time.
@@ -21,7 +23,9 @@ impl Machine {
             thread.signals.put_off = true;
             return None;
         }
-        self.lwp_take_over(tid);
+        if let Some(mut profiled) = self.tasks.profiled(&self.contexts, tid) {
+            profiled.take_over();
+        }
         let pc = Exit::pc(self.contexts.context(slot));
         self.lwp_settle_note(tid, None, pc.0);
         match Exit::decode(self.contexts.context(slot)) {
@@ -70,7 +74,9 @@ impl Machine {
                 self.dispatch(cx, pc, false)
             }
             Exit::Pointer(wide) => {
-                self.put_stored_pointer_right(cx.tid, wide);
+                if let Some(pointers) = Pointers::of(&self.tasks, &self.caches, cx.tid) {
+                    pointers.put_stored_right(self.contexts.context(cx.slot), wide);
+                }
                 self.set_request(cx.slot, pc);
                 self.dispatch(cx, pc, false)
             }
@@ -114,7 +120,8 @@ impl Machine {
     fn after_cut(&mut self, cx: ThreadCx, pc: AppPc, taken: bool) -> Option<Backlog> {
         self.set_request(cx.slot, pc);
         self.lwp_stepped(cx.tid, pc.0, taken);
-        match self.samples() || self.lwp_reports_each_branch(cx.tid) {
+        let each = self.tasks.lwp(cx.tid).is_some_and(ThreadLwp::reports_each_branch);
+        match self.config.samples() || each {
             // What the cut fragment has led to may be taken at once.
             true => self.lwp_due(cx, pc),
             false => self.dispatch(cx, pc, false),

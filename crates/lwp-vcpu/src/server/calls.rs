@@ -38,7 +38,7 @@ impl Machine {
         }
         let alone = pending.result.is_none()
             && pending.shortened.is_none()
-            && !self.writes_commands(tid, &pending)
+            && !self.config.control_line.is_some_and(|line| line.is_written_by(tid, &pending))
             && !self.tells_of_ours(tid, &pending);
         if alone && self.run_and_go(tid, slot, &pending) {
             return;
@@ -179,7 +179,7 @@ impl Machine {
     /// Executable memory in `range` has been mapped anew, or made executable after it may have been
     /// written to.
     fn code_changed(&mut self, tid: Tid, range: (u64, u64), mapped: bool) {
-        self.lwp_forget_cuts();
+        self.tasks.forget_cuts(&self.contexts);
         for side in self.all_sides(tid) {
             let Some((space, family)) = self.caches.side(side) else { continue };
             let units = space.forget(range);
@@ -209,7 +209,7 @@ impl Machine {
     /// `range` can no longer be executed: what was translated of it is cut off, so that going there
     /// faults as it should.
     pub(super) fn code_gone(&mut self, tid: Tid, range: (u64, u64)) {
-        self.lwp_forget_cuts();
+        self.tasks.forget_cuts(&self.contexts);
         for side in self.all_sides(tid) {
             let Some((space, family)) = self.caches.side(side) else { continue };
             for unit in space.forget(range) {

@@ -7,6 +7,7 @@ use super::{Backlog, Spare};
 use crate::elf;
 use crate::exit::ThreadCx;
 use crate::family::{Code, Family, UnitId};
+use crate::lwp::ThreadLwp;
 use crate::machine::{Machine, Need};
 use crate::space::{Space, VSYSCALL};
 
@@ -177,7 +178,7 @@ impl Machine {
     /// Lets the thread go on at `head`, taking new entries along; what it is about to execute there
     /// is the application's `pc`.
     pub fn go(&mut self, tid: Tid, slot: usize, pc: AppPc, head: CachePc) {
-        if self.lwp_take_interrupted(tid) {
+        if self.tasks.lwp_mut(tid).is_some_and(ThreadLwp::take_interrupted) {
             self.ask_tracer(tid, Need::Side);
             return;
         }

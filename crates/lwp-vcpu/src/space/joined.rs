@@ -6,19 +6,20 @@
 
 use lwp_dbt::Checks;
 
+use lwp_arch::insn;
+
 use super::{CodeRange, Space};
 use crate::family::{Family, UnitId};
 use crate::maps;
-
-/// The longest instruction.
-const LONGEST: u64 = 15;
 
 impl Space {
     /// Lets code that begins at `pc` go on in the mapping behind its own. False where that is not
     /// what keeps it from being translated.
     pub fn join_next(&mut self, family: &mut Family, tid: i32, pc: u64) -> bool {
         let Some((start, code)) = self.known_code(pc) else { return false };
-        if code.joined || pc + LONGEST <= code.end || self.code_at(family, tid, code.end).is_none()
+        if code.joined
+            || pc + insn::LONGEST as u64 <= code.end
+            || self.code_at(family, tid, code.end).is_none()
         {
             return false;
         }

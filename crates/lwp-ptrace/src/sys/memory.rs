@@ -1,0 +1,138 @@
+//! A tracee's memory and its descriptors.
+
+use std::fs::File;
+use std::mem::{size_of, zeroed};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+use super::{Errno, Result, check};
+
+/// process_vm_readv, or what does the same where that is refused; returns how many bytes were read.
+///
+/// # Errors
+///
+/// The kernel's; `EFAULT` if nothing is mapped there.
+pub fn read_memory(tid: i32, address: u64, buffer: &mut [u8]) -> Result<usize> {
+    let local = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    let remote = libc::iovec { iov_base: address as *mut _, iov_len: buffer.len() };
+    // SAFETY: `local` describes the borrowed buffer; the remote address is only used in the tracee.
+    let n = unsafe { libc::process_vm_readv(tid, &raw const local, 1, &raw const remote, 1, 0) };
+    match check(n as i64) {
+        Err(Errno(libc::EPERM | libc::ENOSYS)) => {
+            memory_file(tid, false)?.read_at(buffer, address).map_err(errno)
+        }
+        read => Ok(read? as usize),
+    }
+}
+
+/// Has the kernel map what lies at these addresses of a tracee, each as if the tracee had read
+/// there: of a file, that brings neighbouring pages along, and none of them faults any more. What
+/// cannot be had stays as it is.
+pub fn map_pages(tid: i32, addresses: &[u64]) {
+    /// IOV_MAX, of which there is no constant.
+    const MOST: usize = 1024;
+    for some in addresses.chunks(MOST) {
+        let mut bytes = [0u8; MOST];
+        let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: some.len() };
+        let remote = |address: &u64| libc::iovec { iov_base: *address as *mut _, iov_len: 1 };
+        let remote: Vec<libc::iovec> = some.iter().map(remote).collect();
+        let count = remote.len() as libc::c_ulong;
+        // SAFETY: `local` describes a live buffer of a byte for each of the remote ones, whose
+        // addresses are only used in the tracee.
+        unsafe { libc::process_vm_readv(tid, &raw const local, 1, remote.as_ptr(), count, 0) };
+    }
+}
+
+/// The memory of a tracee as a file: for who may trace, but whom a filter forbids the calls that
+/// are faster.
+fn memory_file(tid: i32, write: bool) -> Result<File> {
+    File::options().read(!write).write(write).open(format!("/proc/{tid}/mem")).map_err(errno)
+}
+
+fn errno(error: std::io::Error) -> Errno {
+    Errno(error.raw_os_error().unwrap_or(libc::EIO))
+}
+
+/// process_vm_writev, or what does nearly the same where that is refused: it also writes where the
+/// tracee may not; returns how many bytes were written.
+///
+/// # Errors
+///
+/// The kernel's; `EFAULT` if nothing can be written there.
+pub fn write_memory(tid: i32, address: u64, buffer: &[u8]) -> Result<usize> {
+    let local = libc::iovec { iov_base: buffer.as_ptr().cast_mut().cast(), iov_len: buffer.len() };
+    let remote = libc::iovec { iov_base: address as *mut _, iov_len: buffer.len() };
+    // SAFETY: `local` describes the borrowed buffer, which the kernel only reads.
+    let n = unsafe { libc::process_vm_writev(tid, &raw const local, 1, &raw const remote, 1, 0) };
+    match check(n as i64) {
+        Err(Errno(libc::EPERM | libc::ENOSYS)) => {
+            memory_file(tid, true)?.write_at(buffer, address).map_err(errno)
+        }
+        written => Ok(written? as usize),
+    }
+}
+
+/// Returns the time that a socket of process `pid` waits to receive, or to send (SO_RCVTIMEO,
+/// SO_SNDTIMEO); `None` if that is not limited, if it is no socket, or if it cannot be read.
+pub fn socket_timeout(pid: i32, descriptor: RawFd, receives: bool) -> Option<Duration> {
+    let option = if receives { libc::SO_RCVTIMEO } else { libc::SO_SNDTIMEO };
+    let zero = libc::timeval { tv_sec: 0, tv_usec: 0 };
+    let time = socket_option(pid, descriptor, option, zero)?;
+    let time = Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000);
+    (!time.is_zero()).then_some(time)
+}
+
+/// Returns whether a descriptor of process `pid` is known to be a socket of this machine (AF_UNIX).
+pub fn is_local_socket(pid: i32, descriptor: RawFd) -> bool {
+    let domain = socket_option(pid, descriptor, libc::SO_DOMAIN, libc::AF_UNSPEC);
+    domain == Some(libc::AF_UNIX)
+}
+
+/// Returns an option of a socket of process `pid`, of which `value` is of the type.
+fn socket_option<T: Copy>(
+    pid: i32,
+    descriptor: RawFd,
+    option: libc::c_int,
+    mut value: T,
+) -> Option<T> {
+    let owned = |fd: libc::c_long| {
+        // SAFETY: the descriptor is new and owned by nobody else.
+        check(fd).ok().map(|fd| unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+    };
+    // SAFETY: numbers only.
+    let process = owned(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
+    let raw = process.as_raw_fd();
+    // SAFETY: numbers only.
+    let socket = owned(unsafe { libc::syscall(libc::SYS_pidfd_getfd, raw, descriptor, 0) })?;
+    let mut size = size_of::<T>() as libc::socklen_t;
+    let place = (&raw mut value).cast();
+    // SAFETY: the value and its size live through the call, which writes plain numbers.
+    let result = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, place, &raw mut size)
+    };
+    check(result.into()).ok()?;
+    Some(value)
+}
+
+/// Sends one byte and `descriptor` through a socket (SCM_RIGHTS, unix(7)).
+///
+/// # Errors
+///
+/// The kernel's.
+pub fn send_descriptor(stream: BorrowedFd<'_>, descriptor: RawFd) -> Result<()> {
+    let mut byte = 0u8;
+    let mut part = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+    // Length, level and kind of the message, and the descriptor, as cmsg(3) lays them out.
+    let level_and_kind = libc::SOL_SOCKET as u64 | (libc::SCM_RIGHTS as u64) << 32;
+    let mut control = [20, level_and_kind, descriptor as u64];
+    // SAFETY: the structure is plain numbers and pointers, for which zero is a value.
+    let mut message: libc::msghdr = unsafe { zeroed() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_mut_ptr().cast();
+    message.msg_controllen = size_of_val(&control);
+    // SAFETY: all that the message points to lives through the call.
+    let sent = unsafe { libc::sendmsg(stream.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) };
+    check(sent as i64).map(drop)
+}

@@ -1,0 +1,165 @@
+//! Tests of the engine's decisions that need no other process.
+//!
+//! The program's only thread is one of the test's own process: its code and memory are there to be
+//! read and written, its context is in the test's hands, and no ptrace call reaches it. A test says
+//! what translated code asks, and looks at what the host answers.
+
+mod counting;
+mod exits;
+mod leaving;
+mod profiles;
+mod recording;
+
+use std::hint::black_box;
+use std::sync::Arc;
+
+use lwp_dbt::{CachePc, Fragment, FragmentId, RequestKind, Slot};
+use lwp_ptrace::sys;
+
+use crate::config::{Config, Plan};
+use crate::contexts::Context;
+use crate::exec::Anchors;
+use crate::machine::{Machine, Mode, Need, Process, Thread};
+use crate::maps;
+use crate::outcome::Counts;
+use crate::owner::Owner;
+use crate::profile::{Profiler, Sink};
+use crate::state::known_pc;
+
+/// A machine of one thread, which asks.
+struct Scene {
+    machine: Machine,
+    tid: i32,
+    slot: usize,
+}
+
+/// An answer to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    /// The thread goes on in the translation of this application pc.
+    Goes(u64),
+    /// It carries out something else first.
+    Does,
+    /// The tracer has to help.
+    Needs(Need),
+    /// Translated code cannot have written that.
+    Forged,
+    /// None.
+    Nothing,
+}
+
+impl Scene {
+    /// A run that counts exactly.
+    fn exact() -> Self {
+        Self::of(|_| {}, Plan::Exact)
+    }
+
+    /// A run that is set up so.
+    fn of(set_up: impl FnOnce(&mut Config), plan: Plan) -> Self {
+        Self::told(set_up, plan, None)
+    }
+
+    /// The same, whose profile goes to a sink.
+    fn told(set_up: impl FnOnce(&mut Config), plan: Plan, sink: Option<Box<dyn Sink>>) -> Self {
+        let mut config = Config::launch("test".into(), Vec::new(), plan);
+        set_up(&mut config);
+        let tid = std::process::id() as i32;
+        let bell = Arc::new(sys::event_fd().expect("an eventfd"));
+        let mut machine = Machine::new(config, bell);
+        machine.observers.profiler = sink.map(Profiler::new);
+        let report = machine.observers.add_report(tid, 0, String::new(), String::new());
+        let contexts = machine.contexts.files.add().expect("memory for contexts");
+        let process = Process { space: usize::MAX, report, contexts, fault_action: None };
+        machine.tasks.processes.insert(tid, process);
+        let slot = machine.add_thread(tid, tid, contexts).expect("a context");
+        let mappings = maps::read(tid);
+        let made = machine.new_space(tid, Owner::default(), &mappings, Anchors::of(tid));
+        let (space, ..) = made.expect("an address space");
+        let space = machine.caches.add(space);
+        machine.tasks.processes.entry(tid).and_modify(|process| process.space = space);
+        let mut scene = Self { machine, tid, slot };
+        scene.thread().mode = Mode::Running;
+        scene
+    }
+
+    fn context(&self) -> Context<'_> {
+        self.machine.contexts.context(self.slot)
+    }
+
+    fn thread(&mut self) -> &mut Thread {
+        self.machine.tasks.threads.get_mut(&self.tid).expect("it lives")
+    }
+
+    /// Fills in a field of the context.
+    fn set(&mut self, field: Slot, value: u64) -> &mut Self {
+        self.context().set(field, value);
+        self
+    }
+
+    /// The thread asks, as translated code does.
+    fn ask(&mut self, kind: RequestKind, pc: u64) -> Answer {
+        self.ask_raw(kind as u64, pc)
+    }
+
+    fn ask_raw(&mut self, kind: u64, pc: u64) -> Answer {
+        let context = self.context();
+        context.set(Slot::Kind, kind);
+        context.set(Slot::Pc, pc);
+        context.set(Slot::Resp, 0);
+        self.machine.answer(self.slot, false);
+        self.answered()
+    }
+
+    fn answered(&mut self) -> Answer {
+        if !std::mem::take(&mut self.machine.errands.forgeries).is_empty() {
+            return Answer::Forged;
+        }
+        if std::mem::take(&mut self.machine.errands.needy).contains(&self.tid) {
+            let need = self.thread().need.take();
+            return Answer::Needs(need.expect("something is needed"));
+        }
+        let context = self.context();
+        let (resp, go) = (context.get(Slot::Resp), context.get(Slot::Go));
+        let (_, family) = self.machine.space_of(self.tid).expect("an address space");
+        match resp {
+            0 => Answer::Nothing,
+            _ if resp != family.routine(family.translator.routines().go) => Answer::Does,
+            _ => Answer::Goes(known_pc(family, CachePc(go)).expect("translated code")),
+        }
+    }
+
+    /// The place in translated code at which the thread goes on at `pc`.
+    fn head(&mut self, pc: u64) -> u64 {
+        assert_eq!(self.ask(RequestKind::Dispatch, pc), Answer::Goes(pc));
+        self.context().get(Slot::Go)
+    }
+
+    /// The fragment at a place in translated code.
+    fn fragment(&mut self, place: u64) -> (FragmentId, Fragment) {
+        let (_, family) = self.machine.space_of(self.tid).expect("an address space");
+        let (_, id) = family.state_at(place).expect("translated code");
+        let id = id.expect("a fragment");
+        (id, family.code_cache.fragment(id))
+    }
+
+    /// Everything that has been counted.
+    fn counts(&mut self) -> Counts {
+        self.machine.thread_sum(self.tid).counts()
+    }
+}
+
+/// A function of the program.
+#[inline(never)]
+extern "C" fn leaf(number: u64) -> u64 {
+    black_box(number).wrapping_mul(3)
+}
+
+/// Another one, with branches.
+#[inline(never)]
+extern "C" fn branches(number: u64) -> u64 {
+    if black_box(number).is_multiple_of(2) { leaf(number) } else { number }
+}
+
+fn pc_of(function: extern "C" fn(u64) -> u64) -> u64 {
+    black_box(function) as usize as u64
+}
