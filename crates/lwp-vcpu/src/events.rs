@@ -15,6 +15,7 @@ mod image;
 mod locking;
 mod needs;
 pub mod obeying;
+pub mod settling;
 mod signals;
 mod trap_flag;
 pub mod wards;

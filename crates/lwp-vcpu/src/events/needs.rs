@@ -12,7 +12,7 @@ use lwp_ptrace::{Tid, Tracee};
 use super::signals::deliver;
 use super::trap_flag::{self, TRAP_FLAG, is_syscall};
 use super::{Handled, SIGTRAP, TRAP_BRKPT, TRAP_TRACE};
-use super::{alone, around, flush, locking, obeying};
+use super::{alone, around, flush, locking, obeying, settling};
 use crate::exec::Reach;
 use crate::lwp::BeforeState;
 use crate::machine::{Machine, Mode, Need};
@@ -46,6 +46,7 @@ pub fn satisfy(machine: &mut Machine, tid: Tid, need: Need) -> Handled {
         Need::Obey(commands) => obeying::hold(machine, tid, &view.app, commands),
         Need::Lock => locking::lock_all(machine, tid, &view.app),
         Need::Around => around::call(machine, tid, &view.app),
+        Need::Settle => settling::call(machine, tid, &view.app),
     }
 }
 

@@ -43,6 +43,9 @@ pub enum Need {
     Lock,
     /// Make the request's system call for the parts of its range that lie around what is ours.
     Around,
+    /// Make the request's system call, by which a signal is ignored no longer, once none is on its
+    /// way that was sent before.
+    Settle,
 }
 
 /// The state of a thread, from the tracer's point of view.
@@ -153,6 +156,8 @@ pub struct ThreadSignals {
     pub ignored: Ignored,
 }
 
+    /// The number of times that a call has waited for signals on their way.
+    pub waited: u32,
 /// Counts and times of a thread.
 #[derive(Debug)]
 pub struct Account {

@@ -4,7 +4,7 @@ use lwp_dbt::{AppPc, Lwp, RegionLimits, RequestKind, Slot};
 use lwp_ptrace::Tid;
 
 use super::dispatch::{FIRST, remove_entries};
-use crate::events::wards;
+use crate::events::{settling, wards};
 use crate::family::{Family, UnitId};
 use crate::machine::{Machine, Need};
 use crate::maps;
@@ -17,6 +17,10 @@ impl Machine {
     pub(super) fn syscall(&mut self, tid: Tid, slot: usize) {
         if syscalls::locks_all(self.contexts.context(slot)) {
             self.ask_tracer(tid, Need::Lock);
+            return;
+        }
+        if settling::concerns(self, tid, slot) {
+            self.ask_tracer(tid, Need::Settle);
             return;
         }
         self.about_to_fill(tid, slot);
