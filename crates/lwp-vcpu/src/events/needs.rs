@@ -209,7 +209,8 @@ fn call_otherwise(machine: &mut Machine, tid: Tid, app: &Regs) -> Option<Regs> {
     if !alone::calls_32_bits(tid, app.0.rip) {
         return None;
     }
-    let rax = machine.about_to_call_of_32_bits(tid, app)?;
+    let locked = locking::lock_all_of_32_bits(machine, tid, app);
+    let rax = locked.or_else(|| machine.about_to_call_of_32_bits(tid, app))?;
     Some(Regs(Raw { rax, rip: app.0.rip + 2, ..app.0 }))
 }
 
@@ -302,7 +303,11 @@ pub fn stepped(
     }
     if regs.0.rip != pc {
         put_stored_pointer_right(machine, tid, &instruction, &regs);
-        machine.called_natively(tid, regs.0.rax);
+        if let Some(fd) = machine.called_natively(tid, regs.0.rax).filter(|_| trap) {
+            Tracee(tid).set_regs(&regs)?;
+            // What cannot be hidden is seen.
+            let _ = machine.hide_us(tid, fd);
+        }
         machine.lwp_after_state(tid, pc, &regs);
     }
     // A branch to itself is executed too.

@@ -119,7 +119,7 @@ impl Machine {
 
     /// A system call filter is about to be in force in this thread, or in all of its process. A
     /// filter that is then refused leaves the threads to their spinning, which is only slower.
-    fn note_filter(&mut self, tid: Tid, all: bool) {
+    pub(super) fn note_filter(&mut self, tid: Tid, all: bool) {
         self.tasks.filtered = true;
         let Some(pid) = self.tasks.threads.get(&tid).map(|thread| thread.pid) else { return };
         for thread in self.tasks.threads.values().filter(|thread| all && thread.pid == pid) {
