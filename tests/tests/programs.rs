@@ -28,7 +28,7 @@ programs! {
         signals_and_threads synchronization untraced vfork_spawn
     }
     processes {
-        descriptors exec_forms fork_tree job_control many_children orphans wait_forms
+        descriptors exec_forms fork_tree job_control many_children orphans states wait_forms
     }
     system {
         address_limit address_room attributes calls_of_32_bits data_limit event_loops refused_calls restartable_sequences seccomp seccomp_address

@@ -29,7 +29,7 @@ mod sleeping;
 mod text;
 
 use sleeping::sleeps_by_itself;
-use text::Ours;
+use text::{Ours, RUNNING};
 
 const SYS_CLOSE: u64 = 3;
 const SYS_DUP3: u64 = 292;
@@ -306,11 +306,13 @@ impl Machine {
         };
         let protected = self.protected_pages(about);
         let ours = || Some(Ours::sum(&String::from_utf8_lossy(&read("smaps")?)));
+        let stopped = self.tasks.threads.get(&about).is_some_and(|thread| thread.signals.stopped);
         // A thread that is stopped for us runs natively, and so does one that waits for us.
-        let runs = |state: &str| match state {
-            "t" => true,
-            "S" => about == reader || !sleeps_by_itself(about),
-            _ => about == reader,
+        let shown = |state: &str| match state {
+            "t" if stopped && about != reader => Some("T (stopped)"),
+            "S" if about != reader && sleeps_by_itself(about) => None,
+            "t" | "S" => Some(RUNNING),
+            _ => (about == reader).then_some(RUNNING),
         };
         Some(match kind {
             Kind::Maps => text::maps(&as_set::maps(&read("maps")?, &protected)),
@@ -318,9 +320,9 @@ impl Machine {
             Kind::SmapsRollup => text::rollup(&read("smaps_rollup")?, &ours()?),
             Kind::NumaMaps => text::numa_maps(&read("numa_maps")?, &maps::read(about)),
             Kind::Statm => text::statm(&read("statm")?, &ours()?),
-            Kind::Stat => text::stat(&read("stat")?, &ours()?, runs),
+            Kind::Stat => text::stat(&read("stat")?, &ours()?, shown),
             Kind::Status => {
-                text::status(&read("status")?, &ours()?, runs, self.config.shows_tracer)
+                text::status(&read("status")?, &ours()?, shown, self.config.shows_tracer)
             }
             Kind::Limits => {
                 let data = maps::read(about).iter().any(is_ours).then_some([DATA_BYTES; 2]);

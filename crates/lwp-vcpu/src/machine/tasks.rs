@@ -150,14 +150,16 @@ pub struct Stepping {
 pub struct ThreadSignals {
     /// It has asked for something while a signal was delivered to it, and has not been answered.
     pub put_off: bool,
+    /// Job control has stopped it.
+    pub stopped: bool,
     /// The means that keeps ignored signals from it for a while.
     pub calm: Option<Calm>,
     /// Ignored signals of late.
     pub ignored: Ignored,
-}
-
     /// The number of times that a call has waited for signals on their way.
     pub waited: u32,
+}
+
 /// Counts and times of a thread.
 #[derive(Debug)]
 pub struct Account {
