@@ -31,7 +31,7 @@ programs! {
         descriptors exec_forms fork_tree job_control many_children orphans states wait_forms
     }
     system {
-        address_limit address_room attributes calls_of_32_bits data_limit event_loops refused_calls restartable_sequences seccomp seccomp_address
+        address_limit address_room attributes calls_of_32_bits data_limit event_loops personality refused_calls restartable_sequences seccomp seccomp_address
         seccomp_allow_list timers tracing
     }
     registers {

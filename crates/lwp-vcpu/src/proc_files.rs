@@ -13,6 +13,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Component, Path};
 
 use lwp_dbt::Slot;
+use lwp_ptrace::child::without_fixed_layout;
 use lwp_ptrace::{Tid, memory};
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 
@@ -320,7 +321,10 @@ impl Machine {
             Kind::SmapsRollup => text::rollup(&read("smaps_rollup")?, &ours()?),
             Kind::NumaMaps => text::numa_maps(&read("numa_maps")?, &maps::read(about)),
             Kind::Statm => text::statm(&read("statm")?, &ours()?),
-            Kind::Stat => text::stat(&read("stat")?, &ours()?, shown),
+            Kind::Stat => {
+                let text = text::stat(&read("stat")?, &ours()?, shown);
+                if layout_is_ours(about) { text::with_random_layout(&text) } else { text }
+            }
             Kind::Status => {
                 text::status(&read("status")?, &ours()?, shown, self.config.shows_tracer)
             }
@@ -332,6 +336,13 @@ impl Machine {
             Kind::MapFiles | Kind::Mem => return None,
         })
     }
+}
+
+/// Returns whether it was us who asked for a layout of a process that is not random.
+pub fn layout_is_ours(tid: Tid) -> bool {
+    let text = std::fs::read_to_string(format!("/proc/{tid}/personality")).unwrap_or_default();
+    let persona = u64::from_str_radix(text.trim(), 16).unwrap_or(0);
+    without_fixed_layout(persona).is_some()
 }
 
 /// The kind of content of a file of `/proc/PID` or `/proc/PID/task/TID`, by its path, and the

@@ -3,9 +3,11 @@
 use lwp_dbt::Slot;
 use lwp_dbt::block::Emulated;
 use lwp_dbt::context::SyscallClass;
+use lwp_ptrace::child::{with_fixed_layout, without_fixed_layout};
 use lwp_ptrace::memory;
 
 use crate::contexts::Context;
+use crate::proc_files;
 use crate::resource_limits::{self, Raised};
 
 /// Numbers of the calls that matter here.
@@ -39,6 +41,7 @@ pub mod nr {
     pub const CREAT: u64 = 85;
     pub const GETRLIMIT: u64 = 97;
     pub const PTRACE: u64 = 101;
+    pub const PERSONALITY: u64 = 135;
     pub const FSTATFS: u64 = 138;
     pub const MLOCK: u64 = 149;
     pub const MUNLOCK: u64 = 150;
@@ -140,6 +143,7 @@ fn class(number: u64, emulated: Emulated) -> SyscallClass {
         | nr::SECCOMP
         | nr::SET_TID_ADDRESS
         | nr::RT_SIGACTION
+        | nr::PERSONALITY
         | nr::RSEQ => SyscallClass::Host,
         nr::GETRANDOM | nr::OPEN | nr::OPENAT if emulated.random => SyscallClass::Host,
         nr::OPEN | nr::OPENAT => SyscallClass::Open,
@@ -289,6 +293,9 @@ pub fn before(
         nr::PRCTL | nr::SECCOMP if installs_filter(&pending) => context.set(Slot::NoSyscalls, 1),
         nr::PRCTL if args[0] == PR_SET_SYSCALL_USER_DISPATCH => answer(&mut pending, EINVAL),
         nr::PTRACE => answer(&mut pending, EPERM),
+        nr::PERSONALITY if args[0] as u32 != u32::MAX && proc_files::layout_is_ours(tid) => {
+            context.set(Slot::Rdi, with_fixed_layout(args[0]));
+        }
         nr::MLOCKALL => context.set(Slot::Rdi, args[0] | MCL_ONFAULT),
         nr::CLONE => context.set(Slot::Rdi, args[0] & !rare::CLONE_UNTRACED),
         nr::CLONE3 => rare::trace_child(context, tid, args[0], args[1]),
@@ -489,6 +496,9 @@ pub fn after(context: Context<'_>, tid: i32, pending: &Pending, result: u64) -> 
     let failed = (-4095..0).contains(&(result as i64));
     if failed {
         return (result, Effect::None);
+    }
+    if pending.number == nr::PERSONALITY {
+        return (without_fixed_layout(result).unwrap_or(result), Effect::None);
     }
     let effect = match pending.number {
         nr::MMAP if a3 & PROT_EXEC != 0 => Effect::Mapped(range(result, a2)),

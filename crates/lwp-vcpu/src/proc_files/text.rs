@@ -186,6 +186,21 @@ pub fn stat(text: &[u8], ours: &Ours, shown: impl Fn(&str) -> Option<&'static st
     out
 }
 
+/// One line of everything, with the flag of a random layout.
+pub fn with_random_layout(text: &[u8]) -> Vec<u8> {
+    /// The flag (PF_RANDOMIZE), and the place of flags behind the name.
+    const RANDOM: u64 = 0x40_0000;
+    const FLAGS: usize = 6;
+    let Some(end) = text.iter().rposition(|byte| *byte == b')') else { return text.to_vec() };
+    let rest = String::from_utf8_lossy(&text[end + 1..]);
+    let words = rest.split(' ').enumerate().map(|(place, word)| match word.parse::<u64>() {
+        // A blank stands before the first word.
+        Ok(flags) if place == FLAGS + 1 => (flags | RANDOM).to_string(),
+        _ => word.to_owned(),
+    });
+    [&text[..=end], words.collect::<Vec<String>>().join(" ").as_bytes()].concat()
+}
+
 /// The same by lines; `traced` leaves its tracer in place.
 pub fn status(
     text: &[u8],
@@ -335,6 +350,13 @@ mod tests {
         assert_eq!(String::from_utf8_lossy(&out), fields("T", 4096, 4));
         let out = stat(fields("S", 8192, 5).as_bytes(), &ours, stopped);
         assert_eq!(String::from_utf8_lossy(&out), fields("S", 4096, 4));
+    }
+
+    #[test]
+    fn a_layout_that_we_have_fixed_is_random() {
+        let line = |flags: u64| format!("7 (a) 5 (b) R 1 2 3 0 -1 {flags} 9 9\n");
+        let shown = with_random_layout(line(0x100).as_bytes());
+        assert_eq!(String::from_utf8_lossy(&shown), line(0x40_0100));
     }
 
     #[test]
