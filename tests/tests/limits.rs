@@ -532,12 +532,11 @@ print(sorted(out), ticks >= 20)
     }
 }
 
-/// Translations are replaced while threads and processes are being made, which die and execute
-/// programs at once.
-#[test]
-fn replaced_while_processes_are_made() {
-    let program = compile("threads/process_exit")[0].path.clone();
-    for round in 0..10 {
+/// Runs a program of `tests/programs` so often, with an empty cache, and has its translations
+/// replaced a few milliseconds after it has begun.
+fn replaced_meanwhile(name: &str, rounds: u32) {
+    let program = compile(name)[0].path.clone();
+    for round in 0..rounds {
         let dir = TempDir::new();
         let mut argv: Vec<OsString> = vec![lwp_binary().into(), "run".into()];
         argv.extend(["--cache-dir".into(), dir.path().join("cache").into(), "--".into()]);
@@ -546,6 +545,20 @@ fn replaced_while_processes_are_made() {
         job.env = vec![("LWP_IMPROVE".to_owned(), (5 + round % 4 * 10).to_string().into())];
         let outcome = job.run(dir.path(), dir.path());
         let said = text(&outcome.stdout);
-        assert_eq!(outcome.end, End::Code(0), "round {round}: {said}");
+        assert_eq!(outcome.end, End::Code(0), "{name}, round {round}: {said}");
     }
+}
+
+/// Translations are replaced while threads and processes are being made, which die and execute
+/// programs at once.
+#[test]
+fn replaced_while_processes_are_made() {
+    replaced_meanwhile("threads/process_exit", 10);
+}
+
+/// Translations are replaced while calls move bytes, which move all of them.
+#[test]
+fn replaced_while_calls_move_bytes() {
+    replaced_meanwhile("signals/ignored_transfers", 4);
+    replaced_meanwhile("signals/ignored_vectors", 4);
 }

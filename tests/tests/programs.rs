@@ -28,10 +28,12 @@ programs! {
         signals_and_threads synchronization untraced vfork_spawn
     }
     processes {
-        descriptors exec_forms fork_tree job_control many_children orphans wait_forms
+        by_descriptor descriptors exec_forms fork_tree job_control many_children orphans states
+        wait_forms
     }
     system {
-        address_limit address_room attributes data_limit event_loops refused_calls restartable_sequences seccomp seccomp_address
+        address_limit address_room attributes calls_of_32_bits data_limit event_loops personality
+        refused_calls restartable_sequences seccomp seccomp_actions seccomp_address
         seccomp_allow_list timers tracing
     }
     registers {
@@ -52,7 +54,8 @@ programs! {
     signals {
         segv_fixup synchronous_registers fault_codes nested masks queued interrupted_calls alternate_stack
         leave_handler action_flags waiting fatal die_by_segv die_by_term stop_and_continue alarm_storm
-        context_changes ignored ignored_storm ignored_timeouts ignored_transfers ignored_vectors
+        context_changes ignored ignored_by_turns ignored_on_the_way ignored_storm ignored_timeouts
+        ignored_transfers ignored_vectors
         locked_frame
     }
 }

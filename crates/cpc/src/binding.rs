@@ -35,6 +35,8 @@ pub(crate) struct Binding {
     smpl: Vec<bool>,
     /// The requests that signal an overflow.
     notifies: Vec<bool>,
+    /// The requests that have overflowed since the last start.
+    overflowed: Vec<bool>,
     /// Neither disabled nor frozen.
     running: bool,
     /// An overflow has stopped the set.
@@ -68,6 +70,7 @@ impl Binding {
             presets,
             smpl: entries.iter().map(|entry| entry.request.is_smpl()).collect(),
             notifies: entries.iter().map(|entry| entry.request.notifies()).collect(),
+            overflowed: vec![false; entries.len()],
             running: true,
             frozen: false,
             armed: true,
@@ -105,7 +108,8 @@ impl Binding {
             moment.hrtime_ns = moment.hrtime_ns.max(read.hrtime_ns);
             moment.tick = moment.tick.max(read.tick);
             for (count, request) in part.counts.iter().zip(&part.requests) {
-                buf.store(*request, self.bases[*request].wrapping_add(*count));
+                let (base, overflowed) = (self.bases[*request], self.overflowed[*request]);
+                buf.store(*request, value(base, *count, overflowed));
             }
         }
         buf.stamp(moment.hrtime_ns, moment.tick);
@@ -136,6 +140,7 @@ impl Binding {
             }
         }
         self.armed = true;
+        self.overflowed.fill(false);
         self.bases.copy_from_slice(&self.presets);
         for part in &mut self.parts {
             part.context.restart(&part.presets)?;
@@ -185,7 +190,11 @@ impl Binding {
         let Some(request) = overflowed else {
             return false;
         };
-        if !self.notifies[request] || !self.armed {
+        if !self.notifies[request] {
+            return false;
+        }
+        self.overflowed[request] = true;
+        if !self.armed {
             return false;
         }
         self.freeze();
@@ -234,6 +243,15 @@ impl Binding {
     pub(crate) fn is_frozen(&self) -> bool {
         self.frozen
     }
+}
+
+/// Returns the value of a counter that began at `base` and has counted `count`.
+///
+/// A counter that has overflowed is at zero or above. The kernel's own clocks may tell a little
+/// less: their overflow comes from a timer, and their count from another clock.
+fn value(base: u64, count: u64, overflowed: bool) -> u64 {
+    let least = if overflowed { base.wrapping_neg() } else { 0 };
+    base.wrapping_add(count.max(least))
 }
 
 /// Checks the requests before any back end is asked.
@@ -292,4 +310,19 @@ fn plans(set: &SetState, entries: &[Entry]) -> Result<Vec<Plan>> {
         }
     }
     Ok(plans)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_overflowed_is_not_short_of_it() {
+        let base = u64::MAX - 999;
+        assert_eq!(value(base, 998, false), u64::MAX - 1);
+        assert_eq!(value(base, 998, true), 0);
+        assert_eq!(value(base, 1000, true), 0);
+        assert_eq!(value(base, 1007, true), 7);
+        assert_eq!(value(0, 7, true), 7);
+    }
 }

@@ -197,6 +197,23 @@ impl Drop for Blocked {
     }
 }
 
+/// A bit of personality(2) that has no meaning: a process that has it was not itself the one to ask
+/// for a layout that is not random. Children and programs have it from the process before.
+const FIXED_FOR_US: u64 = 0x1_0000;
+
+/// Returns a personality with a layout that is not random, and the mark that it is ours unless the
+/// program has asked for it.
+pub fn with_fixed_layout(persona: u64) -> u64 {
+    let fixed = libc::ADDR_NO_RANDOMIZE as u64;
+    if persona & fixed != 0 { persona } else { persona | fixed | FIXED_FOR_US }
+}
+
+/// Returns a personality as it is without us; `None` where it is that already.
+pub fn without_fixed_layout(persona: u64) -> Option<u64> {
+    let ours = libc::ADDR_NO_RANDOMIZE as u64 | FIXED_FOR_US;
+    (persona & FIXED_FOR_US != 0).then_some(persona & !ours)
+}
+
 /// Turns the child into the program; `orders` are [`Orders`].
 extern "C" fn become_program(orders: *mut libc::c_void) -> libc::c_int {
     // SAFETY: the maker keeps them until this process has executed the program or is gone.
@@ -206,7 +223,7 @@ extern "C" fn become_program(orders: *mut libc::c_void) -> libc::c_int {
     reset_signals(orders.child_ignored);
     if orders.fixed_layout {
         let old = call(libc::SYS_personality, [0xffff_ffff, 0, 0, 0]) as usize;
-        call(libc::SYS_personality, [old | libc::ADDR_NO_RANDOMIZE as usize, 0, 0, 0]);
+        call(libc::SYS_personality, [with_fixed_layout(old as u64) as usize, 0, 0, 0]);
     }
     crate::limits::restore_in_child(orders.room);
     let mask = &raw const orders.mask as usize;
@@ -286,7 +303,7 @@ mod tests {
     #[test]
     fn a_child_executes_its_program_with_arguments_environment_and_layout() {
         let script = "test \"$A\" = b && test \"$1\" = c && read personality < /proc/self/personality && \
-                      test \"$personality\" = 00040000 && exit 7";
+                      test \"$personality\" = 00050000 && exit 7";
         let plan = plan("/bin/sh", &["sh", "-c", script, "sh", "c"], &["A=b"]);
         assert_eq!(run(&plan), (7 << 8, Vec::new()));
     }

@@ -15,6 +15,7 @@ mod image;
 mod locking;
 mod needs;
 pub mod obeying;
+pub mod settling;
 mod signals;
 mod trap_flag;
 pub mod wards;
@@ -311,6 +312,9 @@ impl<'a> Tracer<'a> {
         trace(&machine, tid, stop);
         wards::stopped(&mut machine, tid);
         let known = machine.tasks.threads.contains_key(&tid);
+        if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
+            thread.signals.stopped = matches!(stop, Stop::Group(_));
+        }
         end_calm(&mut machine, tid, stop);
         if birth::is_moving(&machine, tid, stop) && !birth::finish_moving(&mut machine, tid) {
             return;

@@ -13,6 +13,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Component, Path};
 
 use lwp_dbt::Slot;
+use lwp_ptrace::child::without_fixed_layout;
 use lwp_ptrace::{Tid, memory};
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 
@@ -29,7 +30,7 @@ mod sleeping;
 mod text;
 
 use sleeping::sleeps_by_itself;
-use text::Ours;
+use text::{Ours, RUNNING};
 
 const SYS_CLOSE: u64 = 3;
 const SYS_DUP3: u64 = 292;
@@ -306,11 +307,13 @@ impl Machine {
         };
         let protected = self.protected_pages(about);
         let ours = || Some(Ours::sum(&String::from_utf8_lossy(&read("smaps")?)));
+        let stopped = self.tasks.threads.get(&about).is_some_and(|thread| thread.signals.stopped);
         // A thread that is stopped for us runs natively, and so does one that waits for us.
-        let runs = |state: &str| match state {
-            "t" => true,
-            "S" => about == reader || !sleeps_by_itself(about),
-            _ => about == reader,
+        let shown = |state: &str| match state {
+            "t" if stopped && about != reader => Some("T (stopped)"),
+            "S" if about != reader && sleeps_by_itself(about) => None,
+            "t" | "S" => Some(RUNNING),
+            _ => (about == reader).then_some(RUNNING),
         };
         Some(match kind {
             Kind::Maps => text::maps(&as_set::maps(&read("maps")?, &protected)),
@@ -318,9 +321,12 @@ impl Machine {
             Kind::SmapsRollup => text::rollup(&read("smaps_rollup")?, &ours()?),
             Kind::NumaMaps => text::numa_maps(&read("numa_maps")?, &maps::read(about)),
             Kind::Statm => text::statm(&read("statm")?, &ours()?),
-            Kind::Stat => text::stat(&read("stat")?, &ours()?, runs),
+            Kind::Stat => {
+                let text = text::stat(&read("stat")?, &ours()?, shown);
+                if layout_is_ours(about) { text::with_random_layout(&text) } else { text }
+            }
             Kind::Status => {
-                text::status(&read("status")?, &ours()?, runs, self.config.shows_tracer)
+                text::status(&read("status")?, &ours()?, shown, self.config.shows_tracer)
             }
             Kind::Limits => {
                 let data = maps::read(about).iter().any(is_ours).then_some([DATA_BYTES; 2]);
@@ -330,6 +336,13 @@ impl Machine {
             Kind::MapFiles | Kind::Mem => return None,
         })
     }
+}
+
+/// Returns whether it was us who asked for a layout of a process that is not random.
+pub fn layout_is_ours(tid: Tid) -> bool {
+    let text = std::fs::read_to_string(format!("/proc/{tid}/personality")).unwrap_or_default();
+    let persona = u64::from_str_radix(text.trim(), 16).unwrap_or(0);
+    without_fixed_layout(persona).is_some()
 }
 
 /// The kind of content of a file of `/proc/PID` or `/proc/PID/task/TID`, by its path, and the

@@ -3,9 +3,11 @@
 use lwp_dbt::Slot;
 use lwp_dbt::block::Emulated;
 use lwp_dbt::context::SyscallClass;
+use lwp_ptrace::child::{with_fixed_layout, without_fixed_layout};
 use lwp_ptrace::memory;
 
 use crate::contexts::Context;
+use crate::proc_files;
 use crate::resource_limits::{self, Raised};
 
 /// Numbers of the calls that matter here.
@@ -39,6 +41,7 @@ pub mod nr {
     pub const CREAT: u64 = 85;
     pub const GETRLIMIT: u64 = 97;
     pub const PTRACE: u64 = 101;
+    pub const PERSONALITY: u64 = 135;
     pub const FSTATFS: u64 = 138;
     pub const MLOCK: u64 = 149;
     pub const MUNLOCK: u64 = 150;
@@ -63,6 +66,8 @@ pub mod nr {
     pub const CLONE3: u64 = 435;
     pub const OPENAT2: u64 = 437;
     pub const PROCESS_MADVISE: u64 = 440;
+    /// The same with addresses and sizes of 32 bits.
+    pub const PROCESS_MADVISE_32: u64 = 1 << 32 | PROCESS_MADVISE;
     pub const MSEAL: u64 = 462;
 }
 
@@ -74,7 +79,7 @@ mod waits;
 
 pub use fills::{filled, filled_elsewhere, filled_later, fills_ever_after, led_to};
 pub use holes::{AtHole, NOWHERE, around, at_hole, pages_of};
-pub use rare::{of_32_bits, result_of_32_bits};
+pub use rare::{of_32_bits, refused_of_32_bits, result_of_32_bits};
 pub use transfers::Transfer;
 pub use waits::{forgets_time, minds_signals, timeout, unblocks};
 
@@ -137,12 +142,13 @@ fn class(number: u64, emulated: Emulated) -> SyscallClass {
         | nr::PRCTL
         | nr::SECCOMP
         | nr::SET_TID_ADDRESS
+        | nr::RT_SIGACTION
+        | nr::PERSONALITY
         | nr::RSEQ => SyscallClass::Host,
         nr::GETRANDOM | nr::OPEN | nr::OPENAT if emulated.random => SyscallClass::Host,
         nr::OPEN | nr::OPENAT => SyscallClass::Open,
         nr::CREAT | nr::OPENAT2 => SyscallClass::Host,
         nr::WRITE | nr::WRITEV if emulated.writes => SyscallClass::Host,
-        nr::RT_SIGACTION if emulated.fills => SyscallClass::Host,
         nr::LSEEK | nr::DUP | nr::DUP2 | nr::DUP3 => SyscallClass::Watched,
         nr::PREAD64
         | nr::GETDENTS64
@@ -252,12 +258,14 @@ pub enum Effect {
 /// Returns whether a call is mlockall(2), and can be made for the program's own mappings by other
 /// calls than that one.
 pub fn locks_all(context: Context<'_>) -> bool {
-    let flags = context.get(Slot::Rdi) as u32;
-    let valid = flags != 0 && flags != MCL_ONFAULT as u32 && flags < 8;
     // A filter may kill for those.
-    context.get(Slot::Rax) as u32 == nr::MLOCKALL as u32
-        && valid
-        && context.get(Slot::NoSyscalls) == 0
+    locks(context.get(Slot::Rax), context.get(Slot::Rdi)) && context.get(Slot::NoSyscalls) == 0
+}
+
+/// Returns whether a call with this number and first argument is a valid mlockall(2).
+pub fn locks(number: u64, flags: u64) -> bool {
+    let flags = flags as u32;
+    number as u32 == nr::MLOCKALL as u32 && flags != 0 && flags != MCL_ONFAULT as u32 && flags < 8
 }
 
 /// Looks at a call before it is made and arranges it in the context.
@@ -285,6 +293,9 @@ pub fn before(
         nr::PRCTL | nr::SECCOMP if installs_filter(&pending) => context.set(Slot::NoSyscalls, 1),
         nr::PRCTL if args[0] == PR_SET_SYSCALL_USER_DISPATCH => answer(&mut pending, EINVAL),
         nr::PTRACE => answer(&mut pending, EPERM),
+        nr::PERSONALITY if args[0] as u32 != u32::MAX && proc_files::layout_is_ours(tid) => {
+            context.set(Slot::Rdi, with_fixed_layout(args[0]));
+        }
         nr::MLOCKALL => context.set(Slot::Rdi, args[0] | MCL_ONFAULT),
         nr::CLONE => context.set(Slot::Rdi, args[0] & !rare::CLONE_UNTRACED),
         nr::CLONE3 => rare::trace_child(context, tid, args[0], args[1]),
@@ -486,6 +497,9 @@ pub fn after(context: Context<'_>, tid: i32, pending: &Pending, result: u64) -> 
     if failed {
         return (result, Effect::None);
     }
+    if pending.number == nr::PERSONALITY {
+        return (without_fixed_layout(result).unwrap_or(result), Effect::None);
+    }
     let effect = match pending.number {
         nr::MMAP if a3 & PROT_EXEC != 0 => Effect::Mapped(range(result, a2)),
         nr::MMAP if a4 & MAP_AT_PLACE != 0 => Effect::Unexecutable(range(result, a2)),
@@ -501,7 +515,7 @@ pub fn after(context: Context<'_>, tid: i32, pending: &Pending, result: u64) -> 
         nr::OPEN | nr::CREAT | nr::OPENAT | nr::OPENAT2 => Effect::Opened(result as i32),
         nr::GETDENTS64 => Effect::Listed(a1 as i32, a2, result),
         nr::REMAP_FILE_PAGES => Effect::Mapped(range(a1, a2)),
-        nr::PROCESS_MADVISE => rare::advised(tid, pending),
+        nr::PROCESS_MADVISE | nr::PROCESS_MADVISE_32 => rare::advised(tid, pending),
         nr::BRK => Effect::HeapEnds(result),
         // ipc(2) returns nothing.
         nr::SHMAT if result == 0 => Effect::Attached(a2 & !4095),

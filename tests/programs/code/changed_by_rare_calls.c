@@ -125,6 +125,18 @@ static long call32(int number, uintptr_t one, uintptr_t two, uintptr_t three, in
     return result;
 }
 
+/* The parts have addresses and sizes of 32 bits. */
+static void by_process_madvise_of_32_bits(unsigned char *at)
+{
+    enum { PROCESS_MADVISE = 440 };
+    unsigned *parts = (unsigned *)(at + 4096);
+    parts[0] = (uintptr_t)at, parts[1] = 4096;
+    int self = syscall(SYS_pidfd_open, getpid(), 0);
+    long advised = call32(PROCESS_MADVISE, self, (uintptr_t)parts, 1, MADV_DONTNEED, 0);
+    say("process_madvise %d: %d", (int)advised, run(at));
+    close(self);
+}
+
 static void by_calls_of_32_bits(void)
 {
     enum { MPROTECT = 125, MUNMAP = 91, MMAP2 = 192, MREMAP = 163, MADVISE = 219, OLD_MMAP = 90 };
@@ -141,6 +153,9 @@ static void by_calls_of_32_bits(void)
     say("mprotect %ld: %d", result, run(at));
     result = call32(MADVISE, place, 4096, MADV_DONTNEED, 0, 0);
     say("madvise %ld: %d", result, run(at));
+    emit(at, 30);
+    say("written: %d", run(at));
+    by_process_madvise_of_32_bits(at);
     emit(at, 32);
     say("written: %d", run(at));
     long mapped = call32(MMAP2, place, 4096, 3, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1);

@@ -9,7 +9,7 @@
 //! | --- | --- |
 //! | with a call that has been interrupted, and is made again | with that call, at its deadline at the latest |
 //! | with signals that follow each other closely | after [`SPAN`] |
-//! | | before a call to which the mask of blocked signals matters |
+//! | | before a call to which the mask of blocked signals matters, or that sends one of them |
 //! | | with any other stop |
 //!
 //! A thread that is calm stops at its system calls (PTRACE_SYSCALL). A call to which the mask
@@ -169,6 +169,24 @@ fn ignored_signals(tid: Tid) -> u64 {
     let status = Status::read(tid);
     let of = |field| status.signals(field).unwrap_or(0);
     (of("SigIgn:") | IGNORED_BY_DEFAULT & !of("SigCgt:")) & !NEVER_BLOCKED
+}
+
+/// Returns whether a process ignores a signal.
+pub fn ignores(status: &Status, signal: u32) -> bool {
+    let has = |field| status.signals(field).is_some_and(|set| set & bit(signal) != 0);
+    has("SigIgn:") || bit(signal) & IGNORED_BY_DEFAULT != 0 && !has("SigCgt:")
+}
+
+/// Returns whether a signal with this handler is ignored.
+pub fn would_ignore(handler: u64, signal: u32) -> bool {
+    const SIG_DFL: u64 = 0;
+    const SIG_IGN: u64 = 1;
+    handler == SIG_IGN || handler == SIG_DFL && bit(signal) & IGNORED_BY_DEFAULT != 0
+}
+
+/// Returns whether a signal that is ignored is kept from a thread.
+pub fn keeps(calm: &Calm, signal: u32) -> bool {
+    calm.hidden & bit(signal) != 0
 }
 
 /// Ends the calm of a stopped thread.

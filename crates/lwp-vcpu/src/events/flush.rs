@@ -19,6 +19,7 @@ use super::{Handled, calm, dying};
 use crate::family::Family;
 use crate::machine::{Machine, Mode};
 use crate::space::Space;
+use crate::syscalls::Transfer;
 
 /// Returns whether a thread must stand still for a flush.
 pub fn concerns(machine: &Machine, tid: Tid) -> bool {
@@ -33,9 +34,7 @@ pub fn concerns(machine: &Machine, tid: Tid) -> bool {
 pub fn begin(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
     let Some(index) = machine.tasks.space_index(tid) else { return Err(Errno::ESRCH) };
     let shared = machine.caches.spaces[index].as_ref().is_none_or(|space| space.users > 1);
-    let full =
-        |(space, family): (&mut Space, &mut Family)| family.is_full() || space.needs_other_family();
-    if !machine.caches.side(index).is_some_and(full) {
+    if !machine.caches.side(index).is_some_and(is_needed) {
         // Somebody else has been here first.
         machine.enter(tid, app)?;
         return Tracee(tid).cont(0);
@@ -94,9 +93,29 @@ fn put_up_with_waste(machine: &mut Machine, index: usize) -> bool {
     true
 }
 
+/// Returns whether a thread stands in a call that has moved a part of its bytes, for a flush that
+/// need not be: the call would return how many, because nobody adds two results up where the thread
+/// is led elsewhere.
+fn cuts_for_nothing(machine: &mut Machine, tid: Tid, cache: &Regs) -> bool {
+    let cut = |context| Transfer::interrupted(context, tid, cache).is_some();
+    let index = machine.tasks.space_index(tid);
+    cache.in_syscall()
+        && machine.context(tid).is_some_and(cut)
+        && index.is_some_and(|index| !machine.caches.side(index).is_some_and(is_needed))
+}
+
+/// Returns whether an address space cannot go on with the translations that it has.
+fn is_needed((space, family): (&mut Space, &mut Family)) -> bool {
+    family.is_full() || space.needs_other_family()
+}
+
 /// Takes a stopped thread out of translated code and keeps it.
 pub fn park(machine: &mut Machine, tid: Tid, group: bool) -> Handled {
     let mut cache = Tracee(tid).regs()?;
+    if !group && cuts_for_nothing(machine, tid, &cache) {
+        abandon(machine, tid);
+        return calm::looked_at(machine, tid);
+    }
     // System calls that have been interrupted for this are made again.
     calm::resume_call_elsewhere(machine, tid, &mut cache);
     cache.rewind_syscall();

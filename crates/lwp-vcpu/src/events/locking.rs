@@ -5,6 +5,7 @@
 //! same rule, without what is ours. Future mappings are the kernel's to lock; what is ours among
 //! them is unlocked at once (`Machine::map_late`).
 
+use lwp_dbt::Slot;
 use lwp_ptrace::regs::Regs;
 use lwp_ptrace::{Tid, Tracee, limits};
 
@@ -16,6 +17,7 @@ use crate::machine::Machine;
 use crate::maps::{self, Mapping, Status};
 use crate::memory_map::is_ours;
 use crate::space::VSYSCALL;
+use crate::syscalls;
 
 const SYS_MLOCKALL: u64 = 151;
 const SYS_MUNLOCKALL: u64 = 152;
@@ -35,6 +37,19 @@ pub fn lock_all(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
     Tracee(tid).set_regs(app)?;
     let result = locked(machine, tid, app).unwrap_or(ENOMEM);
     go_on_behind(machine, tid, app, result)
+}
+
+/// Makes the call of the 32-bit table that the thread is about to make, should it be this one, and
+/// returns its result.
+pub fn lock_all_of_32_bits(machine: &mut Machine, tid: Tid, app: &Regs) -> Option<u64> {
+    let pending = syscalls::of_32_bits(tid, &app.0)?;
+    let filtered = machine.context(tid).is_none_or(|context| context.get(Slot::NoSyscalls) != 0);
+    if filtered || !syscalls::locks(pending.number, pending.args[0]) {
+        return None;
+    }
+    let mut regs = *app;
+    regs.0.rdi = pending.args[0];
+    Some(locked(machine, tid, &regs).unwrap_or(ENOMEM) as u64)
 }
 
 /// The call's result. An error means that nothing could be done in the program.

@@ -12,7 +12,7 @@ use lwp_ptrace::{Tid, Tracee};
 use super::signals::deliver;
 use super::trap_flag::{self, TRAP_FLAG, is_syscall};
 use super::{Handled, SIGTRAP, TRAP_BRKPT, TRAP_TRACE};
-use super::{alone, around, flush, locking, obeying};
+use super::{alone, around, flush, locking, obeying, settling};
 use crate::exec::Reach;
 use crate::lwp::{self, BeforeState};
 use crate::machine::{Machine, Mode, Need};
@@ -47,6 +47,7 @@ pub fn satisfy(machine: &mut Machine, tid: Tid, need: Need) -> Handled {
         Need::Obey(commands) => obeying::hold(machine, tid, &view.app, commands),
         Need::Lock => locking::lock_all(machine, tid, &view.app),
         Need::Around => around::call(machine, tid, &view.app),
+        Need::Settle => settling::call(machine, tid, &view.app),
     }
 }
 
@@ -217,7 +218,8 @@ fn call_otherwise(machine: &mut Machine, tid: Tid, app: &Regs) -> Option<Regs> {
     if !alone::calls_32_bits(tid, app.0.rip) {
         return None;
     }
-    let rax = machine.about_to_call_of_32_bits(tid, app)?;
+    let locked = locking::lock_all_of_32_bits(machine, tid, app);
+    let rax = locked.or_else(|| machine.about_to_call_of_32_bits(tid, app))?;
     Some(Regs(Raw { rax, rip: app.0.rip + 2, ..app.0 }))
 }
 
@@ -312,7 +314,11 @@ pub fn stepped(
     }
     if regs.0.rip != pc {
         put_stored_pointer_right(machine, tid, &instruction, &regs);
-        machine.called_natively(tid, regs.0.rax);
+        if let Some(fd) = machine.called_natively(tid, regs.0.rax).filter(|_| trap) {
+            Tracee(tid).set_regs(&regs)?;
+            // What cannot be hidden is seen.
+            let _ = machine.hide_us(tid, fd);
+        }
         machine.lwp_after_state(tid, pc, &regs);
     }
     // A branch to itself is executed too.

@@ -43,6 +43,9 @@ pub enum Need {
     Lock,
     /// Make the request's system call for the parts of its range that lie around what is ours.
     Around,
+    /// Make the request's system call, by which a signal is ignored no longer, once none is on its
+    /// way that was sent before.
+    Settle,
 }
 
 /// The state of a thread, from the tracer's point of view.
@@ -147,10 +150,14 @@ pub struct Stepping {
 pub struct ThreadSignals {
     /// It has asked for something while a signal was delivered to it, and has not been answered.
     pub put_off: bool,
+    /// Job control has stopped it.
+    pub stopped: bool,
     /// The means that keeps ignored signals from it for a while.
     pub calm: Option<Calm>,
     /// Ignored signals of late.
     pub ignored: Ignored,
+    /// The number of times that a call has waited for signals on their way.
+    pub waited: u32,
 }
 
 /// Counts and times of a thread.

@@ -7,6 +7,8 @@ use crate::memory_map::is_ours;
 use crate::resource_limits::Raised;
 
 const PAGE: u64 = 4096;
+/// The state of a thread that runs.
+pub const RUNNING: &str = "R (running)";
 
 /// The additions of our mappings to a process's sums, in bytes, and to the lines of smaps, in kB.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -154,21 +156,25 @@ pub fn statm(text: &[u8], ours: &Ours) -> Vec<u8> {
     out.into_bytes()
 }
 
-/// One line of everything. `runs` says of a state's letter whether the thread runs natively.
-pub fn stat(text: &[u8], ours: &Ours, runs: impl Fn(&str) -> bool) -> Vec<u8> {
+/// One line of everything. `shown` returns, for a state's letter, the state that the thread has
+/// natively, where that is another one.
+pub fn stat(text: &[u8], ours: &Ours, shown: impl Fn(&str) -> Option<&'static str>) -> Vec<u8> {
     /// Places behind the name, which may hold blanks and parentheses.
     const STATE: usize = 0;
     const VSIZE: usize = 20;
     const RSS: usize = 21;
+    const WAITS: usize = 32;
     let Some(end) = text.iter().rposition(|byte| *byte == b')') else { return text.to_vec() };
     let rest = String::from_utf8_lossy(&text[end + 1..]);
     let less = |word: &str, less: u64| {
         word.parse().map_or(word.to_owned(), |value: u64| value.saturating_sub(less).to_string())
     };
-    let words = rest.split_whitespace().enumerate().map(|(place, word)| match place {
-        STATE if runs(word) => "R".to_owned(),
-        VSIZE => less(word, ours.bytes),
-        RSS => less(word, ours.resident / PAGE),
+    let state = rest.split_whitespace().next().and_then(shown);
+    let words = rest.split_whitespace().enumerate().map(|(place, word)| match (place, state) {
+        (STATE, Some(state)) => state[..1].to_owned(),
+        (WAITS, Some(RUNNING)) => "0".to_owned(),
+        (VSIZE, _) => less(word, ours.bytes),
+        (RSS, _) => less(word, ours.resident / PAGE),
         _ => word.to_owned(),
     });
     let mut out = text[..=end].to_vec();
@@ -180,14 +186,32 @@ pub fn stat(text: &[u8], ours: &Ours, runs: impl Fn(&str) -> bool) -> Vec<u8> {
     out
 }
 
+/// One line of everything, with the flag of a random layout.
+pub fn with_random_layout(text: &[u8]) -> Vec<u8> {
+    /// The flag (PF_RANDOMIZE), and the place of flags behind the name.
+    const RANDOM: u64 = 0x40_0000;
+    const FLAGS: usize = 6;
+    let Some(end) = text.iter().rposition(|byte| *byte == b')') else { return text.to_vec() };
+    let rest = String::from_utf8_lossy(&text[end + 1..]);
+    let words = rest.split(' ').enumerate().map(|(place, word)| match word.parse::<u64>() {
+        // A blank stands before the first word.
+        Ok(flags) if place == FLAGS + 1 => (flags | RANDOM).to_string(),
+        _ => word.to_owned(),
+    });
+    [&text[..=end], words.collect::<Vec<String>>().join(" ").as_bytes()].concat()
+}
+
 /// The same by lines; `traced` leaves its tracer in place.
-pub fn status(text: &[u8], ours: &Ours, runs: impl Fn(&str) -> bool, traced: bool) -> Vec<u8> {
+pub fn status(
+    text: &[u8],
+    ours: &Ours,
+    shown: impl Fn(&str) -> Option<&'static str>,
+    traced: bool,
+) -> Vec<u8> {
     each_line(text, |line| {
         let (name, value) = line.split_once(':')?;
         let less = match name {
-            "State" if value.trim().get(..1).is_some_and(&runs) => {
-                return Some("State:\tR (running)\n".to_owned());
-            }
+            "State" => return Some(format!("State:\t{}\n", shown(value.trim().get(..1)?)?)),
             "TracerPid" if !traced => return Some("TracerPid:\t0\n".to_owned()),
             "VmPeak" | "VmSize" => ours.bytes,
             "VmHWM" | "VmRSS" => ours.resident,
@@ -269,8 +293,8 @@ fn with_number(line: &str, number: u64) -> String {
 mod tests {
     use super::*;
 
-    fn stopped(state: &str) -> bool {
-        state == "t"
+    fn stopped(state: &str) -> Option<&'static str> {
+        (state == "t").then_some(RUNNING)
     }
     use crate::memory_map::LOW;
 
@@ -320,10 +344,19 @@ mod tests {
             let middle = "1 ".repeat(19);
             format!("7 (a) b (c) {state} {middle}{vsize} {rss} 9\n")
         };
-        let out = stat(fields("S", 8192, 5).as_bytes(), &ours, |_| true);
+        let out = stat(fields("S", 8192, 5).as_bytes(), &ours, |_| Some(RUNNING));
         assert_eq!(String::from_utf8_lossy(&out), fields("R", 4096, 4));
+        let out = stat(fields("t", 8192, 5).as_bytes(), &ours, |_| Some("T (stopped)"));
+        assert_eq!(String::from_utf8_lossy(&out), fields("T", 4096, 4));
         let out = stat(fields("S", 8192, 5).as_bytes(), &ours, stopped);
         assert_eq!(String::from_utf8_lossy(&out), fields("S", 4096, 4));
+    }
+
+    #[test]
+    fn a_layout_that_we_have_fixed_is_random() {
+        let line = |flags: u64| format!("7 (a) 5 (b) R 1 2 3 0 -1 {flags} 9 9\n");
+        let shown = with_random_layout(line(0x100).as_bytes());
+        assert_eq!(String::from_utf8_lossy(&shown), line(0x40_0100));
     }
 
     #[test]

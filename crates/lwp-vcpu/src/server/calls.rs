@@ -4,7 +4,7 @@ use lwp_dbt::{AppPc, Lwp, RegionLimits, RequestKind, Slot};
 use lwp_ptrace::Tid;
 
 use super::dispatch::{FIRST, remove_entries};
-use crate::events::wards;
+use crate::events::{settling, wards};
 use crate::family::{Family, UnitId};
 use crate::machine::{Machine, Need};
 use crate::maps;
@@ -17,6 +17,10 @@ impl Machine {
     pub(super) fn syscall(&mut self, tid: Tid, slot: usize) {
         if syscalls::locks_all(self.contexts.context(slot)) {
             self.ask_tracer(tid, Need::Lock);
+            return;
+        }
+        if settling::concerns(self, tid, slot) {
+            self.ask_tracer(tid, Need::Settle);
             return;
         }
         self.about_to_fill(tid, slot);
@@ -115,7 +119,7 @@ impl Machine {
 
     /// A system call filter is about to be in force in this thread, or in all of its process. A
     /// filter that is then refused leaves the threads to their spinning, which is only slower.
-    fn note_filter(&mut self, tid: Tid, all: bool) {
+    pub(super) fn note_filter(&mut self, tid: Tid, all: bool) {
         self.tasks.filtered = true;
         let Some(pid) = self.tasks.threads.get(&tid).map(|thread| thread.pid) else { return };
         for thread in self.tasks.threads.values().filter(|thread| all && thread.pid == pid) {

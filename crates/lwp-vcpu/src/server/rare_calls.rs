@@ -6,7 +6,7 @@ use lwp_ptrace::regs::Regs;
 
 use crate::machine::Machine;
 use crate::maps;
-use crate::syscalls::{self, Pending, nr};
+use crate::syscalls::{self, Effect, Pending, nr};
 use crate::ways::{REFUSED, Way};
 
 /// The bytes by which a heap may be taken to be larger than it is: the kernel refuses to let some
@@ -79,9 +79,12 @@ impl Machine {
     }
 
     /// A thread is about to make a call of the 32-bit table natively, at `app`. Returns the result
-    /// of one that cannot be made, because ours is there.
+    /// of one that cannot be made, because ours is there or the virtual CPU has no such thing.
     pub fn about_to_call_of_32_bits(&mut self, tid: Tid, app: &Regs) -> Option<u64> {
         let mut pending = syscalls::of_32_bits(tid, &app.0)?;
+        if let Some(result) = syscalls::refused_of_32_bits(&pending) {
+            return Some(result as u64);
+        }
         let slot = self.tasks.threads.get(&tid)?.slot;
         self.contexts.context(slot).set(Slot::R8, app.0.rdi & 0xffff_ffff);
         let clear = self.stands_in_the_way(tid, slot, &mut pending) == Way::Clear;
@@ -91,17 +94,25 @@ impl Machine {
         if !clear || pending.shortened.is_some() {
             return Some(REFUSED as u64);
         }
+        if syscalls::installs_filter(&pending) {
+            self.contexts.context(slot).set(Slot::NoSyscalls, 1);
+            self.note_filter(tid, syscalls::filters_all_threads(&pending));
+        }
         self.tasks.threads.get_mut(&tid)?.pending = Some(pending);
         None
     }
 
-    /// A thread has made a call natively, which may have returned `rax`.
-    pub fn called_natively(&mut self, tid: Tid, rax: u64) {
-        let Some(thread) = self.tasks.threads.get_mut(&tid) else { return };
-        let Some(pending) = thread.pending.take() else { return };
+    /// A thread has made a call natively, which may have returned `rax`. Returns the descriptor of
+    /// a file that shows us, where it has opened one.
+    pub fn called_natively(&mut self, tid: Tid, rax: u64) -> Option<i32> {
+        let thread = self.tasks.threads.get_mut(&tid)?;
+        let pending = thread.pending.take()?;
         let slot = thread.slot;
         let result = syscalls::result_of_32_bits(rax);
         let (_, effect) = syscalls::after(self.contexts.context(slot), tid, &pending, result);
         self.settle_effect(tid, slot, effect);
+        let Effect::Opened(fd) = effect else { return None };
+        self.opened_for_writing(tid, fd);
+        self.shows_us(tid, fd).then_some(fd)
     }
 }

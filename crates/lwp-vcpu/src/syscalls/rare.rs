@@ -4,24 +4,35 @@ use lwp_dbt::Slot;
 use lwp_ptrace::memory;
 use lwp_ptrace::regs::Raw;
 
-use super::{Effect, Pending, discards, nr, range};
+use super::{
+    ARCH_GET_CPUID, ARCH_SET_CPUID, EINVAL, ENODEV, ENOSYS, EPERM, Effect,
+    PR_SET_SYSCALL_USER_DISPATCH, Pending, discards, nr, range, rseq_is_invalid,
+};
 use crate::contexts::Context;
 
 /// Most parts that the kernel takes.
 const MOST_PARTS: u64 = 1024;
-const IOVEC: usize = 16;
+/// Bytes of a word of a part, which has two: its address and its size.
+const WORD: usize = 8;
+const WORD_OF_32_BITS: usize = 4;
 /// The operations of ipc(2) that attach and detach shared memory.
 const IPC_SHMAT: u64 = 21;
 const IPC_SHMDT: u64 = 22;
 
 /// The call that INT 0x80 makes with these registers, as one of the 64-bit table; `None` for one
-/// that changes no mapping.
+/// that the virtual CPU has no part in.
 pub fn of_32_bits(tid: i32, regs: &Raw) -> Option<Pending> {
     let words = [regs.rbx, regs.rcx, regs.rdx, regs.rsi, regs.rdi].map(|word| word & 0xffff_ffff);
     let [one, two, three, four, five] = words;
     let mut args = [one, two, three, four];
     let number = match regs.rax & 0xffff_ffff {
+        5 => nr::OPEN,
+        8 => nr::CREAT,
+        26 => nr::PTRACE,
+        41 => nr::DUP,
         45 => nr::BRK,
+        55 | 221 => nr::FCNTL,
+        63 => nr::DUP2,
         90 => {
             let block: [u8; 16] = memory::read_array(tid, one).ok()?;
             for (arg, word) in args.iter_mut().zip(block.chunks_exact(4)) {
@@ -39,16 +50,45 @@ pub fn of_32_bits(tid: i32, regs: &Raw) -> Option<Pending> {
             nr::SHMDT
         }
         125 => nr::MPROTECT,
+        144 => nr::MSYNC,
+        150 => nr::MLOCK,
+        151 => nr::MUNLOCK,
+        152 => nr::MLOCKALL,
         163 => nr::MREMAP,
+        172 => nr::PRCTL,
         192 => nr::MMAP,
+        218 => nr::MINCORE,
         219 => nr::MADVISE,
         257 => nr::REMAP_FILE_PAGES,
+        295 => nr::OPENAT,
+        330 => nr::DUP3,
+        354 => nr::SECCOMP,
+        376 => nr::MLOCK2,
         380 => nr::PKEY_MPROTECT,
+        384 => nr::ARCH_PRCTL,
+        386 => nr::RSEQ,
         397 => nr::SHMAT,
         398 => nr::SHMDT,
+        437 => nr::OPENAT2,
+        440 => nr::PROCESS_MADVISE_32,
+        462 => nr::MSEAL,
         _ => return None,
     };
     Some(Pending::new(number, args))
+}
+
+/// The result of a call of the 32-bit table that is not made, whatever the memory is that it is
+/// about: as the call of the 64-bit table is answered.
+pub fn refused_of_32_bits(pending: &Pending) -> Option<i64> {
+    match (pending.number, pending.args[0]) {
+        (nr::PTRACE, _) => Some(EPERM),
+        (nr::PRCTL, PR_SET_SYSCALL_USER_DISPATCH) => Some(EINVAL),
+        (nr::RSEQ, _) if rseq_is_invalid(pending) => Some(EINVAL),
+        (nr::RSEQ, _) => Some(ENOSYS),
+        (nr::ARCH_PRCTL, ARCH_GET_CPUID) => Some(1),
+        (nr::ARCH_PRCTL, ARCH_SET_CPUID) => Some(ENODEV),
+        _ => None,
+    }
 }
 
 /// The result of a call of the 32-bit table, as one of the 64-bit table returns it.
@@ -66,12 +106,17 @@ pub fn advised(tid: i32, pending: &Pending) -> Effect {
     if !discards(advice) {
         return Effect::None;
     }
-    let mut bytes = vec![0; many.min(MOST_PARTS) as usize * IOVEC];
+    let word = match pending.number {
+        nr::PROCESS_MADVISE_32 => WORD_OF_32_BITS,
+        _ => WORD,
+    };
+    let mut bytes = vec![0; many.min(MOST_PARTS) as usize * 2 * word];
     if memory::read_exact(tid, parts, &mut bytes).is_err() {
         return Effect::Protected((0, u64::MAX));
     }
-    let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
-    let ranges = bytes.chunks_exact(IOVEC).map(|part| range(word(&part[..8]), word(&part[8..])));
+    let value = |it: &[u8]| it.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte));
+    let parts = bytes.chunks_exact(2 * word).map(|part| part.split_at(word));
+    let ranges = parts.map(|(address, bytes)| range(value(address), value(bytes)));
     let hull = ranges.reduce(|hull, part| (hull.0.min(part.0), hull.1.max(part.1)));
     hull.map_or(Effect::None, Effect::Protected)
 }
@@ -121,6 +166,7 @@ mod tests {
         let mmap = call(192).unwrap();
         assert_eq!((mmap.number, mmap.args), (nr::MMAP, [0x1000, 0x2000, 7, 0x32]));
         assert_eq!(call(91).unwrap().number, nr::MUNMAP);
+        assert_eq!(call(440).unwrap().number, nr::PROCESS_MADVISE_32);
         // getpid
         assert_eq!(call(20), None);
         let ipc = of_32_bits(me, &Raw { rax: 117, rbx: IPC_SHMDT, ..registers() }).unwrap();
@@ -142,7 +188,23 @@ mod tests {
             |advice| Pending::new(nr::PROCESS_MADVISE, [0, parts.as_ptr() as u64, 2, advice]);
         assert_eq!(advised(me, &call(4)), Effect::Protected((0x3000, 0x8000)));
         assert_eq!(advised(me, &call(3)), Effect::None);
+        let parts: [u32; 4] = [0x7000, 0x1000, 0x3000, 0x10];
+        let call = Pending::new(nr::PROCESS_MADVISE_32, [0, parts.as_ptr() as u64, 2, 4]);
+        assert_eq!(advised(me, &call), Effect::Protected((0x3000, 0x8000)));
     }
+
+    #[test]
+    fn what_the_virtual_cpu_lacks_is_refused_by_either_table() {
+        let refused = |number, one| refused_of_32_bits(&Pending::new(number, [one, 32, 0, 0]));
+        assert_eq!(refused(nr::PTRACE, 0), Some(EPERM));
+        assert_eq!(refused(nr::RSEQ, 64), Some(ENOSYS));
+        assert_eq!(refused(nr::RSEQ, 1), Some(EINVAL));
+        assert_eq!(refused(nr::ARCH_PRCTL, ARCH_SET_CPUID), Some(ENODEV));
+        assert_eq!(refused(nr::PRCTL, PR_SET_SYSCALL_USER_DISPATCH), Some(EINVAL));
+        assert_eq!(refused(nr::PRCTL, 15), None);
+        assert_eq!(refused(nr::MMAP, 0), None);
+    }
+
     #[test]
     fn a_segment_is_known_by_its_number() {
         let segments = "       key      shmid perms                  size  cpid  lpid nattch\n         \

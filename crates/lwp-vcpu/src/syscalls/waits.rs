@@ -20,22 +20,28 @@ const RECVFROM: u64 = 45;
 const SENDMSG: u64 = 46;
 const RECVMSG: u64 = 47;
 const EXECVE: u64 = 59;
+const KILL: u64 = 62;
 const RT_SIGPENDING: u64 = 127;
 const RT_SIGTIMEDWAIT: u64 = 128;
+const RT_SIGQUEUEINFO: u64 = 129;
 const RT_SIGSUSPEND: u64 = 130;
+const TKILL: u64 = 200;
 const IO_GETEVENTS: u64 = 208;
 const SEMTIMEDOP: u64 = 220;
 const EPOLL_WAIT: u64 = 232;
+const TGKILL: u64 = 234;
 const PSELECT6: u64 = 270;
 const PPOLL: u64 = 271;
 const EPOLL_PWAIT: u64 = 281;
 const SIGNALFD: u64 = 282;
 const ACCEPT4: u64 = 288;
 const SIGNALFD4: u64 = 289;
+const RT_TGSIGQUEUEINFO: u64 = 297;
 const RECVMMSG: u64 = 299;
 const SENDMMSG: u64 = 307;
 const EXECVEAT: u64 = 322;
 const IO_PGETEVENTS: u64 = 333;
+const PIDFD_SEND_SIGNAL: u64 = 424;
 const IO_URING_ENTER: u64 = 426;
 const EPOLL_PWAIT2: u64 = 441;
 
@@ -105,11 +111,52 @@ pub fn unblocks(tid: i32, regs: &Regs) -> u64 {
     }
 }
 
+/// The signal that a call sends, as a set: perhaps to the thread that makes it, which then has
+/// taken it when the call returns. Another thread may handle it by now.
+fn sends(regs: &Regs) -> u64 {
+    let regs = &regs.0;
+    let signal = match regs.orig_rax {
+        KILL | TKILL | RT_SIGQUEUEINFO | PIDFD_SEND_SIGNAL => regs.rsi as u32,
+        TGKILL | RT_TGSIGQUEUEINFO => regs.rdx as u32,
+        _ => 0,
+    };
+    signal.checked_sub(1).and_then(|bit| 1_u64.checked_shl(bit)).unwrap_or(0)
+}
+
 /// Returns whether it matters to a call which of the signals in `hidden` are blocked or pending.
 pub fn minds_signals(tid: i32, regs: &Regs, hidden: u64) -> bool {
     match regs.0.orig_rax {
         RT_SIGACTION | RT_SIGPROCMASK | RT_SIGRETURN | RT_SIGPENDING | SIGNALFD | SIGNALFD4 => true,
         CLONE | CLONE3 | FORK | VFORK | EXECVE | EXECVEAT => true,
-        _ => unblocks(tid, regs) & hidden != 0,
+        _ => (unblocks(tid, regs) | sends(regs)) & hidden != 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lwp_ptrace::regs::Raw;
+
+    fn call(number: u64, rsi: u64, rdx: u64) -> Regs {
+        Regs(Raw { orig_rax: number, rsi, rdx, ..Regs::default().0 })
+    }
+
+    #[test]
+    fn what_a_call_sends_is_not_kept_from_it() {
+        const USR1: u64 = 1 << 9;
+        for (call, minds) in [
+            (call(KILL, 10, 0), true),
+            (call(TGKILL, 0, 10), true),
+            (call(TGKILL, 10, 12), false),
+            (call(RT_SIGQUEUEINFO, 10, 0), true),
+            (call(RT_TGSIGQUEUEINFO, 0, 10), true),
+            (call(PIDFD_SEND_SIGNAL, 10, 0), true),
+            (call(KILL, 0, 0), false),
+            (call(KILL, 65, 0), false),
+            (call(KILL, u64::MAX, 0), false),
+            (call(READ, 10, 10), false),
+        ] {
+            assert_eq!(minds_signals(0, &call, USR1), minds, "{:?}", call.0.orig_rax);
+        }
     }
 }
