@@ -165,6 +165,7 @@ impl Machine {
         let account = Account {
             started: now,
             cpu: (self.cpu_time(tid), None),
+            comm: None,
             correction: Sum::default(),
             settled: false,
             counting: self.wants_counts(pid, &bounds),

@@ -490,7 +490,7 @@ impl Machine {
             image: u32::try_from(image).unwrap_or(u32::MAX),
             pid: thread.pid,
             tid,
-            comm: self.observers.reports[image].comm.clone(),
+            comm: self.name_of(thread, image),
             sampled: self.sampled_totals(thread),
             misses: thread
                 .lwp
@@ -521,6 +521,7 @@ impl Machine {
         let mut tids: Vec<Tid> = self.tasks.threads.keys().copied().collect();
         tids.sort_unstable();
         for tid in tids {
+            self.note_name(tid);
             self.report_thread(tid);
         }
     }

@@ -25,7 +25,7 @@ impl Machine {
             let report = process.report;
             let thread = ThreadReport {
                 tid,
-                comm: self.observers.reports[report].comm.clone(),
+                comm: self.name_of(&thread, report),
                 counts: kept.counts(),
                 started: thread.account.started,
                 ended: Some(Instant::now()),
@@ -67,6 +67,7 @@ impl Machine {
         let tids: Vec<Tid> =
             self.tasks.threads.keys().copied().filter(|tid| self.is_reported(*tid)).collect();
         for tid in tids {
+            self.note_name(tid);
             let total = self.thread_sum(tid);
             let Some(thread) = self.tasks.threads.get(&tid) else { continue };
             let Some(process) = self.tasks.processes.get(&thread.pid) else { continue };
@@ -74,7 +75,7 @@ impl Machine {
             let (sampled, cpu) = (self.sampled_totals(thread), self.cpu_of(tid, thread));
             let report = ThreadReport {
                 tid,
-                comm: self.observers.reports[process.report].comm.clone(),
+                comm: self.name_of(thread, process.report),
                 counts,
                 started: thread.account.started,
                 ended: None,
@@ -101,6 +102,25 @@ impl Machine {
         if let Some(thread) = self.tasks.threads.get_mut(&tid) {
             thread.account.cpu.1 = now;
         }
+    }
+
+    /// Asks for the name of a thread that lives in its image: threads name themselves, and each
+    /// other, by prctl(2) and files.
+    pub fn note_name(&mut self, tid: Tid) {
+        let Some(thread) = self.tasks.threads.get_mut(&tid) else { return };
+        let Ok(mut name) = std::fs::read(format!("/proc/{}/task/{tid}/comm", thread.pid)) else {
+            return;
+        };
+        if name.last() == Some(&b'\n') {
+            name.pop();
+        }
+        thread.account.comm = Some(String::from_utf8_lossy(&name).into_owned());
+    }
+
+    /// A thread's own name, or that of its process, whose report has this number.
+    pub fn name_of(&self, thread: &Thread, report: usize) -> String {
+        let of_process = || self.observers.reports[report].comm.clone();
+        thread.account.comm.clone().unwrap_or_else(of_process)
     }
 
     /// CPU time of a thread in its image.
