@@ -37,7 +37,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Shapes that differ from the usual one in one thing; those first that take least to be made.
+    /// The shapes that differ from the usual one in one thing; those that take least come first.
     pub const FIRST: [Self; 5] = [
         Self { by: By::Process, inverted: false, folded: false },
         Self { by: By::Thread, inverted: false, folded: false },
@@ -52,7 +52,7 @@ impl Shape {
 pub struct Group {
     /// Its name.
     pub name: String,
-    /// What it executed.
+    /// Its contexts.
     pub tree: Tree,
 }
 
@@ -249,7 +249,9 @@ fn held<'a>(kept: impl Iterator<Item = &'a Place>) -> usize {
 fn tree(subject: &Subject, selection: &Selection) -> Tree {
     let Some(samples) = &subject.samples else { return Tree::default() };
     let (with, without) = runs(subject, samples, selection);
-    Tree::of_runs(&samples.shape, with, without)
+    let tree = Tree::of_runs(&samples.shape, with, without);
+    // Whoever looks for a function among contexts looks at all of them.
+    if tree.is_sparse() { tree.alone().into_owned() } else { tree }
 }
 
 /// The tree with recursion folded, or turned inside out, as `shape` says.

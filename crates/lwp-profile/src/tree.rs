@@ -211,6 +211,13 @@ impl Tree {
         Cow::Owned(Self::counted(&self.shape, own, self.recorded))
     }
 
+    /// Returns true if so few contexts have counts that a tree of their own is soon made.
+    pub fn is_sparse(&self) -> bool {
+        let Counts::Runs(with, without) = &self.counts else { return false };
+        let entries: usize = with.iter().map(|run| run.len()).sum();
+        without.is_empty() && entries < self.len() / 64
+    }
+
     /// Returns the number of counts in it, those of runs that others have too left out.
     pub fn held(&self) -> usize {
         match &self.counts {
