@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use lwp_profile::{Event, Modelled, Profile, Recording, Tree};
+use lwp_profile::{Event, Modelled, Profile, ReadError, Recording, Tree};
 use lwp_symbols::{Detail, InContext, Options};
 use lwp_terminal::escape::printable;
 
@@ -61,9 +61,21 @@ impl NameArgs {
 
 /// Reads the recording at `path`, and says on standard error what could not be read.
 pub fn read(path: &Path) -> Result<Recording, Failure> {
+    Recording::read(std::io::BufReader::with_capacity(1 << 20, file(path)?))
+        .map_err(|error| unreadable(path, &error))
+}
+
+/// The failure to read a recording.
+pub fn unreadable(path: &Path, error: &ReadError) -> Failure {
+    Failure::new(OWN_FAILURE, format!("{}: {error}", path.display()))
+        .with_help("recordings are made by `lwp record`")
+}
+
+/// Opens the recording at `path`.
+pub fn file(path: &Path) -> Result<std::fs::File, Failure> {
     // Standard input, as for perf.
     let place = if path.as_os_str() == "-" { Path::new("/dev/stdin") } else { path };
-    let file = std::fs::File::open(place).map_err(|error| {
+    std::fs::File::open(place).map_err(|error| {
         let failure = Failure::io(path.display(), &error);
         match error.kind() {
             std::io::ErrorKind::NotFound => failure.with_help(match path.to_str() {
@@ -74,13 +86,7 @@ pub fn read(path: &Path) -> Result<Recording, Failure> {
             }),
             _ => failure,
         }
-    })?;
-    let recording =
-        Recording::read(std::io::BufReader::with_capacity(1 << 20, file)).map_err(|error| {
-            Failure::new(OWN_FAILURE, format!("{}: {error}", path.display()))
-                .with_help("recordings are made by `lwp record`")
-        })?;
-    Ok(recording)
+    })
 }
 
 /// Reads a recording and finds its names.

@@ -317,6 +317,21 @@ fn what_happens_while_recording_is_off_is_not_sampled() {
 }
 
 #[test]
+fn threads_go_by_their_own_names() {
+    let dir = fresh("named");
+    if !compile(&dir, "named.c", &["-O1", "-pthread"]) {
+        return;
+    }
+    for mode in [&["record", "-q"][..], &["record", "-q", "-c", "1009"]] {
+        lwp(&dir, &[mode, &["--", "./program"]].concat());
+        let (report, _) = lwp(&dir, &["report", "-s", "comm"]);
+        for name in ["program", "itself 1", "by-another", "child"] {
+            assert!(report.lines().any(|line| line.ends_with(name)), "{mode:?}, {name}: {report}");
+        }
+    }
+}
+
+#[test]
 fn intervals_that_make_no_sense_are_refused() {
     let dir = fresh("refused");
     for arguments in [

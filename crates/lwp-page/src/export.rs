@@ -62,12 +62,14 @@ fn own(request: &Request, format: &str) -> Option<String> {
     }
     if matches!(format, "svg" | "html") {
         let style = Style { title: profile.command.clone(), ..Style::default() };
-        let before = request.base.as_ref().map(|(base, picked)| Before {
+        let there = request.base.as_ref().map(|(base, picked)| (base, picked.tree(base)));
+        let before = there.as_ref().map(|(base, shaped)| Before {
             profile: base.profile(),
-            tree: &picked.tree.tree,
+            tree: &shaped.tree,
             same: base.keys.iter().map(|key| request.subject.functions.get(key).copied()).collect(),
         });
-        let after = (profile, &request.picked.tree.tree);
+        let here = request.picked.tree(&request.subject);
+        let after = (profile, &here.tree);
         let graph = Graph::new(before.as_ref(), after, request.event_name(), &style);
         let draw = if format == "svg" { flame::svg } else { flame::html };
         return Some(draw(&graph, &style));

@@ -3,7 +3,7 @@
 use lwp_profile::{Function, Module, Origin};
 
 /// A language, or what stands for one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Language {
     /// C, assembly, and whatever else leaves names as they are.
     C,
@@ -30,6 +30,7 @@ pub enum Language {
     /// Other code that was generated while the program ran.
     Generated,
     /// Code without names.
+    #[default]
     Unknown,
 }
 

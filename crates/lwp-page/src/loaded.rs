@@ -6,7 +6,7 @@ use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use lwp_profile::{Course, ReadError, RecordedFile, Recording};
+use lwp_profile::{Course, Forest, ReadError, RecordedFile, Recording};
 use lwp_report::annotate::Sources;
 use lwp_symbols::Options;
 
@@ -24,17 +24,20 @@ pub struct Maps {
     pub modules: Vec<(String, String)>,
 }
 
-/// Prepares `recording`, which was read from `path`. Its names are looked for as `options` say.
+/// Reads the recording in `file`, which `path` is the name of. Names are looked for as `options`
+/// say. The recording is also given to `say`, without stacks.
 ///
 /// # Errors
 ///
-/// If the file cannot be read again: the order of samples is read by itself.
+/// If the file is no recording, or cannot be read again: the order of samples is read by itself.
 pub fn load(
-    path: &Path,
-    recording: Recording,
+    (path, file): (&Path, File),
     options: &Options,
     maps: Maps,
+    say: impl FnOnce(&Recording),
 ) -> Result<Subject, ReadError> {
+    let (recording, stacks) = read(file)?;
+    say(&recording);
     let options = Options { whole_functions: Some(u64::MAX), ..options.clone() };
     let mut notes = Vec::new();
     for image in recording.images.values() {
@@ -55,36 +58,52 @@ pub fn load(
         material.profile = resolved.profile;
         material.behind = Some(Behind::Memory(Arc::new(recording), options));
     } else {
-        let warnings = set_samples(&mut material, path, recording, options)?;
+        let warnings = set_samples(&mut material, stacks, recording, options)?;
         notes.splice(0..0, warnings);
     }
     material.notes = notes;
     let subject = Subject::new(material);
     // What the first page shows of a large recording takes longer than a page should.
-    subject.pick(&Selection::default());
+    subject.pick(&Selection::default()).tree(&subject);
     Ok(subject)
+}
+
+/// Stacks of a recording.
+enum Stacks {
+    /// Apart from it, and the file that they can be read from again.
+    Apart(Forest, Arc<File>),
+    /// In it: what came through a pipe cannot be read twice.
+    Within,
+}
+
+/// Reads a recording. Stacks stay in it only if the file cannot be read twice.
+fn read(file: File) -> Result<(Recording, Stacks), ReadError> {
+    let unreadable = |error: std::io::Error| ReadError::Unreadable(error.to_string());
+    if !file.metadata().map_err(unreadable)?.is_file() {
+        let reader = BufReader::with_capacity(1 << 20, file);
+        return Ok((Recording::read(reader)?, Stacks::Within));
+    }
+    let file = Arc::new(file);
+    let reader = BufReader::with_capacity(1 << 20, From::start(&file));
+    let (recording, forest) = Recording::read_apart(reader)?;
+    Ok((recording, Stacks::Apart(forest, file)))
 }
 
 /// Finds samples and their order. Returns remarks on what is missing.
 fn set_samples(
     material: &mut Material,
-    path: &Path,
-    mut recording: Recording,
+    stacks: Stacks,
+    recording: Recording,
     options: Options,
 ) -> Result<Vec<String>, ReadError> {
-    let unreadable = |error: std::io::Error| ReadError::Unreadable(error.to_string());
-    let gathered = lwp_symbols::samples(&recording, &options);
-    // What came through a pipe cannot be read twice: it stays in memory, and has no time line.
-    let file = File::open(path).map_err(unreadable)?;
-    let regular = file.metadata().is_ok_and(|metadata| metadata.is_file());
-    if regular {
-        (recording.frames, recording.samples) = (Vec::new(), Vec::new());
-    }
-    let mut found = gathered.finish();
+    let (forest, file) = match stacks {
+        Stacks::Apart(forest, file) => (forest, Some(file)),
+        Stacks::Within => (Forest::of(&recording), None),
+    };
+    let mut found = lwp_symbols::samples(&recording, forest, &options).finish();
     material.profile = std::mem::take(&mut found.resolved.profile);
     material.samples = Some(std::mem::take(&mut found.samples));
-    if regular {
-        let file = Arc::new(file);
+    if let Some(file) = file {
         let reader = BufReader::with_capacity(1 << 20, From::start(&file));
         material.lanes = lanes(Course::read(reader)?, &recording, &found);
         material.behind = Some(Behind::File(file, options));

@@ -2,12 +2,12 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use lwp_profile::{CallGraph, FunctionId, Growing, Inclusive, Inferred, LocationId, Tree, Values};
+use lwp_profile::{CallGraph, Inclusive, Inferred, LocationId, Samples, Tree, Values};
 use lwp_report::annotate::Counts;
 
-use crate::adding::{add_up, meets};
+use crate::adding::{Portion, Sums, chosen, meets, runs, sums_within};
 use crate::selection::{Selection, Who};
 use crate::subject::{MOST_NODES, Subject};
 
@@ -36,13 +36,40 @@ pub struct Shape {
     pub by: By,
 }
 
-/// A tree with names of groups: functions behind the profile's stand for them.
+impl Shape {
+    /// The shapes that differ from the usual one in one thing; those that take least come first.
+    pub const FIRST: [Self; 5] = [
+        Self { by: By::Process, inverted: false, folded: false },
+        Self { by: By::Thread, inverted: false, folded: false },
+        Self { by: By::Language, inverted: false, folded: false },
+        Self { by: By::Function, inverted: true, folded: false },
+        Self { by: By::Function, inverted: false, folded: true },
+    ];
+}
+
+/// A group of a picture: a process, a thread, a language.
+#[derive(Debug)]
+pub struct Group {
+    /// Its name.
+    pub name: String,
+    /// Its contexts.
+    pub tree: Tree,
+}
+
+/// A tree, or several of them side by side.
 #[derive(Debug, Default)]
 pub struct Shaped {
-    /// The tree.
+    /// The tree; of groups, an empty one.
     pub tree: Tree,
     /// Groups.
-    pub groups: Vec<String>,
+    pub groups: Vec<Group>,
+}
+
+impl Shaped {
+    /// Returns the number of counts that it holds and shares with nobody.
+    fn held(&self) -> usize {
+        self.tree.held() + self.groups.iter().map(|group| group.tree.held()).sum::<usize>()
+    }
 }
 
 /// The part of a subject that a selection leaves.
@@ -63,9 +90,8 @@ pub struct Picked {
     pub graph: Option<CallGraph>,
     /// Estimated costs of calls, where they were counted.
     pub estimates: Option<Inclusive>,
-    /// Contexts.
-    pub tree: Arc<Shaped>,
-    shaped: Mutex<BTreeMap<Shape, Arc<Shaped>>>,
+    /// Contexts, by the form of the tree: each is made when it is asked for.
+    shaped: Mutex<BTreeMap<Shape, Place>>,
 }
 
 /// Contexts of less than this part of the whole are not followed in inverted trees.
@@ -81,41 +107,56 @@ impl Picked {
     /// Adds up what is selected.
     pub fn new(subject: &Subject, selection: &Selection) -> Self {
         let profile = subject.profile();
-        let mut counts = Counts::none(profile);
-        let tree = match &subject.samples {
-            Some(samples) => Some(add_up(subject, samples, selection, Some(&mut counts))),
-            None => {
-                add_exact(subject, selection, &mut counts);
-                None
-            }
-        };
-        let mut own = vec![Values::zero(profile.events.len()); profile.functions.len()];
-        for (id, location) in (0..).map(LocationId).zip(&profile.locations) {
-            let own = own[location.function().index()].0.iter_mut();
-            own.zip(counts.at(id)).for_each(|(sum, count)| *sum = sum.saturating_add(*count));
-        }
+        let functions = profile.functions.len();
         let mut picked = Self {
             selection: selection.clone(),
-            counts,
-            own,
-            inclusive: Vec::new(),
+            counts: Counts::none(profile),
+            own: vec![Values::zero(profile.events.len()); functions],
+            inclusive: vec![0.0; functions],
             inclusive_exact: true,
             graph: None,
             estimates: None,
-            tree: Arc::default(),
             shaped: Mutex::default(),
         };
-        match tree {
-            Some(tree) => picked.set_recorded(tree),
-            None => picked.infer(subject),
+        match &subject.samples {
+            Some(samples) => picked.add(subject, samples),
+            None => add_exact(subject, selection, &mut picked.counts),
+        }
+        for (id, location) in (0..).map(LocationId).zip(&profile.locations) {
+            let own = picked.own[location.function().index()].0.iter_mut();
+            own.zip(picked.counts.at(id))
+                .for_each(|(sum, count)| *sum = sum.saturating_add(*count));
+        }
+        if subject.samples.is_none() {
+            picked.infer(subject);
         }
         picked
     }
 
-    /// The inclusive counts of recorded contexts.
-    fn set_recorded(&mut self, tree: Tree) {
-        self.inclusive = inclusive(&tree, self.own.len());
-        self.tree = Arc::new(Shaped { tree, groups: Vec::new() });
+    /// Adds up samples.
+    fn add(&mut self, subject: &Subject, samples: &Samples) {
+        let event = self.selection.event;
+        let mut inclusive = vec![0u64; self.own.len()];
+        let mut include = |sums: &Sums| {
+            for (function, count) in &sums.inclusive {
+                let sum = &mut inclusive[function.index()];
+                *sum = sum.saturating_add(*count);
+            }
+        };
+        if let Some(range) = self.selection.range {
+            for sums in sums_within(subject, samples, &self.selection, range) {
+                include(&sums);
+                sums.leaves.iter().for_each(|(leaf, count)| self.counts.add(*leaf, event, *count));
+            }
+        } else {
+            for Portion { event: of, sums, .. } in chosen(subject, &self.selection) {
+                sums.leaves.iter().for_each(|(leaf, count)| self.counts.add(*leaf, *of, *count));
+                if *of == event {
+                    include(sums);
+                }
+            }
+        }
+        self.inclusive = inclusive.into_iter().map(|sum| sum as f64).collect();
     }
 
     /// Estimates contexts and inclusive counts by numbers of calls.
@@ -128,7 +169,8 @@ impl Picked {
         let tree = Tree::of_stacks(&stacks, event);
         self.inclusive.clone_from(&inclusive.of);
         self.inclusive_exact = inclusive.exact;
-        self.tree = Arc::new(Shaped { tree, groups: Vec::new() });
+        let known = Arc::new(Shaped { tree, groups: Vec::new() });
+        self.shaped = Mutex::new([(Shape::default(), Arc::new(known.into()))].into());
         (self.graph, self.estimates) = (Some(graph), Some(inclusive));
     }
 
@@ -137,60 +179,83 @@ impl Picked {
         self.counts.total.get(self.selection.event)
     }
 
-    /// The tree in another shape.
+    /// Contexts from callers to callees.
+    pub fn tree(&self, subject: &Subject) -> Arc<Shaped> {
+        self.shaped(subject, Shape::default())
+    }
+
+    /// The tree in a shape. Who asks for one that is being made waits for it.
     pub fn shaped(&self, subject: &Subject, shape: Shape) -> Arc<Shaped> {
-        if shape == Shape::default() {
-            return Arc::clone(&self.tree);
-        }
-        let lock = || self.shaped.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = lock().get(&shape) {
-            return Arc::clone(known);
-        }
-        let made = match shape.by {
-            By::Function => {
-                Shaped { tree: formed(&self.tree.tree, shape).into_owned(), groups: Vec::new() }
+        let place = {
+            let mut kept = self.shaped.lock().unwrap_or_else(PoisonError::into_inner);
+            let plain = |shape: &Shape| *shape == Shape::default() || Shape::FIRST.contains(shape);
+            let others = kept.iter().filter(|(shape, _)| !plain(shape));
+            if !kept.contains_key(&shape) && held(others.map(|(_, place)| place)) > MOST_NODES {
+                kept.retain(|shape, _| plain(shape));
             }
-            _ => self.grouped(subject, shape),
+            Arc::clone(kept.entry(shape).or_default())
         };
-        let made = Arc::new(made);
-        let mut kept = lock();
-        let nodes: usize = kept.values().map(|shaped| shaped.tree.len()).sum();
-        if nodes + made.tree.len() > MOST_NODES {
-            kept.clear();
-        }
-        kept.insert(shape, Arc::clone(&made));
-        made
+        let make = || {
+            Arc::new(match shape.by {
+                By::Function => {
+                    let tree = match shape == Shape::default() {
+                        true => tree(subject, &self.selection),
+                        false => formed(self.tree(subject).tree.alone(), shape),
+                    };
+                    Shaped { tree, groups: Vec::new() }
+                }
+                _ => self.grouped(subject, shape),
+            })
+        };
+        Arc::clone(place.get_or_init(make))
+    }
+
+    /// Returns the number of counts that it holds and shares with nobody.
+    pub fn held(&self) -> usize {
+        held(self.shaped.lock().unwrap_or_else(PoisonError::into_inner).values())
     }
 
     /// The trees of all groups side by side.
     fn grouped(&self, subject: &Subject, shape: Shape) -> Shaped {
-        let mut growing = Growing::default();
-        let mut names = Vec::new();
-        for (name, who) in groups(subject, shape.by) {
+        let of_group = |(name, who): (String, Who)| {
             let mut selection = self.selection.clone();
             selection.who.push(who);
-            let tree = match &subject.samples {
-                Some(samples) => add_up(subject, samples, &selection, None),
-                None => Picked::new(subject, &selection).tree.tree.clone(),
+            let tree = match subject.samples {
+                Some(_) => tree(subject, &selection),
+                None => Self::new(subject, &selection).tree(subject).tree.clone(),
             };
-            if tree.root().total == 0 {
-                continue;
-            }
-            growing.enter(FunctionId((self.own.len() + names.len()) as u32));
-            growing.copy(&formed(&tree, shape));
-            growing.leave();
-            names.push(name);
-            if names.len() == GROUPS {
-                break;
-            }
-        }
-        Shaped { tree: growing.finish(self.tree.tree.recorded), groups: names }
+            let plain = Shape { by: By::Function, ..shape } == Shape::default();
+            let some = tree.root().total > 0;
+            some.then(|| Group {
+                name,
+                tree: if plain { tree } else { formed(tree.alone(), shape) },
+            })
+        };
+        let groups = groups(subject, shape.by).into_iter().filter_map(of_group);
+        let mut tree = Tree::default();
+        tree.recorded = subject.samples.is_some();
+        Shaped { tree, groups: groups.take(GROUPS).collect() }
     }
 }
 
+/// A tree that is made when it is asked for.
+type Place = Arc<OnceLock<Arc<Shaped>>>;
+
+fn held<'a>(kept: impl Iterator<Item = &'a Place>) -> usize {
+    kept.filter_map(|place| place.get()).map(|shaped| shaped.held()).sum()
+}
+
+/// The contexts of a selection, of a sampled recording.
+fn tree(subject: &Subject, selection: &Selection) -> Tree {
+    let Some(samples) = &subject.samples else { return Tree::default() };
+    let (with, without) = runs(subject, samples, selection);
+    let tree = Tree::of_runs(&samples.shape, with, without);
+    // Whoever looks for a function among contexts looks at all of them.
+    if tree.is_sparse() { tree.alone().into_owned() } else { tree }
+}
+
 /// The tree with recursion folded, or turned inside out, as `shape` says.
-fn formed(tree: &Tree, shape: Shape) -> Cow<'_, Tree> {
-    let mut tree = Cow::Borrowed(tree);
+fn formed(mut tree: Cow<'_, Tree>, shape: Shape) -> Tree {
     if shape.folded {
         tree = Cow::Owned(tree.folded());
     }
@@ -198,7 +263,7 @@ fn formed(tree: &Tree, shape: Shape) -> Cow<'_, Tree> {
         let finest = if tree.len() > LARGE { COARSE } else { FINEST };
         tree = Cow::Owned(tree.inverted(tree.root().total / finest));
     }
-    tree
+    tree.into_owned()
 }
 
 /// Adds up exact counts.
@@ -242,22 +307,4 @@ pub fn groups(subject: &Subject, by: By) -> Vec<(String, Who)> {
             subject.threads.iter().map(name).collect()
         }
     }
-}
-
-/// Adds up the counts of the tree's contexts by function. A context counts for a function once,
-/// however often the function is in it.
-pub fn inclusive(tree: &Tree, functions: usize) -> Vec<f64> {
-    let shape = tree.shape();
-    let mut sums = vec![0u64; functions];
-    // The node behind those that each function has called.
-    let mut behind = vec![0usize; functions];
-    for (node, function) in shape.functions().iter().enumerate().skip(1) {
-        let Some(behind) = behind.get_mut(function.index()) else { continue };
-        if *behind <= node {
-            *behind = shape.end(node);
-            let sum = &mut sums[function.index()];
-            *sum = sum.saturating_add(tree.total(node));
-        }
-    }
-    sums.into_iter().map(|sum| sum as f64).collect()
 }

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use lwp_profile::FunctionId;
+use lwp_profile::{FunctionId, Tree};
 use lwp_report::flame::{self, Graph, Layout, ROOT, Side};
 
 use crate::key::Key;
-use crate::picked::{By, Shape, Shaped};
+use crate::picked::{By, Group, Shape, Shaped};
 use crate::request::{Base, Query, Request};
 use crate::subject::Subject;
 
@@ -49,10 +49,10 @@ impl<'a> Numbers<'a> {
     fn new(request: &'a Request, here: &Shaped, there: Option<(&Base, &Shaped)>) -> Self {
         let own = request.subject.keys.len() as u32;
         let other = there.map_or(0, |((base, _), _)| base.keys.len() as u32);
-        let mut groups: Vec<String> = here.groups.clone();
-        let mut group = |name: &String| {
-            let at = groups.iter().position(|known| known == name).unwrap_or_else(|| {
-                groups.push(name.clone());
+        let mut groups: Vec<String> = here.groups.iter().map(|group| group.name.clone()).collect();
+        let mut group = |group: &Group| {
+            let at = groups.iter().position(|known| *known == group.name).unwrap_or_else(|| {
+                groups.push(group.name.clone());
                 groups.len() - 1
             });
             own + other + at as u32
@@ -73,6 +73,13 @@ impl<'a> Numbers<'a> {
 
     fn own(&self) -> usize {
         self.request.subject.keys.len()
+    }
+
+    /// The trees of groups with the numbers of their names; `numbers` are `here` or `there`.
+    fn groups<'s>(shaped: &'s Shaped, numbers: &[u32]) -> Vec<(u32, &'s Tree)> {
+        let functions = numbers.len().saturating_sub(shaped.groups.len());
+        let trees = shaped.groups.iter().map(|group| &group.tree);
+        numbers[functions..].iter().copied().zip(trees).collect()
     }
 
     /// The subject of a name, and its number there; the number of a group where it is neither's.
@@ -121,9 +128,14 @@ impl Picture {
             .unwrap_or_default();
         let name = |number| numbers.name(number);
         let layout = Layout { names: &name, zoom: &zoom, least };
-        let after = Side { tree: &here.tree, numbers: &numbers.here };
-        let before =
-            there.as_ref().map(|(_, shaped)| Side { tree: &shaped.tree, numbers: &numbers.there });
+        let groups = Numbers::groups(&here, &numbers.here);
+        let after = Side { tree: &here.tree, numbers: &numbers.here, groups: &groups };
+        let old = there.as_ref().map(|(_, shaped)| Numbers::groups(shaped, &numbers.there));
+        let before = there.as_ref().zip(old.as_deref()).map(|((_, shaped), groups)| Side {
+            tree: &shaped.tree,
+            numbers: &numbers.there,
+            groups,
+        });
         let graph = Graph::laid(after, before, request.event_name(), &layout);
         let keys = keys(&graph, &numbers);
         let function = |number: u32| {
@@ -152,12 +164,28 @@ fn keys(graph: &Graph, numbers: &Numbers<'_>) -> Vec<Key> {
 
 /// The names from the outermost one to the context with this key.
 fn path(shaped: &Shaped, numbers: &Numbers<'_>, wanted: Key) -> Option<Vec<u32>> {
-    let tree = &shaped.tree;
+    let groups = Numbers::groups(shaped, &numbers.here);
+    if groups.is_empty() {
+        return path_in(&shaped.tree, numbers, Key::ROOT, wanted);
+    }
+    groups.into_iter().find_map(|(number, tree)| {
+        let around = Key::ROOT.then(numbers.key(number));
+        let inner = match around == wanted {
+            true => Some(Vec::new()),
+            false => path_in(tree, numbers, around, wanted),
+        };
+        Some([&[number], &inner?[..]].concat())
+    })
+}
+
+/// The same in a tree inside the context with the key `around`.
+fn path_in(tree: &Tree, numbers: &Numbers<'_>, around: Key, wanted: Key) -> Option<Vec<u32>> {
     let total = tree.root().total;
     // Links lead to what is seen: contexts of hardly anything are looked at last.
     let least = [total / 2_000, total / 200_000, 1];
-    let found =
-        least.into_iter().find_map(|least| context(shaped, numbers, wanted, least.max(1)))?;
+    let found = least
+        .into_iter()
+        .find_map(|least| context(tree, numbers, (around, wanted), least.max(1)))?;
     let outwards = std::iter::successors(Some(found), |node| Some(tree.caller(*node)));
     let functions = outwards.take_while(|node| *node != 0).map(|node| tree.node(node).function);
     let mut path: Vec<u32> = functions.map(|function| numbers.here[function.index()]).collect();
@@ -165,10 +193,15 @@ fn path(shaped: &Shaped, numbers: &Numbers<'_>, wanted: Key) -> Option<Vec<u32>>
     Some(path)
 }
 
-/// The number of the context with this key, among those of at least `least`.
-fn context(shaped: &Shaped, numbers: &Numbers<'_>, wanted: Key, least: u64) -> Option<usize> {
-    let tree = &shaped.tree;
-    let mut waiting = vec![(0, Key::ROOT)];
+/// The number of the context with the key `wanted`, among those of at least `least`; the root has
+/// the key `around`.
+fn context(
+    tree: &Tree,
+    numbers: &Numbers<'_>,
+    (around, wanted): (Key, Key),
+    least: u64,
+) -> Option<usize> {
+    let mut waiting = vec![(0, around)];
     while let Some((node, key)) = waiting.pop() {
         if node > 0 && key == wanted {
             return Some(node);

@@ -8,10 +8,11 @@ use lwp_report::annotate::Sources;
 use lwp_symbols::{InSamples, function_name, stable_name};
 use rustc_hash::FxHashMap;
 
+use crate::adding::{Block, LONG, Portion, blocks, portions};
 use crate::behind::Behind;
 use crate::key::Key;
 use crate::language::Language;
-use crate::picked::Picked;
+use crate::picked::{Picked, Shape};
 use crate::selection::Selection;
 
 /// A function as pages name it.
@@ -75,6 +76,9 @@ const KEPT: usize = 6;
 /// Most contexts of the selections that are kept, if there are more than two.
 pub const MOST_NODES: usize = 1 << 25;
 
+/// Contexts whose trees take long to be made.
+const MANY_NODES: usize = 1 << 20;
+
 /// A body of counts with all that pages need of it.
 #[derive(Debug)]
 pub struct Subject {
@@ -89,8 +93,12 @@ pub struct Subject {
     pub threads: Vec<u32>,
     /// Functions by key.
     pub functions: FxHashMap<Key, FunctionId>,
-    /// Samples by their contexts, of a sampled recording.
+    /// Contexts and stacks, of a sampled recording. Its samples are in `portions`.
     pub samples: Option<Samples>,
+    /// Samples by thread, event and language.
+    pub portions: Vec<Portion>,
+    /// Counts of long spans of every lane, if it is long.
+    pub blocks: Vec<Vec<Block>>,
     /// Samples of every innermost function in each part of each lane: there are far fewer than
     /// stacks.
     pub leaves: Vec<Vec<Leaves>>,
@@ -103,7 +111,7 @@ pub type Leaves = Vec<(FunctionId, u64)>;
 impl Subject {
     /// Prepares what all views need.
     pub fn new(mut of: Material) -> Self {
-        let samples = of.samples.take().or_else(|| Samples::of(&of.profile));
+        let mut samples = of.samples.take().or_else(|| Samples::of(&of.profile));
         let profile = &of.profile;
         let labels = labels(profile);
         let keys = keys(profile, &labels, &of.modules);
@@ -111,8 +119,13 @@ impl Subject {
         let functions = functions.collect();
         let of_lane = |lane| leaves(profile, samples.as_ref(), lane);
         let leaves = of.lanes.iter().map(of_lane).collect();
-        let threads = threads(profile, samples.as_ref());
-        Self { labels, keys, threads, functions, samples, leaves, picked: Mutex::default(), of }
+        let of_lane = |lane| blocks(profile, samples.as_ref(), lane, LONG);
+        let blocks = of.lanes.iter().map(of_lane).collect();
+        let portions = samples.as_mut().map(|samples| portions(profile, &labels, samples));
+        let portions = portions.unwrap_or_default();
+        let threads = threads(profile, &portions);
+        let picked = Mutex::default();
+        Self { labels, keys, threads, functions, samples, portions, blocks, leaves, picked, of }
     }
 
     /// The counts.
@@ -132,6 +145,18 @@ impl Subject {
         self.profile().mode == Mode::Exact
     }
 
+    /// Makes the trees that pages show of everything, where that takes long. A page that needs one
+    /// waits for it.
+    pub fn prepare(&self) {
+        if self.samples.as_ref().is_none_or(|samples| samples.shape.len() < MANY_NODES) {
+            return;
+        }
+        let picked = self.pick(&Selection::default());
+        for shape in Shape::FIRST {
+            picked.shaped(self, shape);
+        }
+    }
+
     /// Returns the part of the subject that `selection` leaves. Several threads that request the
     /// same part at once may each make it; later ones share it.
     pub fn pick(&self, selection: &Selection) -> Arc<Picked> {
@@ -142,12 +167,12 @@ impl Subject {
         let picked = Arc::new(Picked::new(self, selection));
         let mut kept = lock();
         kept.push_front((selection.clone(), Arc::clone(&picked)));
-        kept.truncate(KEPT);
         // What all pages start from stays, and what was asked for last.
-        let nodes = |kept: &VecDeque<(Selection, Arc<Picked>)>| -> usize {
-            kept.iter().map(|(_, picked)| picked.tree.tree.len()).sum()
+        let too_much = |kept: &VecDeque<(Selection, Arc<Picked>)>| {
+            let nodes = || kept.iter().map(|(_, picked)| picked.held()).sum::<usize>();
+            kept.len() > KEPT || kept.len() > 2 && nodes() > MOST_NODES
         };
-        while kept.len() > 2 && nodes(&kept) > MOST_NODES {
+        while too_much(&kept) {
             let last = kept.iter().rposition(|(known, _)| *known != Selection::default());
             let last = last.unwrap_or(kept.len() - 1);
             let _ = kept.remove(last);
@@ -170,20 +195,17 @@ fn labels(profile: &Profile) -> Vec<Label> {
 }
 
 /// Numbers of the threads, the heaviest first.
-fn threads(profile: &Profile, samples: Option<&Samples>) -> Vec<u32> {
+fn threads(profile: &Profile, portions: &[Portion]) -> Vec<u32> {
     let mut weights = vec![0u64; profile.threads.len()];
     let mut add = |thread: ThreadId, count: u64| {
         let weight = &mut weights[thread.index()];
         *weight = weight.saturating_add(count);
     };
-    match samples {
-        Some(samples) => {
-            for taken in samples.taken.iter().filter(|taken| taken.event == 0) {
-                let times = taken.stacks.iter().map(|(_, times)| u64::from(*times));
-                add(taken.thread, times.fold(0, u64::saturating_add));
-            }
-        }
-        None => profile.samples.iter().for_each(|it| add(it.thread, it.values.get(0))),
+    for portion in portions.iter().filter(|portion| portion.event == 0) {
+        add(portion.thread, portion.samples);
+    }
+    if portions.is_empty() {
+        profile.samples.iter().for_each(|it| add(it.thread, it.values.get(0)));
     }
     let mut order: Vec<u32> = (0..weights.len() as u32).collect();
     order.sort_by_key(|number| std::cmp::Reverse(weights[*number as usize]));

@@ -5,11 +5,11 @@ use std::io::Read;
 use std::sync::mpsc;
 
 use crate::chunk::{self, Batch, Batches, Chunk, Kind, ReadError};
+use crate::forest::{Forest, each_frame};
 use crate::names::RecordedNames;
 use crate::recording::{
-    Block, BlockCount, BlockEnd, Image, Mapping, RecordedFile, RecordedFrame, RecordedJump,
-    RecordedMisses, RecordedModule, RecordedSample, RecordedSymbol, Recording, SampledEvent,
-    ThreadExecutions,
+    Block, BlockCount, BlockEnd, Image, Mapping, RecordedFile, RecordedJump, RecordedMisses,
+    RecordedModule, RecordedSymbol, Recording, SampledEvent, ThreadExecutions,
 };
 use crate::tally::Tally;
 use crate::wire::{Input, WireError};
@@ -29,6 +29,8 @@ struct Reading {
     /// The last chunk of each thread, and where it starts in the file: those that it replaces, one
     /// every few seconds of a long run, are not decoded.
     threads: BTreeMap<u32, (u64, Vec<u8>)>,
+    /// Stacks and samples, if they are to be kept apart.
+    forest: Option<Forest>,
     minor: u16,
 }
 
@@ -80,8 +82,14 @@ impl Reading {
             Kind::SYMBOLS => recording.read_symbols(input),
             Kind::NAMES => RecordedNames::unpack(input).map(|names| recording.names.push(names)),
             Kind::EVENTS => recording.read_events(input),
-            Kind::FRAMES => recording.read_frames(input),
-            Kind::SAMPLES => self.tally.read(input, recording.frames.len()),
+            Kind::FRAMES => match &mut self.forest {
+                Some(forest) => forest.read(input),
+                None => recording.read_frames(input),
+            },
+            Kind::SAMPLES => {
+                let apart = self.forest.as_ref().map(Forest::len);
+                self.tally.read(input, apart.unwrap_or(recording.frames.len()))
+            }
             Kind::SAMPLED => recording.read_sampled(input),
             Kind::FILE => recording.read_file(input),
             Kind::END => {
@@ -122,7 +130,24 @@ impl Recording {
     /// # Errors
     ///
     /// The file is no recording, or cannot be read.
-    pub fn read(mut file: impl Read + Send) -> Result<Self, ReadError> {
+    pub fn read(file: impl Read + Send) -> Result<Self, ReadError> {
+        Self::read_into(file, None).map(|(recording, _)| recording)
+    }
+
+    /// The same with stacks and samples apart, in a fraction of the memory: the recording has none.
+    ///
+    /// # Errors
+    ///
+    /// The file is no recording, or cannot be read.
+    pub fn read_apart(file: impl Read + Send) -> Result<(Self, Forest), ReadError> {
+        let (recording, forest) = Self::read_into(file, Some(Forest::default()))?;
+        Ok((recording, forest.unwrap_or_default()))
+    }
+
+    fn read_into(
+        mut file: impl Read + Send,
+        forest: Option<Forest>,
+    ) -> Result<(Self, Option<Forest>), ReadError> {
         let mut head = [0; chunk::HEADER_BYTES];
         let got = chunk::fill(&mut file, &mut head).map_err(unreadable)?;
         let minor = chunk::read_header(&head[..got])?;
@@ -130,6 +155,7 @@ impl Recording {
             recording: Self::default(),
             tally: Tally::default(),
             threads: BTreeMap::new(),
+            forest,
             minor,
         };
         let mut batches = chunk::Batches::new(file);
@@ -139,7 +165,7 @@ impl Recording {
             batch = reading.beside(&mut batches)?;
         }
         reading.finish_threads();
-        let mut recording = reading.recording;
+        let Reading { mut recording, mut forest, tally, .. } = reading;
         if let Some((at, what)) = batch.damage {
             let last = batch.chunks.last().map_or(0, |chunk| chunk.payload.end);
             let left =
@@ -149,14 +175,17 @@ impl Recording {
                 at + left
             ));
         }
-        recording.samples = reading.tally.finish();
+        match &mut forest {
+            Some(forest) => forest.samples = tally.apart(),
+            None => recording.samples = tally.finish(),
+        }
         if !recording.complete && recording.warnings.is_empty() {
             recording.warnings.push(
                 "the recorder did not come to its end: counts go up to its last checkpoint".into(),
             );
         }
-        recording.drop_dangling();
-        Ok(recording)
+        recording.drop_dangling(forest.as_mut());
+        Ok((recording, forest))
     }
 
     fn left_out(&mut self, kind: Kind, at: u64, error: WireError) {
@@ -286,29 +315,8 @@ impl Recording {
         Ok(())
     }
 
-    fn read_frames(&mut self, mut input: Input<'_>) -> Result<(), WireError> {
-        let first: u32 = input.narrow()?;
-        if first as usize != self.frames.len() {
-            // Frames before these are missing: those after them cannot be told apart.
-            return Err(WireError::Range { at: 0 });
-        }
-        let mut last = 0u64;
-        while !input.is_empty() {
-            let index = self.frames.len() as u64;
-            let back = input.number()?;
-            let module: u64 = input.number()?;
-            last = last.wrapping_add(input.signed()? as u64);
-            let caller = index.checked_sub(back).filter(|_| back > 0);
-            if back > index {
-                return Err(WireError::Range { at: 0 });
-            }
-            self.frames.push(RecordedFrame {
-                caller: caller.map(|caller| caller as u32),
-                module: module.checked_sub(1).and_then(|module| u32::try_from(module).ok()),
-                address: last,
-            });
-        }
-        Ok(())
+    fn read_frames(&mut self, input: Input<'_>) -> Result<(), WireError> {
+        each_frame(input, self.frames.len(), |frame| self.frames.push(frame))
     }
 
     fn read_sampled(&mut self, mut input: Input<'_>) -> Result<(), WireError> {
@@ -326,37 +334,6 @@ impl Recording {
         self.files.push(RecordedFile { path, bytes: input.bytes()?.to_vec() });
         Ok(())
     }
-
-    /// Leaves out what refers to something that is missing.
-    fn drop_dangling(&mut self) {
-        let mut dropped = 0;
-        for thread in self.threads.values_mut() {
-            let before = thread.blocks.len() + thread.partial.len();
-            thread.blocks.retain(|count| self.blocks.contains_key(&count.block));
-            thread.partial.retain(|(block, ..)| self.blocks.contains_key(block));
-            dropped += before - thread.blocks.len() - thread.partial.len();
-        }
-        if dropped > 0 {
-            self.warnings.push(format!("{dropped} counts of blocks that are missing are left out"));
-        }
-        let taken = |samples: &[(RecordedSample, u64)]| -> u64 {
-            samples.iter().map(|(_, times)| times).sum()
-        };
-        let before = taken(&self.samples);
-        let events = self.events.len();
-        let frames = self.frames.len();
-        self.samples.retain(|(sample, _)| {
-            (sample.event as usize) < events
-                && (sample.frame as usize) < frames
-                && self.threads.contains_key(&sample.serial)
-        });
-        let dropped = before - taken(&self.samples);
-        if dropped > 0 {
-            self.warnings.push(format!(
-                "{dropped} samples whose event, stack or thread is missing are left out"
-            ));
-        }
-    }
 }
 
 /// A module, 0 for none, and an address.
@@ -372,6 +349,7 @@ mod tests {
 
     use super::*;
     use crate::Writer;
+    use crate::recording::{RecordedFrame, RecordedSample};
 
     fn recording() -> Recording {
         let module = RecordedModule {

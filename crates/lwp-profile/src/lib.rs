@@ -8,14 +8,17 @@
 //! The format of recordings is described in `docs/recording-format.md`.
 #![forbid(unsafe_code)]
 
+mod arrange;
 mod builder;
 pub mod chunk;
 mod circles;
 mod comparable;
 mod course;
+mod dangling;
 mod decode;
 pub mod diff;
 mod encode;
+mod forest;
 mod graph;
 mod inclusive;
 mod join;
@@ -25,6 +28,7 @@ pub mod model;
 mod names;
 mod profile;
 mod recording;
+mod run;
 pub mod sampled;
 mod shapes;
 mod stacks;
@@ -37,6 +41,7 @@ pub use chunk::{Kind, ReadError};
 pub use comparable::Difference;
 pub use course::{Course, Lane, Part};
 pub use encode::Writer;
+pub use forest::{Bits, Forest, FrameSamples, Place};
 pub use graph::{CallGraph, Callee, Caller, Edge};
 pub use inclusive::Inclusive;
 pub use located::{Located, LocatedStack};
@@ -52,6 +57,7 @@ pub use recording::{
     RecordedMisses, RecordedModule, RecordedSample, RecordedSymbol, Recording, SampledEvent,
     ThreadExecutions,
 };
+pub use run::{Run, sort as sort_samples};
 pub use sampled::{Sampled, Samples, Taken};
 pub use stacks::{Inferred, InferredStack};
 pub use tree::{Contexts, Growing, Node, Shape, Tree};

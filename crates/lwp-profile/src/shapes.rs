@@ -3,28 +3,60 @@
 use crate::profile::FunctionId;
 use crate::tree::{Contexts, Tree};
 
+/// Nodes that are worth a thread.
+const MANY: usize = 1 << 17;
+
 impl Tree {
     /// The same counts from the inside out: functions that something was counted in stand below the
     /// root, their callers below them. What is less than `least` is not followed to its callers.
     pub fn inverted(&self, least: u64) -> Self {
+        let (nodes, ends) = self.counted_by_function();
+        let starts = || std::iter::once(0).chain(ends.iter().copied());
+        let lists: Vec<(FunctionId, &[u32])> = (0..)
+            .map(FunctionId)
+            .zip(starts().zip(&ends).map(|(start, end)| &nodes[start..*end]))
+            .filter(|(_, nodes)| !nodes.is_empty())
+            .collect();
+        let mut contexts = match nodes.len() < MANY {
+            true => self.followed(&lists, least),
+            false => {
+                // What is below one function is not below another.
+                let mut left = nodes.len() / 2;
+                let half = lists.iter().take_while(|list| {
+                    left = left.saturating_sub(list.1.len());
+                    left > 0
+                });
+                let (front, back) = lists.split_at(half.count());
+                std::thread::scope(|scope| {
+                    let back = || self.followed(back, least);
+                    let other = std::thread::Builder::new().spawn_scoped(scope, back);
+                    let mut contexts = self.followed(front, least);
+                    // Without another thread this one has the work of both.
+                    let rest = other.ok().and_then(|other| other.join().ok());
+                    contexts.append(&rest.unwrap_or_else(back));
+                    contexts
+                })
+            }
+        };
+        contexts.add(Contexts::ROOT, self.own(0));
+        contexts.finish(self.recorded, |function| function)
+    }
+
+    /// The contexts from functions to their callers; each function comes with the nodes that
+    /// something was counted in.
+    fn followed(&self, lists: &[(FunctionId, &[u32])], least: u64) -> Contexts {
         let mut inverse =
             Inverse { tree: self, contexts: Contexts::default(), least: least.max(1) };
-        let (nodes, ends) = self.counted_by_function();
-        let mut start = 0;
-        for (function, end) in (0..).map(FunctionId).zip(ends) {
-            let parts: Parts =
-                nodes[start..end].iter().map(|node| (*node, self.own(*node as usize))).collect();
-            start = end;
+        for (function, nodes) in lists {
+            let parts: Parts = nodes.iter().map(|node| (*node, self.own(*node as usize))).collect();
             // One function after the other: all parts at once would need much more memory.
             let mut waiting = Vec::new();
-            inverse.follow(Contexts::ROOT, function, &parts, &mut waiting);
+            inverse.follow(Contexts::ROOT, *function, &parts, &mut waiting);
             while let Some((context, parts)) = waiting.pop() {
                 inverse.group(context, parts, &mut waiting);
             }
         }
-        let mut contexts = inverse.contexts;
-        contexts.add(Contexts::ROOT, self.own(0));
-        contexts.finish(self.recorded, |function| function)
+        inverse.contexts
     }
 
     /// Nodes that something was counted in, function by function, and where each function's end.
@@ -129,7 +161,8 @@ impl Inverse<'_> {
             .iter()
             .map(|(node, part)| (self.tree.caller(*node as usize) as u32, *part))
             .collect();
-        callers.sort_unstable_by_key(|(caller, _)| *caller);
+        // Callers of nodes in order are nearly in order.
+        callers.sort_by_key(|(caller, _)| *caller);
         callers.dedup_by(|next, kept| {
             let same = next.0 == kept.0;
             kept.1 = if same { kept.1.saturating_add(next.1) } else { kept.1 };
@@ -200,6 +233,30 @@ mod tests {
         let short = tree(&[("ab", 10), ("acb", 5), ("a", 1)]).inverted(12);
         let rows = [("a", 1, 1), ("b", 0, 15), ("ba", 10, 10), ("bc", 5, 5)];
         assert_eq!(shown(&short), expected(&rows));
+    }
+
+    #[test]
+    fn two_threads_follow_callers_as_one_does() {
+        let mut contexts = Contexts::default();
+        let mut numbers = vec![Contexts::ROOT];
+        let mut random = 1u64;
+        while numbers.len() < MANY * 2 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let from = numbers[(random >> 33) as usize % numbers.len()];
+            let number = contexts.call(from, FunctionId((random >> 40) as u32 % 50));
+            contexts.add(number, random >> 60);
+            numbers.push(number);
+        }
+        let tree = contexts.finish(true, |function| function);
+        let (nodes, ends) = tree.counted_by_function();
+        assert!(nodes.len() > MANY);
+        let mut start = 0;
+        let lists = ends.iter().map(|end| &nodes[std::mem::replace(&mut start, *end)..*end]);
+        let lists: Vec<_> = (0..).map(FunctionId).zip(lists).collect();
+        let least = tree.root().total / 1000;
+        let mut one = tree.followed(&lists, least);
+        one.add(Contexts::ROOT, tree.own(0));
+        assert_eq!(tree.inverted(least), one.finish(true, |function| function));
     }
 
     #[test]

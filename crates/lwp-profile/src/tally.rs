@@ -2,6 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
+use crate::forest::{self, FrameSamples};
 use crate::recording::RecordedSample;
 use crate::wire::{Input, WireError};
 
@@ -127,6 +128,21 @@ impl Tally {
         }
         self.last = number;
         number
+    }
+
+    /// The counts of each thread and event, in the order of frames.
+    pub fn apart(mut self) -> Vec<FrameSamples> {
+        self.groups.sort_unstable_by_key(|group| (group.serial, group.event));
+        let apart = |mut group: Group| {
+            compact(&mut group.sparse);
+            let mut frames = group.sparse;
+            for (frame, count) in (0u32..).zip(std::mem::take(&mut group.dense)) {
+                forest::push(&mut frames, frame, count);
+            }
+            frames.sort_unstable();
+            FrameSamples { serial: group.serial, event: group.event, frames }
+        };
+        self.groups.into_iter().map(apart).collect()
     }
 
     /// The counts, ordered by thread, event and frame.

@@ -1,8 +1,10 @@
 //! Stacks as a tree of contexts, for everything that is drawn.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::profile::{FunctionId, Profile};
+use crate::run::{Before, Run};
 use crate::stacks::Inferred;
 
 /// A function in a context.
@@ -22,11 +24,11 @@ pub struct Node {
 /// whatever is below a context stands right behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
-    functions: Vec<FunctionId>,
+    pub(crate) functions: Vec<FunctionId>,
     /// The caller of every context; the first has itself.
-    callers: Vec<u32>,
+    pub(crate) callers: Vec<u32>,
     /// The number behind the last context below each.
-    ends: Vec<u32>,
+    pub(crate) ends: Vec<u32>,
 }
 
 impl Default for Shape {
@@ -96,36 +98,37 @@ impl Shape {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tree {
     shape: Arc<Shape>,
-    before: Before,
+    counts: Counts,
     /// True if contexts were recorded and not inferred.
     pub recorded: bool,
 }
 
-/// Sums of the counts of all contexts before each, and at the end that of everything: the
-/// differences are a context's own count, and its total.
+/// The counts of contexts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Before {
-    /// Counts.
-    Counts(Vec<u64>),
-    /// Samples, and the number of events that each stands for: half as large.
-    Samples(Vec<u32>, u64),
+enum Counts {
+    /// Sums before every context.
+    All(Before),
+    /// Those of runs, without those of others, which the first have too.
+    Runs(Vec<Arc<Run>>, Vec<Arc<Run>>),
 }
 
-impl Before {
+impl Counts {
     /// The count from one context up to another.
     fn between(&self, from: usize, to: usize) -> u64 {
+        let sum = |runs: &[Arc<Run>]| {
+            runs.iter().fold(0u64, |sum, run| sum.saturating_add(run.between(from, to)))
+        };
         match self {
-            Self::Counts(before) => before[to] - before[from],
-            Self::Samples(before, unit) => {
-                u64::from(before[to] - before[from]).saturating_mul(*unit)
-            }
+            Self::All(before) => before.between(from, to),
+            Self::Runs(with, without) => sum(with).saturating_sub(sum(without)),
         }
     }
 }
 
 impl Default for Tree {
     fn default() -> Self {
-        Self { shape: Arc::default(), before: Before::Counts(vec![0; 2]), recorded: false }
+        let counts = Counts::All(Before::Counts(vec![0; 2]));
+        Self { shape: Arc::default(), counts, recorded: false }
     }
 }
 
@@ -155,7 +158,8 @@ impl Tree {
             let own = std::mem::replace(count, sum);
             sum = sum.saturating_add(own);
         }
-        Self { shape: Arc::clone(shape), before: Before::Counts(own), recorded }
+        let counts = Counts::All(Before::Counts(own));
+        Self { shape: Arc::clone(shape), counts, recorded }
     }
 
     /// The recorded contexts of `shape` with their samples, each of which stands for `unit` events.
@@ -167,7 +171,62 @@ impl Tree {
             let own = std::mem::replace(samples, sum);
             sum = sum.saturating_add(own);
         }
-        Self { shape: Arc::clone(shape), before: Before::Samples(own, unit), recorded: true }
+        let counts = Counts::All(Before::Samples(own, unit));
+        Self { shape: Arc::clone(shape), counts, recorded: true }
+    }
+
+    /// The recorded contexts of `shape` with the counts of the runs in `with` that are not in
+    /// `without`: all of the latter are in the former.
+    pub fn of_runs(shape: &Arc<Shape>, with: Vec<Arc<Run>>, without: Vec<Arc<Run>>) -> Self {
+        Self { shape: Arc::clone(shape), counts: Counts::Runs(with, without), recorded: true }
+    }
+
+    /// The same tree with a count for every context of its own, and with no others where few have
+    /// one: for those who look at all contexts.
+    pub fn alone(&self) -> Cow<'_, Self> {
+        let Counts::Runs(with, without) = &self.counts else { return Cow::Borrowed(self) };
+        let entries: usize = with.iter().map(|run| run.len()).sum();
+        if entries < self.len() / 8 && without.is_empty() {
+            let own: Vec<(u32, u64)> = Run::joined(with).counts().collect();
+            return Cow::Owned(self.shape.part(&own, self.recorded));
+        }
+        if without.is_empty()
+            && let Some(unit) = Run::unit_of(with)
+        {
+            let mut own = vec![0u32; self.len()];
+            for (context, count) in with.iter().flat_map(|run| run.counts()) {
+                own[context as usize] += (count / unit) as u32;
+            }
+            return Cow::Owned(Self::sampled(&self.shape, own, unit));
+        }
+        let mut own = vec![0u64; self.len()];
+        for (context, count) in with.iter().flat_map(|run| run.counts()) {
+            let own = &mut own[context as usize];
+            *own = own.saturating_add(count);
+        }
+        for (context, count) in without.iter().flat_map(|run| run.counts()) {
+            let own = &mut own[context as usize];
+            *own = own.saturating_sub(count);
+        }
+        Cow::Owned(Self::counted(&self.shape, own, self.recorded))
+    }
+
+    /// Returns true if so few contexts have counts that a tree of their own is soon made.
+    pub fn is_sparse(&self) -> bool {
+        let Counts::Runs(with, without) = &self.counts else { return false };
+        let entries: usize = with.iter().map(|run| run.len()).sum();
+        without.is_empty() && entries < self.len() / 64
+    }
+
+    /// Returns the number of counts in it, those of runs that others have too left out.
+    pub fn held(&self) -> usize {
+        match &self.counts {
+            Counts::All(_) => self.len(),
+            Counts::Runs(with, without) => {
+                let own = with.iter().chain(without).filter(|run| Arc::strong_count(run) == 1);
+                own.map(|run| run.len()).sum()
+            }
+        }
     }
 
     /// The contexts.
@@ -193,12 +252,12 @@ impl Tree {
 
     /// The count of the node with this number alone.
     pub fn own(&self, node: usize) -> u64 {
-        self.before.between(node, node + 1)
+        self.counts.between(node, node + 1)
     }
 
     /// The count of the node with this number and of all nodes below it.
     pub fn total(&self, node: usize) -> u64 {
-        self.before.between(node, self.shape.end(node))
+        self.counts.between(node, self.shape.end(node))
     }
 
     /// The number of the caller of the node with this number; the root's is its own.
@@ -362,7 +421,8 @@ impl Contexts {
     }
 
     fn widen(&mut self) {
-        self.slots = vec![0; self.slots.len() * 2];
+        let slots = std::mem::take(&mut self.slots).len() * 2;
+        self.slots = vec![0; slots];
         for number in 1..self.functions.len() {
             let found = self.find(self.callers[number], self.functions[number]);
             if let Err(slot) = found {
@@ -380,6 +440,18 @@ impl Contexts {
         self.own[at] = self.own[at].saturating_add(count);
     }
 
+    /// Adds all contexts of another with their counts.
+    pub(crate) fn append(&mut self, other: &Self) {
+        let mut numbers = vec![Self::ROOT; other.functions.len()];
+        for number in 1..other.functions.len() {
+            let caller = numbers[other.callers[number] as usize];
+            numbers[number] = self.call(caller, other.functions[number]);
+        }
+        for (number, count) in numbers.iter().zip(&other.own) {
+            self.add(*number, *count);
+        }
+    }
+
     /// The tree. `renumbered` gives each function its final number, no two of them the same.
     pub fn finish(mut self, recorded: bool, renumbered: impl Fn(FunctionId) -> FunctionId) -> Tree {
         let counts = std::mem::take(&mut self.own);
@@ -393,51 +465,11 @@ impl Contexts {
 
     /// The contexts in their final order, and the final number of each.
     pub fn arranged(self, renumbered: impl Fn(FunctionId) -> FunctionId) -> (Shape, Vec<u32>) {
-        let Self { functions: gathered, callers: called_by, .. } = self;
-        let count = gathered.len();
-        let mut functions = gathered;
+        let Self { mut functions, callers, depths, own, slots } = self;
+        // There may be tens of millions of contexts: lists go as soon as nobody needs them.
+        drop((depths, own, slots));
         functions.iter_mut().skip(1).for_each(|function| *function = renumbered(*function));
-        let mut sizes = vec![1u32; count];
-        // The first of each context's callees in the list of all.
-        let mut firsts = vec![0u32; count + 1];
-        for number in (1..count).rev() {
-            let caller = called_by[number] as usize;
-            sizes[caller] += sizes[number];
-            firsts[caller + 1] += 1;
-        }
-        for number in 0..count {
-            firsts[number + 1] += firsts[number];
-        }
-        let mut callees = vec![0u32; count - 1];
-        for number in (1..count).rev() {
-            // From the end of each list, which its start reaches when it is full.
-            let end = &mut firsts[called_by[number] as usize + 1];
-            *end -= 1;
-            callees[*end as usize] = number as u32;
-        }
-        // The start of a list now stands at the place of its end, and ends where the next starts.
-        let start = |number: usize| firsts[number + 1] as usize;
-        let end = |number: usize| firsts.get(number + 2).map_or(count - 1, |end| *end as usize);
-        let mut places = vec![0u32; count];
-        let mut shape = Shape {
-            functions: vec![FunctionId(0); count],
-            callers: vec![0; count],
-            ends: vec![0; count],
-        };
-        for number in 0..count {
-            let place = places[number];
-            shape.functions[place as usize] = functions[number];
-            shape.callers[place as usize] = places[called_by[number] as usize];
-            shape.ends[place as usize] = place + sizes[number];
-            let callees = &mut callees[start(number)..end(number)];
-            callees.sort_unstable_by_key(|callee| functions[*callee as usize]);
-            let mut next = place + 1;
-            for callee in callees {
-                places[*callee as usize] = next;
-                next += sizes[*callee as usize];
-            }
-        }
-        (shape, places)
+        crate::arrange::arranged(functions, callers)
     }
 }
 

@@ -5,7 +5,7 @@
 //! interpreter wants neither that nor the stub that CPython calls a function through so that perf
 //! has a name for it: both stand for the function.
 
-use lwp_profile::Recording;
+use lwp_profile::{Forest, Place, Recording};
 
 use crate::generated::Generated;
 
@@ -19,10 +19,6 @@ pub struct Folded(Vec<bool>);
 impl Folded {
     /// The frames that stacks of `recording` go without.
     pub fn new(recording: &Recording, generated: &Generated) -> Self {
-        let language = |module: Option<u32>| {
-            let module = recording.modules.get(&module?)?;
-            module.language()
-        };
         if !recording.modules.values().any(|module| module.language().is_some()) {
             return Self::default();
         }
@@ -31,12 +27,37 @@ impl Folded {
             let Some(caller) = frame.caller.and_then(|index| frames.get(index as usize)) else {
                 return false;
             };
-            let of_file = frame.module.and_then(|module| recording.modules.get(&module));
-            let stub = of_file.is_some_and(|module| module.path.is_empty())
-                && generated.at(frame.address).is_some_and(|it| it.name.starts_with(STUB));
-            stub || language(frame.module).is_none() && language(caller.module).is_some()
+            let (stub, interpreted) = about(recording, generated, (frame.module, frame.address));
+            stub || !interpreted && language(recording, caller.module).is_some()
         });
         Self(folded.collect())
+    }
+
+    /// The same of stacks that are apart from the recording.
+    pub fn apart(recording: &Recording, forest: &Forest, generated: &Generated) -> Self {
+        if !recording.modules.values().any(|module| module.language().is_some()) {
+            return Self::default();
+        }
+        // The two questions that are asked of a frame, by its place.
+        let about: Vec<(bool, bool)> =
+            forest.places().iter().map(|place| about(recording, generated, *place)).collect();
+        let folded = (0..forest.len() as u32).map(|index| {
+            let (caller, place) = forest.frame(index);
+            let Some(caller) = caller else { return false };
+            let (stub, interpreted) = about[place];
+            stub || !interpreted && about[forest.frame(caller).1].1
+        });
+        Self(folded.collect())
+    }
+
+    /// Returns true if no frame is left out.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns true if the frame with this index is left out.
+    pub fn contains(&self, index: u32) -> bool {
+        self.0.get(index as usize).copied().unwrap_or(false)
     }
 
     /// The frame that stands for the one with this index.
@@ -57,6 +78,18 @@ impl Folded {
         let caller = recording.frames.get(index as usize)?.caller?;
         Some(self.standing(recording, caller))
     }
+}
+
+fn language(recording: &Recording, module: Option<u32>) -> Option<&str> {
+    recording.modules.get(&module?)?.language()
+}
+
+/// Returns true if a stub of CPython's is at this place, and if an interpreted function is.
+fn about(recording: &Recording, generated: &Generated, (module, address): Place) -> (bool, bool) {
+    let of_file = module.and_then(|module| recording.modules.get(&module));
+    let stub = of_file.is_some_and(|module| module.path.is_empty())
+        && generated.at(address).is_some_and(|it| it.name.starts_with(STUB));
+    (stub, language(recording, module).is_some())
 }
 
 #[cfg(test)]
@@ -88,6 +121,9 @@ mod tests {
 
     fn stack(recording: &Recording, leaf: u32) -> Vec<u32> {
         let folded = Folded::new(recording, &Generated::new(&recording.symbols));
+        let apart =
+            Folded::apart(recording, &Forest::of(recording), &Generated::new(&recording.symbols));
+        assert!((0..8).all(|index| apart.contains(index) == folded.contains(index)));
         let first = folded.standing(recording, leaf);
         std::iter::successors(Some(first), |at| folded.caller(recording, *at)).collect()
     }

@@ -166,6 +166,7 @@ impl Machine {
         let account = Account {
             started: now,
             cpu: (counts::cpu_time(&self.config, tid), None),
+            comm: None,
             correction: Sum::default(),
             settled: false,
             counting: self.wants_counts(pid, &bounds),

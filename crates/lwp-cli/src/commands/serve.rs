@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use clap::Args;
 use lwp_page::{Maps, Pages, Server, Subject};
+use lwp_profile::Recording;
 
 use super::annotate::prefix_maps;
 use crate::comparing::MapArgs;
 use crate::ending::Ending;
-use crate::failure::{Failure, OWN_FAILURE};
+use crate::failure::Failure;
 use crate::profiles::{self, DEFAULT_FILE, NameArgs};
 
 /// `lwp serve`.
@@ -65,16 +66,24 @@ pub fn execute(args: &ServeArgs) -> Result<Ending, Failure> {
     if args.open {
         open(&url);
     }
+    prepare(&subjects);
     let pages = Pages { shelf: Box::new(subjects), token, hosts: server.hosts() };
     server.run(pages).map_err(|error| Failure::io("the server", &error))?;
     Ok(Ending::SUCCESS)
 }
 
+/// Prepares what takes longest to be shown first, while the first pages are looked at.
+fn prepare(subjects: &[Arc<Subject>]) {
+    let subjects = subjects.to_vec();
+    let prepare = move || subjects.iter().for_each(|subject| subject.prepare());
+    // Without a thread pages make what they show.
+    let _ = std::thread::Builder::new().name("prepare".into()).spawn(prepare);
+}
+
 fn subject(path: &Path, args: &ServeArgs, maps: Maps) -> Result<Subject, Failure> {
-    let recording = profiles::read(path)?;
-    profiles::say(path, &recording, &[]);
-    lwp_page::load(path, recording, &args.names.options(), maps)
-        .map_err(|error| Failure::new(OWN_FAILURE, format!("{}: {error}", path.display())))
+    let say = |recording: &Recording| profiles::say(path, recording, &[]);
+    lwp_page::load((path, profiles::file(path)?), &args.names.options(), maps, say)
+        .map_err(|error| profiles::unreadable(path, &error))
 }
 
 /// Opens a browser, if there is one. The address is printed anyway.

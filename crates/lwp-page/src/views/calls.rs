@@ -9,6 +9,7 @@ use crate::cells::{self, Sure, badge, change, count, inclusive_is, own_is, ratio
 use crate::key::Key;
 use crate::picked::Picked;
 use crate::request::{Request, View};
+use crate::subject::Subject;
 
 /// A function on the other side of calls.
 #[derive(Clone, Copy, Debug, Default)]
@@ -33,9 +34,9 @@ pub fn body(request: &Request) -> Markup {
     let Some(id) = request.function() else {
         return html! { p.none { "No function was executed." } };
     };
-    let sides = sides(&request.picked, id);
+    let sides = sides(&request.subject, &request.picked, id);
     let before = request.base.as_ref().zip(request.in_base(id));
-    let before = before.map(|((_, picked), id)| (id, self::sides(picked, id)));
+    let before = before.map(|((base, picked), id)| (id, self::sides(base, picked, id)));
     html! {
         (heading(request, id))
         div.between {
@@ -128,10 +129,10 @@ fn table(request: &Request, side: &[Neighbour], before: Option<&Vec<Neighbour>>)
     }
 }
 
-fn sides(picked: &Picked, id: FunctionId) -> Sides {
+fn sides(subject: &Subject, picked: &Picked, id: FunctionId) -> Sides {
     let mut sides = match (&picked.graph, &picked.estimates) {
         (Some(_), Some(_)) => from_calls(picked, id),
-        _ => from_stacks(picked, id),
+        _ => from_stacks(&picked.tree(subject).tree, id),
     };
     for side in [&mut sides.callers, &mut sides.callees] {
         side.sort_by(|a, b| {
@@ -192,8 +193,7 @@ impl Shared {
 }
 
 /// By recorded stacks: a sample counts once for each pair of functions on its stack.
-fn from_stacks(picked: &Picked, id: FunctionId) -> Sides {
-    let tree = &picked.tree.tree;
+fn from_stacks(tree: &Tree, id: FunctionId) -> Sides {
     let functions = tree.shape().functions();
     let (mut callers, mut callees) = (Shared::default(), Shared::default());
     let mut inner = Vec::new();

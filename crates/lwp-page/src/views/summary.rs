@@ -72,9 +72,11 @@ fn totals(request: &Request) -> Markup {
     let whole = total.get(0);
     let limited = request.picked.selection.range.is_some();
     let events = profile.events.iter().enumerate();
+    // Of sampled events the parts would be those of different samples.
+    let parts = profile.events.iter().skip(1).any(|event| event.interval.is_none());
     html! {
         table.rows.events {
-            thead { tr { th.name { "Event" } th.num { "Count" } th.num { "of " (text(&profile.events.first().map_or(String::new(), |e| e.name.clone()))) }
+            thead { tr { th.name { "Event" } th.num { "Count" } @if parts { th.num { "of " (text(&profile.events.first().map_or(String::new(), |e| e.name.clone()))) } }
                 @if request.base.is_some() { th.num { "Before" } th.num { "Change" } th.num { "%" } } th.name { "" } } }
             tbody {
                 @for (index, event) in events.filter(|(index, _)| !limited || *index == request.event()) {
@@ -83,7 +85,7 @@ fn totals(request: &Request) -> Markup {
                     tr {
                         td.name { a href=(request.link(View::Functions, &[("e", &event.name)])) { (text(&event.name)) } }
                         td.num { (grouped(count)) }
-                        td.num { @if index > 0 && event.interval.is_none() { (percent(count as f64, whole)) } }
+                        @if parts { td.num { @if index > 0 && event.interval.is_none() { (percent(count as f64, whole)) } } }
                         @if let Some((base, picked)) = &request.base {
                             @let before = base.profile().event(&event.name).map_or(0, |at| picked.counts.total.get(at));
                             td.num { (grouped(before)) }
@@ -123,6 +125,8 @@ fn exports(request: &Request) -> Markup {
             }
             @if request.subject.of.behind.is_some() {
                 @for (_, format, _, what) in lwp_export::Format::ALL {
+                    // The command chooses by -e, a page by its field.
+                    @let what = what.replace("event of -e only", "the chosen event only");
                     li { a.button href=(request.export(format)) download { (format) } span { (what) } }
                 }
             }

@@ -59,7 +59,7 @@ fn empty(request: &Request) -> Markup {
         h1 { "Time line" }
         p.none {
             @if request.subject.is_exact() { "This recording has exact counts of the whole run, and no order of time: record samples for one, lwp record -c 100K -- PROGRAM." }
-            @else if request.subject.samples.as_ref().is_some_and(|it| it.taken.is_empty()) {
+            @else if request.subject.samples.is_some() && request.subject.portions.is_empty() {
                 (crate::views::functions::nothing(request))
             }
             @else { "The order of samples is not known: a recording that came through a pipe cannot be read twice." }
@@ -208,15 +208,26 @@ fn columns(
 fn inside(subject: &Subject, id: Option<FunctionId>) -> Vec<bool> {
     let Some(samples) = &subject.samples else { return Vec::new() };
     let shape = &samples.shape;
-    let mut within = vec![false; shape.len()];
-    let mut behind = 0;
+    // Contexts of the function that lie in no other one of it, and their ends.
+    let mut within: Vec<(u32, u32)> = Vec::new();
     for (node, function) in shape.functions().iter().enumerate().skip(1) {
+        let behind = within.last().map_or(0, |last| last.1 as usize);
         if Some(*function) == id && node >= behind {
-            behind = shape.end(node);
-            within[node..behind].fill(true);
+            within.push((node as u32, shape.end(node) as u32));
         }
     }
-    samples.stacks.iter().map(|stack| within[stack.context as usize]).collect()
+    // Most stacks are in the order of their contexts.
+    let mut next = 0;
+    let is_inside = |context: u32| {
+        if next > 0 && context < within[next - 1].1 {
+            next = within.partition_point(|one| one.1 <= context);
+        }
+        while within.get(next).is_some_and(|one| one.1 <= context) {
+            next += 1;
+        }
+        within.get(next).is_some_and(|one| one.0 <= context)
+    };
+    samples.stacks.iter().map(|stack| stack.context).map(is_inside).collect()
 }
 
 /// The lanes of the recording compared with: functions of the same names have the same colours.

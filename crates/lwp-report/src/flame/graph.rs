@@ -134,8 +134,9 @@ impl Graph {
         let old = before.map(|before| before.names(&own)).unwrap_or_default();
         let names = Names::of(own.iter().chain(&old));
         let (numbers, earlier) = (names.numbers(&own), names.numbers(&old));
-        let after = Side { tree, numbers: &numbers };
-        let before = before.map(|before| Side { tree: before.tree, numbers: &earlier });
+        let after = Side { tree, numbers: &numbers, groups: &[] };
+        let before =
+            before.map(|before| Side { tree: before.tree, numbers: &earlier, groups: &[] });
         let named = |number: u32| names.all[number as usize].clone();
         let layout = Layout { names: &named, zoom: &[], least: style.least / style.width };
         Self::laid(after, before, event, &layout)
@@ -148,12 +149,11 @@ impl Graph {
         event: &str,
         layout: &Layout<'_>,
     ) -> Self {
-        let tree = after.tree;
         let mut graph = Self {
             event: event.to_owned(),
-            total: tree.root().total,
-            before: before.map(|side| side.tree.root().total),
-            note: match tree.recorded {
+            total: after.total(),
+            before: before.map(|side| side.total()),
+            note: match after.tree.recorded {
                 true => String::new(),
                 false => "stacks are inferred from numbers of calls; each function's own counts \
                           are exact"
@@ -210,6 +210,23 @@ pub struct Side<'a> {
     pub tree: &'a Tree,
     /// By function.
     pub numbers: &'a [u32],
+    /// Other trees, each below a name of this number, in place of `tree` if there are any.
+    pub groups: &'a [(u32, &'a Tree)],
+}
+
+impl Side<'_> {
+    /// The count of everything.
+    fn total(&self) -> u64 {
+        match self.groups {
+            [] => self.tree.root().total,
+            groups => groups.iter().fold(0, |sum, it| sum.saturating_add(it.1.root().total)),
+        }
+    }
+
+    /// Returns true if the node with this number is the one around all groups.
+    fn is_of_groups(&self, node: usize) -> bool {
+        node == 0 && !self.groups.is_empty()
+    }
 }
 
 /// The layout of a graph of numbered names.
@@ -250,12 +267,14 @@ impl Sums {
     fn of(members: &[Member<'_>]) -> Self {
         let mut sums = Self::default();
         for Member { before, side, node, .. } in members {
-            let total = side.tree.total(*node);
+            let grouped = side.is_of_groups(*node);
+            let total = if grouped { side.total() } else { side.tree.total(*node) };
             if *before {
                 sums.before = sums.before.saturating_add(total);
             } else {
                 sums.total = sums.total.saturating_add(total);
-                sums.own = sums.own.saturating_add(side.tree.own(*node));
+                let own = if grouped { 0 } else { side.tree.own(*node) };
+                sums.own = sums.own.saturating_add(own);
             }
         }
         sums
@@ -278,7 +297,16 @@ struct Place {
 fn inner<'a>(members: &[Member<'a>]) -> Vec<Member<'a>> {
     let mut inner: Vec<Member<'a>> = Vec::new();
     for member in members {
-        let Side { tree, numbers } = member.side;
+        let Side { tree, numbers, groups } = member.side;
+        if member.side.is_of_groups(member.node) {
+            let group = |&(name, tree): &(u32, &'a Tree)| Member {
+                name,
+                side: Side { tree, numbers, groups: &[] },
+                ..*member
+            };
+            inner.extend(groups.iter().filter(|group| group.1.root().total > 0).map(group));
+            continue;
+        }
         let name = |child: usize| numbers[tree.shape().functions()[child].index()];
         let children = tree.called(member.node).filter(|child| tree.total(*child) > 0);
         inner.extend(children.map(|node| Member { name: name(node), node, ..*member }));

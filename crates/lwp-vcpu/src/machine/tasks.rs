@@ -167,6 +167,8 @@ pub struct Account {
     pub started: Instant,
     /// CPU time that it had taken when it came into its image, and when it was about to end.
     pub cpu: (Option<Duration>, Option<Duration>),
+    /// Its own name, as it was when it was last asked for: while it lives in its image.
+    pub comm: Option<String>,
     /// Difference between the counters and the truth.
     pub correction: Sum,
     /// Its final state has been accounted for.

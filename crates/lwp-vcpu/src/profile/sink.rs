@@ -180,7 +180,7 @@ pub struct ThreadExecutions {
     pub pid: i32,
     /// Thread id.
     pub tid: i32,
-    /// Name of the process image.
+    /// Its name.
     pub comm: String,
     /// Complete executions of blocks.
     pub blocks: Vec<BlockCount>,
