@@ -143,10 +143,12 @@ pub fn rebuild(
     }
     // … save where a branch leads out of one and into another.
     loop {
-        let waiting = to.unit.pending.keys().copied().filter(|pc| inner.contains(pc));
-        let together: FxHashSet<AppPc> = waiting.collect();
+        let mut waiting: Vec<AppPc> =
+            to.unit.pending.keys().copied().filter(|pc| inner.contains(pc)).collect();
+        waiting.sort_unstable();
+        let together = waiting.iter().copied().collect();
         let before = to.unit.fragments.len();
-        let known = together.iter().copied().map(Known::Place);
+        let known = waiting.into_iter().map(Known::Place);
         let group = Group { places: &together, entries: &FxHashSet::default(), profile };
         translator.translate_known(&mut to, source, known, group);
         if to.unit.fragments.len() == before {

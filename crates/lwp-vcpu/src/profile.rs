@@ -489,7 +489,7 @@ impl Machine {
             image: u32::try_from(image).unwrap_or(u32::MAX),
             pid: thread.pid,
             tid,
-            comm: self.name_of(thread, image),
+            comm: thread.account.name_in(&self.observers.reports[image]),
             sampled: thread.sampled_totals(&self.contexts),
             misses: thread
                 .lwp
@@ -522,7 +522,7 @@ impl Machine {
         let mut tids: Vec<Tid> = self.tasks.threads.keys().copied().collect();
         tids.sort_unstable();
         for tid in tids {
-            self.note_name(tid);
+            self.tasks.note_name(tid);
             self.report_thread(tid);
         }
     }

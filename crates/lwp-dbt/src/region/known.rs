@@ -46,6 +46,41 @@ impl Group<'_> {
         self.entries.contains(&pc)
     }
 
+    /// Lays out `known`, which begins at `at`.
+    fn lay(self, by: &Translator, work: &mut Work<'_>, known: Known<'_>, at: Candidate) {
+        match known {
+            Known::Path(path) if by.makes_superblocks(work.unit, at.pc) => {
+                let steps = by.steps(work, path);
+                if !steps.is_empty() {
+                    by.lay_superblock(work, &steps, at.entry);
+                }
+            }
+            Known::Path(_) => {}
+            Known::Place(_) if !work.unit.has_fragment(at.pc) => self.lay_places(by, work, at),
+            Known::Place(pc) if at.entry => by.entry_on_demand(work, pc),
+            Known::Place(_) => {}
+        }
+    }
+
+    /// Lays out the block at `from` and the places that it falls into.
+    fn lay_places(self, by: &Translator, work: &mut Work<'_>, from: Candidate) {
+        let Candidate { mut pc, mut entry, .. } = from;
+        let mut arrival = Arrival::Jump;
+        loop {
+            let Some(block) = by.decode(work, pc) else {
+                return by.fall_off(work, pc, arrival);
+            };
+            let Some(next) = by.lay(work, &block, arrival, entry) else { return };
+            match self.behind(work, &block, &next).filter(|_| by.fits_another(work)) {
+                Some((behind, how)) => (pc, entry, arrival) = (behind.pc, behind.entry, how),
+                None => {
+                    let (pc, arrival) = next.by_itself();
+                    return by.fall_off(work, pc, arrival);
+                }
+            }
+        }
+    }
+
     /// Returns how control arrives at the place that is laid behind `block`, and whether that has
     /// an indirect entry; `None` if another place is to be laid there.
     fn behind(self, work: &Work<'_>, block: &Block, next: &Next) -> Option<(Candidate, Arrival)> {
@@ -89,46 +124,13 @@ impl Translator {
             let mut work = self.begin(to, source);
             for (it, pc) in known.by_ref() {
                 let at = Candidate { pc, entry: group.has_entry(pc), doubt: 0 };
-                self.lay_known(&mut work, it, at, group);
+                group.lay(self, &mut work, it, at);
                 if work.created.len() >= REGION || !self.fits_another(&work) {
                     break;
                 }
             }
             self.finish(&mut work);
             work.end();
-        }
-    }
-
-    fn lay_known(&self, work: &mut Work<'_>, known: Known<'_>, at: Candidate, group: Group<'_>) {
-        match known {
-            Known::Path(path) if self.makes_superblocks(work.unit, at.pc) => {
-                let steps = self.steps(work, path);
-                if !steps.is_empty() {
-                    self.lay_superblock(work, &steps, at.entry);
-                }
-            }
-            Known::Path(_) => {}
-            Known::Place(_) if work.unit.has(at) => {}
-            Known::Place(_) => self.lay_places(work, at, group),
-        }
-    }
-
-    /// Lays out the block at `from` and the places of `group` that it falls into.
-    fn lay_places(&self, work: &mut Work<'_>, from: Candidate, group: Group<'_>) {
-        let Candidate { mut pc, mut entry, .. } = from;
-        let mut arrival = Arrival::Jump;
-        loop {
-            let Some(block) = self.decode(work, pc) else {
-                return self.fall_off(work, pc, arrival);
-            };
-            let Some(next) = self.lay(work, &block, arrival, entry) else { return };
-            match group.behind(work, &block, &next).filter(|_| self.fits_another(work)) {
-                Some((behind, how)) => (pc, entry, arrival) = (behind.pc, behind.entry, how),
-                None => {
-                    let (pc, arrival) = next.by_itself();
-                    return self.fall_off(work, pc, arrival);
-                }
-            }
         }
     }
 }

@@ -24,7 +24,7 @@ pub fn exiting(machine: &mut Machine, tid: Tid) -> Handled {
     machine.about_to_leave_locks(tid);
     machine.stop_clock(tid);
     machine.note_cpu_time(tid);
-    machine.note_name(tid);
+    machine.tasks.note_name(tid);
     if machine.observers.counts_places()
         && let Some((_, family)) = machine.space_of(tid)
     {
@@ -65,7 +65,7 @@ pub fn detach_thread(machine: &mut Machine, tid: Tid) -> Handled {
         lwp_terminal::say!("lwp: process {pid} keeps the virtual CPU's mappings: {reason}");
     }
     machine.stop_clock(tid);
-    machine.note_name(tid);
+    machine.tasks.note_name(tid);
     machine.remove_thread(tid);
     if last && let Some(process) = machine.tasks.processes.remove(&pid) {
         wards::left(machine, pid);

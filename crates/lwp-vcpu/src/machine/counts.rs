@@ -4,12 +4,32 @@ use std::time::{Duration, Instant};
 
 use lwp_ptrace::Tid;
 
-use super::{Account, Machine, Thread};
+use super::{Account, Machine, Tasks};
 use crate::config::{Config, Plan};
 use crate::contexts::Sum;
 use crate::outcome::{ProcessReport, ThreadReport};
 
+impl Tasks {
+    /// Asks for the name of a thread that lives in its image: threads name themselves, and each
+    /// other, by prctl(2) and files.
+    pub fn note_name(&mut self, tid: Tid) {
+        let Some(thread) = self.threads.get_mut(&tid) else { return };
+        let Ok(mut name) = std::fs::read(format!("/proc/{}/task/{tid}/comm", thread.pid)) else {
+            return;
+        };
+        if name.last() == Some(&b'\n') {
+            name.pop();
+        }
+        thread.account.comm = Some(String::from_utf8_lossy(&name).into_owned());
+    }
+}
+
 impl Account {
+    /// Returns the thread's own name, where it is known, or that of its process.
+    pub fn name_in(&self, process: &ProcessReport) -> String {
+        self.comm.as_ref().unwrap_or(&process.comm).clone()
+    }
+
     /// The counts while counting was on, given the total.
     fn counted(&self, total: Sum) -> Sum {
         let mut sum = self.kept;
@@ -63,7 +83,7 @@ impl Machine {
             let report = process.report;
             let thread = ThreadReport {
                 tid,
-                comm: self.name_of(&thread, report),
+                comm: thread.account.name_in(&self.observers.reports[report]),
                 counts: kept.counts(),
                 started: thread.account.started,
                 ended: Some(Instant::now()),
@@ -95,7 +115,7 @@ impl Machine {
         let tids: Vec<Tid> =
             self.tasks.threads.keys().copied().filter(|tid| self.config.reports(*tid)).collect();
         for tid in tids {
-            self.note_name(tid);
+            self.tasks.note_name(tid);
             let total = self.thread_sum(tid);
             let Some(thread) = self.tasks.threads.get(&tid) else { continue };
             let Some(process) = self.tasks.processes.get(&thread.pid) else { continue };
@@ -106,7 +126,7 @@ impl Machine {
             );
             let report = ThreadReport {
                 tid,
-                comm: self.name_of(thread, process.report),
+                comm: thread.account.name_in(&self.observers.reports[process.report]),
                 counts,
                 started: thread.account.started,
                 ended: None,
@@ -124,25 +144,6 @@ impl Machine {
         if let Some(thread) = self.tasks.threads.get_mut(&tid) {
             thread.account.cpu.1 = now;
         }
-    }
-
-    /// Asks for the name of a thread that lives in its image: threads name themselves, and each
-    /// other, by prctl(2) and files.
-    pub fn note_name(&mut self, tid: Tid) {
-        let Some(thread) = self.tasks.threads.get_mut(&tid) else { return };
-        let Ok(mut name) = std::fs::read(format!("/proc/{}/task/{tid}/comm", thread.pid)) else {
-            return;
-        };
-        if name.last() == Some(&b'\n') {
-            name.pop();
-        }
-        thread.account.comm = Some(String::from_utf8_lossy(&name).into_owned());
-    }
-
-    /// A thread's own name, or that of its process, whose report has this number.
-    pub fn name_of(&self, thread: &Thread, report: usize) -> String {
-        let of_process = || self.observers.reports[report].comm.clone();
-        thread.account.comm.clone().unwrap_or_else(of_process)
     }
 
     /// Everything that a thread's counters say, corrected.
