@@ -14,8 +14,8 @@ use lwp_dbt::context::{
     CONTEXT_BYTES, LWP_DEALT_AT, LWP_LOW_MAX, LWP_SHIFT, LWP_SLOTS, Slot, lwp_slot_displacement,
 };
 use lwp_dbt::{
-    AppPc, Checks, EventDeltas, Execution, FLAGS, FlagWriter, FragmentId, Plan, Region, Role,
-    flags_again,
+    AppPc, BlockProfile, CachePc, Checks, EntryId, EventDeltas, Execution, ExecutionProfile, FLAGS,
+    FlagWriter, FragmentId, Knowledge, Placement, Plan, Region, Role, flags_again, rebuild,
 };
 use lwp_testkit::Rng;
 use lwp_testkit::generate::{Data, Generator};
@@ -59,6 +59,8 @@ struct Way {
     cuts: u32,
     /// True where it is laid out in superblocks, along paths that may be wrong.
     paths: bool,
+    /// True where everything is laid out anew by an execution profile, which may be wrong.
+    rebuilt: bool,
     /// True where Lightweight Profiling counts down its instructions and branches, and nothing else
     /// is counted.
     counts_down: bool,
@@ -79,17 +81,27 @@ impl Way {
             roles,
             cuts,
             paths: false,
+            rebuilt: false,
             counts_down: false,
         });
-        let of_files = |(paths, counts_down)| Self {
+        let of_files = |(paths, rebuilt, counts_down)| Self {
             checks: Checks::None,
             notice: false,
             roles: true,
             cuts: 0,
             paths,
+            rebuilt,
             counts_down,
         };
-        usual.chain([(true, false), (false, true), (true, true)].map(of_files))
+        let of_files = [
+            (true, false, false),
+            (false, false, true),
+            (true, false, true),
+            (false, true, false),
+            (false, true, true),
+        ]
+        .map(of_files);
+        usual.chain(of_files)
     }
 
     /// Returns whether code of this plan is translated in this way.
@@ -376,6 +388,10 @@ impl Lab {
             // What was not cut off leads to the rest without a question.
             regions.extend(cut.into_iter().flat_map(|pc| bench.translate_all(pc, false, limit)));
         }
+        if way.rebuilt {
+            self.rebuild(&mut bench, snippet, &mut regions).ok_or("not laid out anew")?;
+            head = bench.head(snippet.start).ok_or("lost when laid out anew")?;
+        }
         let mut fragments = (0..bench.tables.fragment_count() as u32).map(FragmentId);
         if fragments.any(|id| bench.tables.fragment(id).deltas == EventDeltas::default()) {
             self.hosted += 1;
@@ -470,6 +486,38 @@ impl Lab {
         let ids = (0..bench.tables.fragment_count() as u32).map(FragmentId);
         let overwritten = ids.filter_map(|id| bench.tables.within(id)?.flags);
         self.guards += overwritten.count() as u32;
+    }
+
+    /// Lays out everything anew, by a profile that is right or wrong.
+    fn rebuild(
+        &mut self,
+        bench: &mut Bench,
+        snippet: &Snippet,
+        regions: &mut Vec<Region>,
+    ) -> Option<()> {
+        let mut profile = ExecutionProfile::default();
+        for id in (0..bench.tables.fragment_count() as u32).map(FragmentId) {
+            let runs = self.rng.pick(&[0, 1, 1_000, 100_000]);
+            let mut block = BlockProfile { runs, ..BlockProfile::default() };
+            block.not_taken = self.rng.below(runs + 1);
+            if !snippet.entries.is_empty() && self.rng.one_in(2) {
+                block.targets.note(AppPc(self.rng.pick(&snippet.entries)), 9);
+            }
+            profile.set(bench.tables.fragment(id).pc, block);
+        }
+        let knowledge = self.rng.pick(&[Knowledge::Little, Knowledge::Well]);
+        let routines = bench.translator.routines().code.len().next_multiple_of(64);
+        let code = CachePc(CACHE + routines as u64);
+        let at =
+            Placement { code, routines: CachePc(CACHE), module: AppPc(snippet.start & !0xfff) };
+        let old = (&bench.tables, &bench.unit);
+        let new = rebuild(&bench.translator, old, &profile, &mut bench.app, (at, knowledge))?;
+        bench.cache.bytes.truncate(routines);
+        bench.cache.bytes.extend_from_slice(&new.code);
+        (bench.tables, bench.unit) = (new.cache, new.unit);
+        let entries = (0..bench.tables.entry_count()).map(EntryId).collect();
+        *regions = vec![Region { entries, ..Region::default() }];
+        Some(())
     }
 
     /// A path from `head` on, right or wrong.

@@ -9,8 +9,9 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Register};
 use lwp_dbt::block::{Block, Decoding, Emulated, Terminator};
 use lwp_dbt::context::SyscallClass;
 use lwp_dbt::{
-    AppPc, CachePc, Candidate, Checks, CodeSource, EventDeltas, Fragment, FragmentId, Lwp,
-    PcSource, Plan, RegionLimits, Role, Selection,
+    AppPc, BlockProfile, CachePc, Candidate, Checks, CodeSource, EventDeltas, ExecutionProfile,
+    Fragment, FragmentId, Knowledge, Lwp, PcSource, Placement, Plan, RegionLimits, Role, Selection,
+    rebuild,
 };
 use lwp_testkit::generate::{Data, Generator};
 
@@ -560,5 +561,37 @@ fn what_has_been_executed_is_not_executed_again() {
         assert_eq!(pc(at), Some(PcSource::Known(mark)));
         let behind = PcSource::Known(mark.offset(MARK.len() as u64));
         assert_eq!(pc(at + MARK.len()), Some(behind), "{bytes:02x?}");
+    }
+}
+
+/// Code that is laid out anew lies behind the code that falls into it: no jump leads to the
+/// instruction behind it.
+#[test]
+fn known_code_lies_behind_what_falls_into_it() {
+    // Three times test al, al; jz to the end. Then ret.
+    let bytes = [0x84, 0xc0, 0x74, 8, 0x84, 0xc0, 0x74, 4, 0x84, 0xc0, 0x74, 0, 0xc3];
+    for plan in ALL_PLANS {
+        let mut bench = Bench::new(plan, Checks::None, CODE, &bytes);
+        bench.translate(CODE, false, 4);
+        let mut profile = ExecutionProfile::default();
+        for at in [0, 4, 8, 12] {
+            let block = BlockProfile { runs: 10, not_taken: 9, ..BlockProfile::default() };
+            profile.set(AppPc(CODE + at), block);
+        }
+        let at = Placement {
+            code: CachePc(CACHE + 0x1_0000),
+            routines: CachePc(CACHE),
+            module: AppPc(CODE),
+        };
+        let old = (&bench.tables, &bench.unit);
+        let how = (at, Knowledge::Watched);
+        let new = rebuild(&bench.translator, old, &profile, &mut bench.app, how).unwrap();
+        let places: Vec<CachePc> = [0, 4, 8, 12]
+            .map(|at| new.unit.fragment_at(AppPc(CODE + at)).unwrap())
+            .map(|id| new.cache.fragment(id).start)
+            .into();
+        assert!(places.is_sorted(), "{plan:?}: {places:?}");
+        let to_the_next = [0xe9, 0, 0, 0, 0];
+        assert!(!new.code.windows(5).any(|code| code == to_the_next), "{plan:?}");
     }
 }
