@@ -517,6 +517,15 @@ impl Lab {
         (bench.tables, bench.unit) = (new.cache, new.unit);
         let entries = (0..bench.tables.entry_count()).map(EntryId).collect();
         *regions = vec![Region { entries, ..Region::default() }];
+        // Calls by themselves, which side exits lead to, are translated when one is taken.
+        for id in (0..bench.tables.fragment_count() as u32).map(FragmentId) {
+            let pc = bench.tables.fragment(id).pc;
+            let (translator, to, app) = bench.parts();
+            let block = translator.block(to.unit, app, pc, 0)?;
+            if let Terminator::IndirectCall = block.terminator {
+                regions.extend(bench.translate_all(block.terminator_pc().0, false, 1));
+            }
+        }
         Some(())
     }
 

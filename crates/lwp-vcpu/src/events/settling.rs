@@ -64,17 +64,14 @@ pub fn call(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
 /// Returns whether such a signal is on its way to `other`, or kept from it; `tid` makes the call.
 fn awaits(machine: &Machine, tid: Tid, other: Tid, signal: u32) -> bool {
     let Some(thread) = machine.tasks.threads.get(&other) else { return false };
-    if other != tid {
-        if thread.signals.calm.is_some_and(|calm| keeps(&calm, signal)) {
-            return sys::interrupt(other).is_ok();
-        }
-        let taken = || sys::get_siginfo(other).is_ok_and(|it| it.signo() as u32 == signal);
-        if matches!(thread.mode, Mode::Delivering { .. }) || taken() {
-            return true;
-        }
+    if other != tid && thread.signals.calm.is_some_and(|calm| keeps(&calm, signal)) {
+        return sys::interrupt(other).is_ok();
     }
+    // Pending first: a signal that is taken between the two looks is seen by the second one.
     let status = Status::read(other);
     let of = |field| status.signals(field).unwrap_or(0);
     let unblocked = (of("SigPnd:") | of("ShdPnd:")) & !of("SigBlk:");
-    unblocked & 1 << (signal - 1) != 0
+    let taken = || sys::get_siginfo(other).is_ok_and(|it| it.signo() as u32 == signal);
+    let delivering = matches!(thread.mode, Mode::Delivering { .. });
+    unblocked & 1 << (signal - 1) != 0 || other != tid && (delivering || taken())
 }
