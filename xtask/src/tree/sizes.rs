@@ -23,7 +23,7 @@ const LARGE: &[(&str, &str, [usize; 2])] = &[
     ("lwp-dbt", "Labels", [13, 0]),
     ("lwp-dbt", "LwpRoutines", [14, 0]),
     ("lwp-dbt", "Routines", [15, 2]),
-    ("lwp-dbt", "Translator", [8, 80]),
+    ("lwp-dbt", "Translator", [8, 79]),
     ("lwp-dbt", "Unit", [16, 24]),
     ("lwp-vcpu", "Config", [30, 4]),
     ("lwp-vcpu", "Context", [1, 45]),
