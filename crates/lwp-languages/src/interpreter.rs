@@ -2,10 +2,12 @@
 
 use std::fmt::Debug;
 use std::fs::File as SystemFile;
+use std::hash::Hash;
 use std::ops::Range;
 use std::path::Path;
 
 use object::read::{ReadCache, ReadRef};
+use rustc_hash::FxHashMap;
 
 use crate::file::File;
 use crate::functions::{Frame, Functions, Language};
@@ -191,6 +193,15 @@ impl Frames {
         self.end();
         (self.frames, self.activations)
     }
+}
+
+/// Keeps what has been found out about `key`. Of more than `most` everything is forgotten, to be
+/// found out again.
+pub(crate) fn keep<K: Eq + Hash, V>(known: &mut FxHashMap<K, V>, most: usize, key: K, value: V) {
+    if known.len() >= most {
+        known.clear();
+    }
+    known.insert(key, value);
 }
 
 #[cfg(test)]

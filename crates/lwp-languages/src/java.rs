@@ -19,7 +19,7 @@ use self::layout::{Exports, Layout};
 use crate::Memory;
 use crate::file::File;
 use crate::functions::{Frame, Function, Functions, Language, text};
-use crate::interpreter::{DEEPEST, Reader, Thread};
+use crate::interpreter::{DEEPEST, Reader, Thread, keep};
 use crate::merge::{Activation, Native, R13, RBP};
 
 pub use self::layout::NAMES;
@@ -149,10 +149,7 @@ impl Process {
         let identity = identity(layout, method, memory)?;
         if self.known.get(&method).is_none_or(|known| known.identity != identity) {
             let code = read(layout, identity, functions, memory)?;
-            if self.known.len() >= MOST {
-                self.known.clear();
-            }
-            self.known.insert(method, code);
+            keep(&mut self.known, MOST, method, code);
         }
         self.known.get(&method)
     }

@@ -20,7 +20,7 @@ use self::layout::Layout;
 use crate::Memory;
 use crate::file::File;
 use crate::functions::{Frame, Function, Functions, Language, text};
-use crate::interpreter::{Frames, Reader, Thread};
+use crate::interpreter::{Frames, Reader, Thread, keep};
 use crate::merge::Activation;
 
 /// Symbols that are looked for.
@@ -212,10 +212,7 @@ impl Process {
             let (name, file) = (Arc::from(name), Arc::from(file));
             let function = functions.number(Function { language: Language::Lua, name, file, line });
             let lines = lines(layout, prototype, line, memory).unwrap_or_default();
-            if self.known.len() >= MOST {
-                self.known.clear();
-            }
-            self.known.insert(prototype, Code { fields, function, lines });
+            keep(&mut self.known, MOST, prototype, Code { fields, function, lines });
         }
         let code = self.known.get(&prototype)?;
         let line = usize::try_from(instruction).ok().and_then(|at| code.lines.get(at)).copied();

@@ -21,7 +21,7 @@ use self::state::{Base, Native as At, at, native_frame};
 use crate::Memory;
 use crate::file::File;
 use crate::functions::{Frame, Function, Functions, Language, text};
-use crate::interpreter::{DEEPEST, Reader, Thread};
+use crate::interpreter::{DEEPEST, Reader, Thread, keep};
 use crate::merge::Activation;
 
 pub use state::{Caller, caller};
@@ -111,11 +111,8 @@ impl Process {
                 let (name, file) = (Arc::from(name), Arc::from(file));
                 let function =
                     functions.number(Function { language: Language::Lua, name, file, line: first });
-                if self.known.len() >= MOST {
-                    self.known.clear();
-                }
                 let code = Code { source, lines, first, function };
-                self.known.insert(prototype, code);
+                keep(&mut self.known, MOST, prototype, code);
                 code
             }
         };

@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 use crate::Memory;
 use crate::file::File;
 use crate::functions::{Frame, Function, Functions, Language, text, text_to_zero};
-use crate::interpreter::{Frames, Reader, Thread};
+use crate::interpreter::{Frames, Reader, Thread, keep};
 use crate::merge::Activation;
 
 /// Symbols that are looked for.
@@ -213,10 +213,7 @@ impl Process {
         let line = first_line(start, memory).unwrap_or(place.line);
         let name = name_of(code, memory).unwrap_or_else(|| "__ANON__".to_owned()).into();
         let number = functions.number(Function { language: Language::Perl, name, file, line });
-        if self.known.len() >= MOST {
-            self.known.clear();
-        }
-        self.known.insert(identity, number);
+        keep(&mut self.known, MOST, identity, number);
         Some(number)
     }
 }

@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 use crate::Memory;
 use crate::file::File;
 use crate::functions::{Frame, Function, Functions, Language, text};
-use crate::interpreter::{Frames, Reader, Thread};
+use crate::interpreter::{Frames, Reader, Thread, keep};
 use crate::merge::{Activation, R15};
 
 /// Symbols that are looked for.
@@ -154,10 +154,7 @@ impl Process {
             return Some(number);
         }
         let number = functions.number(described(&identity, memory)?);
-        if self.known.len() >= MOST {
-            self.known.clear();
-        }
-        self.known.insert(identity, number);
+        keep(&mut self.known, MOST, identity, number);
         Some(number)
     }
 }

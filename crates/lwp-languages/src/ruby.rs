@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 use crate::Memory;
 use crate::file::File;
 use crate::functions::{Frame, Function, Functions, Language, text};
-use crate::interpreter::{Frames, Reader, Thread, Who};
+use crate::interpreter::{Frames, Reader, Thread, Who, keep};
 use crate::merge::Activation;
 use lines::Lines;
 
@@ -247,10 +247,7 @@ impl Process {
             let table = body.checked_add(self.layout.lines)?;
             let words = memory.half(body.checked_add(at::WORDS)?)?;
             let lines = Lines::read(table, self.layout.line, words, memory).unwrap_or_default();
-            if self.known.len() >= MOST {
-                self.known.clear();
-            }
-            self.known.insert(body, Code { fields, function, lines });
+            keep(&mut self.known, MOST, body, Code { fields, function, lines });
         }
         let code = self.known.get(&body)?;
         // It points behind what is executed.

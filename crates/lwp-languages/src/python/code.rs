@@ -4,6 +4,7 @@ use rustc_hash::FxHashMap;
 
 use crate::Memory;
 use crate::functions::{Frame, Function, Functions, Language};
+use crate::interpreter::keep;
 use crate::python::frames::Raw;
 use crate::python::layout::{Chain, Layout};
 use crate::python::lines::line_at;
@@ -79,15 +80,12 @@ impl Known {
         let fields = Fields::read(layout, code_type, at, memory)?;
         let Fields { file, name, lines, first } = fields;
         if self.0.get(&at).is_none_or(|known| known.fields != fields) {
-            if self.0.len() >= MOST {
-                self.0.clear();
-            }
             let name = text(layout, name, NAME, memory)?.into();
             let file = text(layout, file, PATH, memory)?.into();
             let function =
                 functions.number(Function { language: Language::Python, name, file, line: first });
             let lines = bytes(layout, lines, TABLE, memory).unwrap_or_default();
-            self.0.insert(at, Code { fields, function, lines });
+            keep(&mut self.0, MOST, at, Code { fields, function, lines });
         }
         let code = self.0.get(&at)?;
         let line = offset(layout, frame)
