@@ -209,10 +209,7 @@ pub fn chosen<'a>(
     subject: &'a Subject,
     selection: &Selection,
 ) -> impl Iterator<Item = &'a Portion> {
-    let spoken = |language: Language| {
-        let other = |who: &Who| matches!(who, Who::Language(wanted) if *wanted != language);
-        !selection.who.iter().any(other)
-    };
+    let spoken = |language: Language| selection.languages().all(|wanted| wanted == language);
     let portions = subject.portions.iter();
     portions.filter(move |it| spoken(it.language) && meets(subject, selection, it.thread))
 }
@@ -259,20 +256,15 @@ fn within<'a>(
 /// Returns true for each location whose innermost function is in the language that is selected;
 /// `None` if any language will do.
 fn spoken(subject: &Subject, selection: &Selection) -> Option<Vec<bool>> {
-    let languages: Vec<Language> = selection
-        .who
-        .iter()
-        .filter_map(|who| match who {
-            Who::Language(language) => Some(*language),
-            _ => None,
-        })
-        .collect();
+    if selection.wants_any_language() {
+        return None;
+    }
     let meets = |location: &lwp_profile::Location| {
         let language = subject.labels[location.frames[0].function.index()].language;
-        languages.iter().all(|wanted| *wanted == language)
+        selection.languages().all(|wanted| wanted == language)
     };
     let locations = &subject.profile().locations;
-    (!languages.is_empty()).then(|| locations.iter().map(meets).collect())
+    Some(locations.iter().map(meets).collect())
 }
 
 /// The samples of a span, part by part: copies where only one language is selected.
@@ -307,7 +299,7 @@ pub fn sums_within(
     range: (u64, u64),
 ) -> Vec<Sums> {
     let unit = unit(subject.profile(), selection.event);
-    let any = !selection.who.iter().any(|who| matches!(who, Who::Language(_)));
+    let any = selection.wants_any_language();
     let mut single: Vec<&Stacks> = Vec::new();
     let mut sums = Vec::new();
     for Within { lane, blocks, parts } in within(subject, selection, range) {
@@ -342,7 +334,7 @@ pub fn runs(subject: &Subject, samples: &Samples, selection: &Selection) -> Runs
     let entries = |parts: &[&Stacks]| parts.iter().map(|part| part.len()).sum::<usize>();
     let counted =
         |sum: u64, run: &Arc<Run>| sum.saturating_add(run.between(0, samples.shape.len()));
-    let any = !selection.who.iter().any(|who| matches!(who, Who::Language(_)));
+    let any = selection.wants_any_language();
     // Lanes have every sample, unless a recording is forged.
     let whole = || {
         let lanes = lanes.iter().fold(0u64, |sum, it| sum.saturating_add(it.lane.total));

@@ -72,3 +72,18 @@ pub struct Selection {
     /// From one count of the event to another, each thread's own; only of sampled recordings.
     pub range: Option<(u64, u64)>,
 }
+
+impl Selection {
+    /// The languages that are asked for.
+    pub fn languages(&self) -> impl Iterator<Item = Language> {
+        self.who.iter().filter_map(|who| match who {
+            Who::Language(language) => Some(*language),
+            _ => None,
+        })
+    }
+
+    /// Returns true if functions in every language are wanted.
+    pub fn wants_any_language(&self) -> bool {
+        self.languages().next().is_none()
+    }
+}
