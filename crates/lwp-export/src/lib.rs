@@ -49,17 +49,22 @@ impl Format {
     /// Every format: name, usual end of file names, what reads it.
     #[rustfmt::skip] // A table: one format a line.
     pub const ALL: &[(Self, &'static str, &'static str, &'static str)] = &[
-        (Self::Folded,     "folded",     ".folded",         "flame graph scripts; event of -e only"),
+        (Self::Folded,     "folded",     ".folded",         "flame graph scripts"),
         (Self::Callgrind,  "callgrind",  "callgrind.out",   "callgrind_annotate, KCachegrind"),
         (Self::Pprof,      "pprof",      ".pb.gz",          "go tool pprof, Pyroscope, Parca"),
         (Self::PerfData,   "perf",       "perf.data",       "perf report, hotspot"),
-        (Self::Firefox,    "firefox",    ".profile.json",   "profiler.firefox.com, which loads local files; event of -e only"),
+        (Self::Firefox,    "firefox",    ".profile.json",   "profiler.firefox.com, which loads local files"),
         (Self::Speedscope, "speedscope", ".speedscope.json","speedscope"),
-        (Self::Chrome,     "chrome",     ".trace.json",     "chrome://tracing, Perfetto; event of -e only"),
+        (Self::Chrome,     "chrome",     ".trace.json",     "chrome://tracing, Perfetto"),
         (Self::JsonLines,  "jsonl",      ".jsonl",          "jq, DuckDB, scripts"),
         (Self::Facts,      "facts",      ".facts",         "lwp fleet add, jq, DuckDB"),
         (Self::Otlp,       "otlp",       ".otlp.pb",        "OpenTelemetry's profiles (experimental: v1development)"),
     ];
+
+    /// Returns true if the format has one event only, the one that is chosen.
+    pub fn has_one_event(self) -> bool {
+        matches!(self, Self::Folded | Self::Firefox | Self::Chrome)
+    }
 
     /// The format called `name`.
     pub fn named(name: &str) -> Option<Self> {

@@ -42,8 +42,11 @@ pub fn execute(args: &ExportArgs) -> Result<Ending, Failure> {
 
 /// The formats, a line each: name, end of file names, what reads it.
 fn known() -> String {
-    let rows = Format::ALL.iter();
-    rows.map(|row| format!("\n  {:<11} {:<17} {}", row.1, row.2, row.3)).collect()
+    let row = |(format, name, end, readers): &(Format, &str, &str, &str)| {
+        let only = if format.has_one_event() { "; event of -e only" } else { "" };
+        format!("\n  {name:<11} {end:<17} {readers}{only}")
+    };
+    Format::ALL.iter().map(row).collect()
 }
 
 /// Returns the help on formats.

@@ -124,10 +124,9 @@ fn exports(request: &Request) -> Markup {
                 li { a.button href=(request.export(format)) download { (format) } span { (what) } }
             }
             @if request.subject.of.behind.is_some() {
-                @for (_, format, _, what) in lwp_export::Format::ALL {
-                    // The command chooses by -e, a page by its field.
-                    @let what = what.replace("event of -e only", "the chosen event only");
-                    li { a.button href=(request.export(format)) download { (format) } span { (what) } }
+                @for (kind, format, _, what) in lwp_export::Format::ALL {
+                    @let only = if kind.has_one_event() { "; the chosen event only" } else { "" };
+                    li { a.button href=(request.export(format)) download { (format) } span { (what) (only) } }
                 }
             }
         }
