@@ -6,17 +6,22 @@ use crate::tree::{Contexts, Tree};
 /// Nodes that are worth a thread.
 const MANY: usize = 1 << 17;
 
+/// A function and nodes of it.
+type List<'a> = (FunctionId, &'a [u32]);
+
+/// The nodes of each function that has any; `ends` says where each function's end.
+fn by_function<'a>(nodes: &'a [u32], ends: &[usize]) -> Vec<List<'a>> {
+    let mut start = 0;
+    let lists = ends.iter().map(|end| &nodes[std::mem::replace(&mut start, *end)..*end]);
+    (0..).map(FunctionId).zip(lists).filter(|(_, nodes)| !nodes.is_empty()).collect()
+}
+
 impl Tree {
     /// The same counts from the inside out: functions that something was counted in stand below the
     /// root, their callers below them. What is less than `least` is not followed to its callers.
     pub fn inverted(&self, least: u64) -> Self {
         let (nodes, ends) = self.counted_by_function();
-        let starts = || std::iter::once(0).chain(ends.iter().copied());
-        let lists: Vec<(FunctionId, &[u32])> = (0..)
-            .map(FunctionId)
-            .zip(starts().zip(&ends).map(|(start, end)| &nodes[start..*end]))
-            .filter(|(_, nodes)| !nodes.is_empty())
-            .collect();
+        let lists = by_function(&nodes, &ends);
         let mut contexts = match nodes.len() < MANY {
             true => self.followed(&lists, least),
             false => {
@@ -44,7 +49,7 @@ impl Tree {
 
     /// The contexts from functions to their callers; each function comes with the nodes that
     /// something was counted in.
-    fn followed(&self, lists: &[(FunctionId, &[u32])], least: u64) -> Contexts {
+    fn followed(&self, lists: &[List<'_>], least: u64) -> Contexts {
         let mut inverse =
             Inverse { tree: self, contexts: Contexts::default(), least: least.max(1) };
         for (function, nodes) in lists {
@@ -250,9 +255,7 @@ mod tests {
         let tree = contexts.finish(true, |function| function);
         let (nodes, ends) = tree.counted_by_function();
         assert!(nodes.len() > MANY);
-        let mut start = 0;
-        let lists = ends.iter().map(|end| &nodes[std::mem::replace(&mut start, *end)..*end]);
-        let lists: Vec<_> = (0..).map(FunctionId).zip(lists).collect();
+        let lists = by_function(&nodes, &ends);
         let least = tree.root().total / 1000;
         let mut one = tree.followed(&lists, least);
         one.add(Contexts::ROOT, tree.own(0));
