@@ -321,10 +321,7 @@ impl Machine {
             Kind::SmapsRollup => text::rollup(&read("smaps_rollup")?, &ours()?),
             Kind::NumaMaps => text::numa_maps(&read("numa_maps")?, &maps::read(about)),
             Kind::Statm => text::statm(&read("statm")?, &ours()?),
-            Kind::Stat => {
-                let text = text::stat(&read("stat")?, &ours()?, shown);
-                if layout_is_ours(about) { text::with_random_layout(&text) } else { text }
-            }
+            Kind::Stat => text::stat(&read("stat")?, &ours()?, layout_is_ours(about), shown),
             Kind::Status => {
                 text::status(&read("status")?, &ours()?, shown, self.config.shows_tracer)
             }

@@ -157,22 +157,32 @@ pub fn statm(text: &[u8], ours: &Ours) -> Vec<u8> {
 }
 
 /// One line of everything. `shown` returns, for a state's letter, the state that the thread has
-/// natively, where that is another one.
-pub fn stat(text: &[u8], ours: &Ours, shown: impl Fn(&str) -> Option<&'static str>) -> Vec<u8> {
+/// natively, where that is another one; `random` says that its layout is random without us.
+pub fn stat(
+    text: &[u8],
+    ours: &Ours,
+    random: bool,
+    shown: impl Fn(&str) -> Option<&'static str>,
+) -> Vec<u8> {
+    /// The flag of a random layout (PF_RANDOMIZE).
+    const RANDOM: u64 = 0x40_0000;
     /// Places behind the name, which may hold blanks and parentheses.
     const STATE: usize = 0;
+    const FLAGS: usize = 6;
     const VSIZE: usize = 20;
     const RSS: usize = 21;
     const WAITS: usize = 32;
     let Some(end) = text.iter().rposition(|byte| *byte == b')') else { return text.to_vec() };
     let rest = String::from_utf8_lossy(&text[end + 1..]);
-    let less = |word: &str, less: u64| {
-        word.parse().map_or(word.to_owned(), |value: u64| value.saturating_sub(less).to_string())
+    let changed = |word: &str, change: &dyn Fn(u64) -> u64| {
+        word.parse().map_or(word.to_owned(), |value: u64| change(value).to_string())
     };
+    let less = |word: &str, less: u64| changed(word, &|value| value.saturating_sub(less));
     let state = rest.split_whitespace().next().and_then(shown);
     let words = rest.split_whitespace().enumerate().map(|(place, word)| match (place, state) {
         (STATE, Some(state)) => state[..1].to_owned(),
         (WAITS, Some(RUNNING)) => "0".to_owned(),
+        (FLAGS, _) if random => changed(word, &|flags| flags | RANDOM),
         (VSIZE, _) => less(word, ours.bytes),
         (RSS, _) => less(word, ours.resident / PAGE),
         _ => word.to_owned(),
@@ -184,21 +194,6 @@ pub fn stat(text: &[u8], ours: &Ours, shown: impl Fn(&str) -> Option<&'static st
     }
     out.push(b'\n');
     out
-}
-
-/// One line of everything, with the flag of a random layout.
-pub fn with_random_layout(text: &[u8]) -> Vec<u8> {
-    /// The flag (PF_RANDOMIZE), and the place of flags behind the name.
-    const RANDOM: u64 = 0x40_0000;
-    const FLAGS: usize = 6;
-    let Some(end) = text.iter().rposition(|byte| *byte == b')') else { return text.to_vec() };
-    let rest = String::from_utf8_lossy(&text[end + 1..]);
-    let words = rest.split(' ').enumerate().map(|(place, word)| match word.parse::<u64>() {
-        // A blank stands before the first word.
-        Ok(flags) if place == FLAGS + 1 => (flags | RANDOM).to_string(),
-        _ => word.to_owned(),
-    });
-    [&text[..=end], words.collect::<Vec<String>>().join(" ").as_bytes()].concat()
 }
 
 /// The same by lines; `traced` leaves its tracer in place.
@@ -344,18 +339,18 @@ mod tests {
             let middle = "1 ".repeat(19);
             format!("7 (a) b (c) {state} {middle}{vsize} {rss} 9\n")
         };
-        let out = stat(fields("S", 8192, 5).as_bytes(), &ours, |_| Some(RUNNING));
+        let out = stat(fields("S", 8192, 5).as_bytes(), &ours, false, |_| Some(RUNNING));
         assert_eq!(String::from_utf8_lossy(&out), fields("R", 4096, 4));
-        let out = stat(fields("t", 8192, 5).as_bytes(), &ours, |_| Some("T (stopped)"));
+        let out = stat(fields("t", 8192, 5).as_bytes(), &ours, false, |_| Some("T (stopped)"));
         assert_eq!(String::from_utf8_lossy(&out), fields("T", 4096, 4));
-        let out = stat(fields("S", 8192, 5).as_bytes(), &ours, stopped);
+        let out = stat(fields("S", 8192, 5).as_bytes(), &ours, false, stopped);
         assert_eq!(String::from_utf8_lossy(&out), fields("S", 4096, 4));
     }
 
     #[test]
     fn a_layout_that_we_have_fixed_is_random() {
         let line = |flags: u64| format!("7 (a) 5 (b) R 1 2 3 0 -1 {flags} 9 9\n");
-        let shown = with_random_layout(line(0x100).as_bytes());
+        let shown = stat(line(0x100).as_bytes(), &Ours::default(), true, |_| None);
         assert_eq!(String::from_utf8_lossy(&shown), line(0x40_0100));
     }
 
