@@ -42,7 +42,7 @@ const IGNORED_BY_DEFAULT: u64 = bit(17) | bit(18) | bit(23) | bit(28);
 /// Signals that instructions raise, which must not be blocked, and those that cannot be.
 const NEVER_BLOCKED: u64 = bit(4) | bit(5) | bit(7) | bit(8) | bit(9) | bit(11) | bit(19) | bit(31);
 
-const fn bit(signal: u32) -> u64 {
+pub const fn bit(signal: u32) -> u64 {
     1 << (signal - 1)
 }
 
@@ -166,15 +166,18 @@ pub fn go_on(machine: &mut Machine, tid: Tid, cache: &Regs) -> Handled {
 
 /// The signals that a thread's process ignores and that can be blocked.
 fn ignored_signals(tid: Tid) -> u64 {
-    let status = Status::read(tid);
+    ignored(&Status::read(tid)) & !NEVER_BLOCKED
+}
+
+/// The signals that a process ignores.
+fn ignored(status: &Status) -> u64 {
     let of = |field| status.signals(field).unwrap_or(0);
-    (of("SigIgn:") | IGNORED_BY_DEFAULT & !of("SigCgt:")) & !NEVER_BLOCKED
+    of("SigIgn:") | IGNORED_BY_DEFAULT & !of("SigCgt:")
 }
 
 /// Returns whether a process ignores a signal.
 pub fn ignores(status: &Status, signal: u32) -> bool {
-    let has = |field| status.signals(field).is_some_and(|set| set & bit(signal) != 0);
-    has("SigIgn:") || bit(signal) & IGNORED_BY_DEFAULT != 0 && !has("SigCgt:")
+    ignored(status) & bit(signal) != 0
 }
 
 /// Returns whether a signal with this handler is ignored.

@@ -13,7 +13,7 @@ use lwp_ptrace::regs::Regs;
 use lwp_ptrace::{Tid, Tracee, memory, sys};
 
 use super::Handled;
-use super::calm::{ignores, keeps, would_ignore};
+use super::calm::{bit, ignores, keeps, would_ignore};
 use super::needs::{go_on, step};
 use crate::machine::{Machine, Mode};
 use crate::maps::Status;
@@ -73,5 +73,5 @@ fn awaits(machine: &Machine, tid: Tid, other: Tid, signal: u32) -> bool {
     let unblocked = (of("SigPnd:") | of("ShdPnd:")) & !of("SigBlk:");
     let taken = || sys::get_siginfo(other).is_ok_and(|it| it.signo() as u32 == signal);
     let delivering = matches!(thread.mode, Mode::Delivering { .. });
-    unblocked & 1 << (signal - 1) != 0 || other != tid && (delivering || taken())
+    unblocked & bit(signal) != 0 || other != tid && (delivering || taken())
 }
