@@ -1,7 +1,7 @@
 //@ variants: pie no-pie static
 /* Calls about ranges that hold something of the program's at their ends and nothing in between: they end at the hole,
  * go on behind it, or fail, as natively. The virtual CPU has memory in some of these holes. */
-#include "check.h"
+#include "status.h"
 #include <sys/shm.h>
 
 #ifndef MAP_FIXED_NOREPLACE
@@ -46,18 +46,6 @@ static bool is_writable(char *page)
     close(ends[0]);
     close(ends[1]);
     return written;
-}
-
-static long locked(void)
-{
-    char line[256];
-    long size = -1;
-    FILE *file = fopen("/proc/self/status", "r");
-    MUST(file);
-    while (fgets(line, sizeof line, file))
-        sscanf(line, "VmLck: %ld", &size);
-    fclose(file);
-    return size;
 }
 
 static void told(const char *call, long result)

@@ -1,6 +1,6 @@
 //@ variants: pie static
 /* mlockall: what is locked is the program's and all of it, now and later; who may not lock so much fails as natively. */
-#include "check.h"
+#include "status.h"
 #include <sys/prctl.h>
 #include <sys/resource.h>
 
@@ -15,19 +15,6 @@ static int resident(char *at)
     for (int i = 0; i < PAGES; i++)
         count += pages[i] & 1;
     return count;
-}
-
-/* How much of the process is locked, in kB. */
-static long locked(void)
-{
-    FILE *file = fopen("/proc/self/status", "r");
-    MUST(file);
-    char line[256];
-    long bytes = -1;
-    while (fgets(line, sizeof line, file))
-        sscanf(line, "VmLck: %ld", &bytes);
-    fclose(file);
-    return bytes;
 }
 
 static void unlock(void)

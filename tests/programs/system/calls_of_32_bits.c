@@ -2,7 +2,7 @@
 //@ cflags: -O1
 /* Calls that INT 0x80 makes do and tell what those of SYSCALL do: of files in /proc, of memory, of filters. Where the
  * kernel has no such calls, all of them are refused. */
-#include "check.h"
+#include "status.h"
 #include <sys/prctl.h>
 #include <sys/uio.h>
 
@@ -76,18 +76,6 @@ static void holes(void)
     for (uintptr_t at = 0x70000000; at < 0x70000000 + (18 << 20); at += 1 << 20)
         found += call(MINCORE, at, 4096, (uintptr_t)low->resident, 0) == 0;
     say("pages of nobody: %ld", found);
-}
-
-static long locked(void)
-{
-    char line[256];
-    long size = -1;
-    FILE *file = fopen("/proc/self/status", "r");
-    MUST(file);
-    while (fgets(line, sizeof line, file))
-        sscanf(line, "VmLck: %ld", &size);
-    fclose(file);
-    return size;
 }
 
 static void locks(void)

@@ -1,4 +1,4 @@
-//! What a recorder is told, and markers.
+//! The reports to a recorder, and markers.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
