@@ -27,6 +27,8 @@ pub struct CodeCache {
     pub(crate) placed: Vec<Arc<Placed>>,
     /// Fragments of this run within superblocks.
     pub(crate) within: FxHashMap<FragmentId, Within>,
+    /// The instructions whose flags guards overwrite, in fragments whose code may change.
+    pub(crate) flag_writers: FxHashMap<FragmentId, Box<[u8]>>,
     /// Heads made for fragments of images.
     pub(crate) late_heads: FxHashMap<FragmentId, CachePc>,
     /// True if profiling is on in the threads that run this code.

@@ -237,7 +237,9 @@ impl<'a> Emitter<'a> {
         self.out.trips.retain(|trip| trip.at < len);
         self.out.touches.retain(|touch| touch.at < len);
         self.out.calls.retain(|call| call.at < len);
-        self.out.exits.retain(|exit| exit.at.iter().all(|at| *at < len));
+        self.out.exits.retain(|exit| {
+            exit.at.iter().all(|at| *at < len) && exit.place.is_none_or(|place| place.0 < to.0)
+        });
         self.out.constants.retain(|(at, _)| *at < len);
         self.out.relocations.retain(|(at, _)| *at < len);
         let at = (len - self.piece_start) as u32;

@@ -41,7 +41,9 @@ impl CodeCache {
             }
             Role::NotTaken(id) => add(Execution::NotTaken(id), 1),
             Role::Superblock(first) => self.along(Some(first), 1, add),
-            Role::SideExit(id) => self.left(id, add),
+            Role::SideExit(id) => self.left(id, self.counts_call(&self.fragment(id)), add),
+            Role::CutOff(id) => self.along(Some(id), -1, add),
+            Role::CutOffBranch(id) => self.left(id, true, add),
             Role::Head(_) | Role::CallTarget(_) | Role::Called(_) | Role::Target(_) => {}
         }
     }
@@ -80,12 +82,12 @@ impl CodeCache {
         }
     }
 
-    /// The superblock is left at the end of `id`: its branch leads elsewhere or, where calls are
-    /// counted by where they lead, has not been executed.
-    fn left(&self, id: FragmentId, add: Add<'_>) {
+    /// The superblock is left at the end of `id`: its branch leads elsewhere or, `before` it, has
+    /// not been executed.
+    fn left(&self, id: FragmentId, before: bool, add: Add<'_>) {
         let Some(within) = self.within(id) else { return };
         let fragment = self.fragment(id);
-        if self.counts_call(&fragment) {
+        if before {
             add(Execution::Whole(id), -1);
             add(Execution::Cut(id, fragment.instructions.saturating_sub(1)), 1);
             self.branch(id, -1, add);

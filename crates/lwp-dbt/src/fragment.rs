@@ -8,6 +8,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::addr::{AppPc, CachePc};
 use crate::code_cache::CodeCache;
 use crate::image::Placed;
+use crate::overlays::Overlays;
 use crate::plan::{Checks, EventDeltas, IpFilter};
 use crate::rebuild::Knowledge;
 use crate::region::Candidate;
@@ -137,6 +138,33 @@ pub struct Neighbour {
 /// A cut fragment and the application bytes it was made from.
 pub(crate) type CutFragment = (FragmentId, Box<[u8]>);
 
+/// The translations of code that may change.
+#[derive(Debug, Default)]
+pub struct Changing {
+    /// The fragments, dormant ones among them.
+    pub(crate) fragments: FxHashMap<FragmentId, Changeable>,
+    /// Fragments that have been cut off and are good again where their bytes turn out to be the
+    /// same, by pc.
+    pub(crate) dormant: BTreeMap<AppPc, FragmentId>,
+    /// Superblocks over fragments.
+    pub overlays: Overlays,
+}
+
+impl Changing {
+    /// Gives up the dormant fragment at `pc`.
+    pub(crate) fn forget(&mut self, pc: AppPc, fragment: FragmentId) {
+        self.dormant.remove(&pc);
+        self.fragments.remove(&fragment);
+    }
+
+    /// Gives up all dormant fragments: nothing leads to them again.
+    pub fn forget_dormant(&mut self) {
+        for id in std::mem::take(&mut self.dormant).into_values() {
+            self.fragments.remove(&id);
+        }
+    }
+}
+
 /// Everything that has been translated of one module: all executable segments of a file at one load
 /// address, or the anonymous code of an address space.
 ///
@@ -172,11 +200,8 @@ pub struct Unit {
     pub(crate) cut_off: FxHashMap<AppPc, CachePc>,
     /// Cut fragments by pc and number of instructions, with the bytes they were made from.
     pub(crate) cuts: FxHashMap<(AppPc, u8), CutFragment>,
-    /// The fragments whose application bytes may change, dormant ones among them.
-    pub(crate) changeable: FxHashMap<FragmentId, Changeable>,
-    /// Fragments that have been cut off and are good again where their bytes turn out to be the
-    /// same, by pc.
-    pub(crate) dormant: BTreeMap<AppPc, FragmentId>,
+    /// The translations of code that may change.
+    pub changing: Changing,
     /// The fragments that are only reached through the superblocks that they are in.
     pub(crate) inner: Vec<FragmentId>,
     /// Everything that was translated in an earlier run; the maps above hold only what is new.
@@ -200,8 +225,7 @@ impl Unit {
             stubs: FxHashMap::default(),
             cut_off: FxHashMap::default(),
             cuts: FxHashMap::default(),
-            changeable: FxHashMap::default(),
-            dormant: BTreeMap::new(),
+            changing: Changing::default(),
             inner: Vec::new(),
             placed: None,
             relocations: PlacedSites::default(),
@@ -336,27 +360,21 @@ impl Unit {
 
     /// The application bytes that `fragment` was translated from, where they may change.
     pub fn bytes_of(&self, fragment: FragmentId) -> Option<&[u8]> {
-        self.changeable.get(&fragment).map(|known| &*known.bytes)
+        self.changing.fragments.get(&fragment).map(|known| &*known.bytes)
     }
 
     /// The code behind `fragment` that it takes for given, where that may change.
     pub fn trusted_by(&self, fragment: FragmentId) -> Option<&Neighbour> {
-        self.changeable.get(&fragment)?.trusted.as_ref()
-    }
-
-    /// Gives up a dormant fragment.
-    pub(crate) fn forget_dormant(&mut self, pc: AppPc, fragment: FragmentId) {
-        self.dormant.remove(&pc);
-        self.changeable.remove(&fragment);
+        self.changing.fragments.get(&fragment)?.trusted.as_ref()
     }
 
     /// Number of fragments that can be executed now or again later, those restored left out.
     pub fn kept_fragments(&self) -> usize {
-        self.fragments.len() + self.dormant.len()
+        self.fragments.len() + self.changing.dormant.len()
     }
 
     /// Returns whether `fragment`, made of the code at `pc`, can be executed now or again later.
     pub fn keeps(&self, pc: AppPc, fragment: FragmentId) -> bool {
-        [self.fragments.get(&pc), self.dormant.get(&pc)].contains(&Some(&fragment))
+        [self.fragments.get(&pc), self.changing.dormant.get(&pc)].contains(&Some(&fragment))
     }
 }

@@ -429,6 +429,8 @@ pub(crate) mod role {
             Role::Superblock(id) => (6, id, None),
             Role::SideExit(id) => (7, id, None),
             Role::Target(id) => (8, id, None),
+            Role::CutOff(id) => (9, id, None),
+            Role::CutOffBranch(id) => (10, id, None),
         };
         let from = from.map_or(Some(NONE), &index_of)?;
         let index = index_of(fragment).filter(|index| *index <= INDEX)?;
@@ -451,6 +453,8 @@ pub(crate) mod role {
             6 => Role::Superblock(id),
             7 => Role::SideExit(id),
             8 => Role::Target(id),
+            9 => Role::CutOff(id),
+            10 => Role::CutOffBranch(id),
             _ => return None,
         })
     }

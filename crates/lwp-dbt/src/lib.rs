@@ -24,6 +24,7 @@ pub mod freeze;
 pub mod image;
 pub mod marker;
 pub mod operands;
+mod overlays;
 mod packed;
 mod paths;
 mod pieces;
@@ -46,15 +47,15 @@ pub use emit::HEAD;
 pub use execution_profile::{BlockProfile, ExecutionProfile, Targets};
 pub use executions::Execution;
 pub use fragment::{
-    Entry, EntryId, Fragment, FragmentId, Neighbour, Unit, Value, ValueBase, Within,
+    Changing, Entry, EntryId, Fragment, FragmentId, Neighbour, Unit, Value, ValueBase, Within,
 };
 pub use image::{CodeTarget, Image, ImageError, Placement};
 pub use plan::{Checks, EventDeltas, IpFilter, Lwp, Plan, Role, Selection};
-pub use rebuild::{Knowledge, Rebuilt, WELL, rebuild};
+pub use rebuild::{Knowledge, Rebuilt, WELL, hot_paths, rebuild};
 pub use recovery::{FLAGS, flags_again};
 pub use region::{
-    Candidate, CodeSink, Destination, Queue, Region, RegionLimits, Translator, countdown_of,
-    deltas_of,
+    Candidate, CodeSink, Destination, Queue, Region, RegionLimits, Translator, close_overlays,
+    countdown_of, deltas_of, overlay_path, reopen_overlays,
 };
 pub use state_map::{AppState, Commit, FlagWriter, PcSource, Remainder, Spills};
 

@@ -144,6 +144,11 @@ pub enum Role {
     Superblock(FragmentId),
     /// Executions that left a superblock at the end of this fragment.
     SideExit(FragmentId),
+    /// Executions that left a superblock in front of this fragment, which was cut off.
+    CutOff(FragmentId),
+    /// Executions that left a superblock in front of the branch at the end of this fragment,
+    /// because the one behind it was cut off.
+    CutOffBranch(FragmentId),
 }
 
 /// The amount that one increment of a counter slot adds to each event.

@@ -98,6 +98,18 @@ impl CodeSink for Growing {
     }
 }
 
+/// The paths along which superblocks are worth laying through code of `unit`, by what is known of
+/// it, the hottest first.
+pub fn hot_paths(
+    translator: &Translator,
+    unit: &Unit,
+    source: &mut dyn CodeSource,
+    profile: &ExecutionProfile,
+) -> Vec<Vec<AppPc>> {
+    let mut decode = |pc: AppPc| translator.block(unit, source, pc, 0);
+    Paths::form(profile, &mut decode).into_iter().map(|path| path.pcs).collect()
+}
+
 /// Lays out everything that has been translated of `unit` anew, by what is known of it, as if at
 /// `at`, which is where its code lies now. `None` where that cannot be done.
 pub fn rebuild(

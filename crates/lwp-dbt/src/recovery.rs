@@ -13,7 +13,9 @@ use iced_x86::{
 
 use crate::addr::AppPc;
 use crate::block::Block;
+use crate::code_cache::CodeCache;
 use crate::flags::ARITHMETIC;
+use crate::fragment::FragmentId;
 use crate::state_map::FlagWriter;
 
 /// A way to have the flags of an instruction once more.
@@ -80,6 +82,14 @@ impl Recovery {
             }
         }
         None
+    }
+}
+
+impl FlagWriter {
+    /// Returns the code of the instruction, and what follows it, where fragment `id` overwrites its
+    /// flags and it may have changed in the program's memory.
+    pub fn kept_code(self, cache: &CodeCache, id: FragmentId) -> Option<&[u8]> {
+        cache.flag_writers.get(&id).map(|code| &**code)
     }
 }
 

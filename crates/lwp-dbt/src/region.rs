@@ -25,6 +25,7 @@ mod finish;
 mod known;
 mod lay;
 mod liveness;
+mod overlay;
 mod predict;
 mod states;
 mod superblock;
@@ -34,6 +35,7 @@ use counts::deltas;
 pub use counts::{countdown_of, deltas_of};
 pub(crate) use known::{Group, Known};
 use lay::Next;
+pub use overlay::{close_overlays, overlay_path, reopen_overlays};
 
 const SYS_RT_SIGRETURN: u32 = 15;
 
@@ -99,6 +101,8 @@ pub struct Translator {
     emulated: Emulated,
     /// True if executions are counted in any case, for an execution profile.
     learns: bool,
+    /// The same in code that may change.
+    learns_changing: bool,
     /// The data cache, where one is watched.
     shape: WatchedShape,
     classes: Box<[SyscallClass; 512]>,
@@ -194,7 +198,17 @@ impl Translator {
     ) -> Self {
         let routines = Arc::new(prepared::routines(layout));
         let shape = WatchedShape::default();
-        Self { plan, lwp, layout, routines, emulated, learns: false, shape, classes }
+        Self {
+            plan,
+            lwp,
+            layout,
+            routines,
+            emulated,
+            learns: false,
+            learns_changing: false,
+            shape,
+            classes,
+        }
     }
 
     /// Says how the data cache that is watched is divided: the length of a line, the bits of an
@@ -248,6 +262,11 @@ impl Translator {
         self.learns = !self.profiles();
     }
 
+    /// Does so in code that may change too, in what is translated from now on.
+    pub fn learn_changing(&mut self) {
+        self.learns_changing = self.learns;
+    }
+
     /// Returns whether an execution profile makes the code better.
     pub fn uses_profiles(&self) -> bool {
         self.counts_down_at_once(self.lwp)
@@ -265,7 +284,7 @@ impl Translator {
 
     /// Returns whether fragments of `unit` count for an execution profile.
     fn learns_of(&self, unit: &Unit) -> bool {
-        self.learns && unit.checks == Checks::None
+        if unit.checks == Checks::None { self.learns } else { self.learns_changing }
     }
 
     /// Returns whether executions of fragments of `unit` are counted.
@@ -336,7 +355,11 @@ impl Translator {
         if entry {
             self.entry_on_demand(&mut work, pc);
         }
-        self.region(work, pc, before)
+        let region = self.region(work, pc, before);
+        if to.unit.checks != Checks::None {
+            reopen_overlays(self, to, source, pc);
+        }
+        region
     }
 
     /// Publishes a region, in which `pc` was wanted and before which there were `before` fragments.

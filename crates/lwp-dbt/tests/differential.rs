@@ -15,7 +15,8 @@ use lwp_dbt::context::{
 };
 use lwp_dbt::{
     AppPc, BlockProfile, CachePc, Checks, EntryId, EventDeltas, Execution, ExecutionProfile, FLAGS,
-    FlagWriter, FragmentId, Knowledge, Placement, Plan, Region, Role, flags_again, rebuild,
+    FlagWriter, FragmentId, Knowledge, Placement, Plan, Region, Role, close_overlays, flags_again,
+    overlay_path, rebuild,
 };
 use lwp_testkit::Rng;
 use lwp_testkit::generate::{Data, Generator};
@@ -59,6 +60,9 @@ struct Way {
     cuts: u32,
     /// True where it is laid out in superblocks, along paths that may be wrong.
     paths: bool,
+    /// True where superblocks are laid over its fragments, along such paths, and some are closed
+    /// before it runs, or while it does.
+    overlays: bool,
     /// True where everything is laid out anew by an execution profile, which may be wrong.
     rebuilt: bool,
     /// True where Lightweight Profiling counts down its instructions and branches, and nothing else
@@ -69,18 +73,21 @@ struct Way {
 impl Way {
     fn all() -> impl Iterator<Item = Self> {
         let usual = [
-            (Checks::None, false, true, 0),
-            (Checks::Notified, false, true, 1),
-            (Checks::SelfCheck, false, true, 1),
-            (Checks::SelfCheck, true, false, 0),
-            (Checks::SelfCheck, true, false, 2),
+            (Checks::None, false, true, 0, false),
+            (Checks::Notified, false, true, 1, false),
+            (Checks::SelfCheck, false, true, 1, false),
+            (Checks::SelfCheck, true, false, 0, false),
+            (Checks::SelfCheck, true, false, 2, false),
+            (Checks::Notified, false, true, 0, true),
+            (Checks::SelfCheck, true, false, 1, true),
         ];
-        let usual = usual.into_iter().map(|(checks, notice, roles, cuts)| Self {
+        let usual = usual.into_iter().map(|(checks, notice, roles, cuts, overlays)| Self {
             checks,
             notice,
             roles,
             cuts,
             paths: false,
+            overlays,
             rebuilt: false,
             counts_down: false,
         });
@@ -89,6 +96,7 @@ impl Way {
             notice: false,
             roles: true,
             cuts: 0,
+            overlays: false,
             paths,
             rebuilt,
             counts_down,
@@ -246,6 +254,8 @@ struct Lab {
     /// Superblocks of more than one block, and the guards in them that overwrite the flags.
     superblocks: u32,
     guards: u32,
+    /// Superblocks of more than one block over fragments.
+    overlays: u32,
     /// The instructions and branches of the case at hand, as soon as they have been counted.
     expected: Option<[u64; 2]>,
     /// There can be only one machine at a time.
@@ -279,6 +289,7 @@ impl Lab {
             hosted: 0,
             superblocks: 0,
             guards: 0,
+            overlays: 0,
             expected: None,
             _alone: alone,
         }
@@ -361,6 +372,10 @@ impl Lab {
         let mut bench = way.bench(plan, snippet);
         let limit = self.rng.pick(&[1, 4, 64]);
         let mut regions = Vec::new();
+        if way.overlays && self.rng.one_in(2) {
+            bench.translator.learn();
+            bench.translator.learn_changing();
+        }
         if way.paths {
             self.lay_paths(&mut bench, snippet, &mut regions);
         }
@@ -387,6 +402,12 @@ impl Lab {
             regions.extend(again);
             // What was not cut off leads to the rest without a question.
             regions.extend(cut.into_iter().flat_map(|pc| bench.translate_all(pc, false, limit)));
+        }
+        if way.overlays {
+            bench.app.gives_notice = way.notice;
+            let inside = self.lay_over(&mut bench, snippet, &mut regions);
+            head = bench.head(snippet.start).ok_or("lost when laid over")?;
+            head = inside.unwrap_or(head);
         }
         if way.rebuilt {
             self.rebuild(&mut bench, snippet, &mut regions).ok_or("not laid out anew")?;
@@ -486,6 +507,54 @@ impl Lab {
         let ids = (0..bench.tables.fragment_count() as u32).map(FragmentId);
         let overwritten = ids.filter_map(|id| bench.tables.within(id)?.flags);
         self.guards += overwritten.count() as u32;
+    }
+
+    /// Lays superblocks over fragments along random paths, and closes some. Returns a place within
+    /// one that begins where the snippet does, as if a thread had just come there.
+    fn lay_over(
+        &mut self,
+        bench: &mut Bench,
+        snippet: &Snippet,
+        regions: &mut Vec<Region>,
+    ) -> Option<CachePc> {
+        let mut heads: Vec<u64> = bench.unit.fragments.keys().map(|pc| pc.0).collect();
+        heads.sort_unstable();
+        heads.retain(|pc| *pc == snippet.start || self.rng.one_in(2));
+        let mut inside = None;
+        for head in heads {
+            let path = self.path(bench, snippet, head);
+            let first = FragmentId(bench.tables.fragment_count() as u32);
+            let (translator, mut to, app) = bench.parts();
+            let blocks = overlay_path(translator, &mut to, app, &path);
+            self.overlays += u32::from(blocks > 1);
+            if blocks > 0 && head == snippet.start {
+                inside = bench.tables.head_of(first);
+            }
+            for pc in path.into_iter().take(blocks) {
+                let (translator, to, app) = bench.parts();
+                let block = translator.block(to.unit, app, pc, 0).expect("it has been laid");
+                for pc in [pc, block.terminator_pc()] {
+                    regions.extend(bench.translate_all(pc.0, false, 1));
+                }
+            }
+        }
+        let inside = inside.filter(|_| self.rng.one_in(2));
+        // Behind the patchable head.
+        let inside = inside.map(|head| head.offset(lwp_dbt::HEAD.len() as u64));
+        if self.rng.one_in(3) {
+            let (_, mut to, _) = bench.parts();
+            for page in to.unit.changing.overlays.pages().collect::<Vec<_>>() {
+                close_overlays(&mut to, page);
+            }
+        } else if self.rng.one_in(2) {
+            let cut = self.cut_some(bench);
+            let again = cut.into_iter().filter(|_| self.rng.one_in(2)).collect::<Vec<_>>();
+            regions.extend(again.into_iter().flat_map(|pc| bench.translate_all(pc, false, 1)));
+            let kept: Vec<u64> =
+                [snippet.start].into_iter().chain(snippet.entries.clone()).collect();
+            regions.extend(kept.into_iter().flat_map(|pc| bench.translate_all(pc, false, 64)));
+        }
+        inside
     }
 
     /// Lays out everything anew, by a profile that is right or wrong.
@@ -726,6 +795,7 @@ fn compare_random_code(program: Program) {
     lab.done();
     assert!(lab.superblocks > lab.compared / 4, "{} superblocks", lab.superblocks);
     assert!(lab.guards > lab.superblocks / 20, "{} guards", lab.guards);
+    assert!(lab.overlays > lab.compared / 4, "{} over fragments", lab.overlays);
 }
 
 #[test]

@@ -213,6 +213,7 @@ fn roles(bench: &Bench) -> Vec<(std::mem::Discriminant<Role>, AppPc, Option<AppP
             Role::Runs(id) | Role::NotTaken(id) | Role::Head(id) => (id, None),
             Role::CallTarget(id) | Role::Called(id) | Role::Target(id) => (id, None),
             Role::Superblock(id) | Role::SideExit(id) => (id, None),
+            Role::CutOff(id) | Role::CutOffBranch(id) => (id, None),
         };
         (std::mem::discriminant(&role), pc(fragment), from.map(pc))
     };

@@ -6,7 +6,7 @@ use super::{Emitter, register_bits};
 use crate::addr::{AppPc, CachePc};
 use crate::block::{Block, Terminator};
 use crate::fragment::FragmentId;
-use crate::plan::EventDeltas;
+use crate::plan::{EventDeltas, Role};
 use crate::recovery::Recovery;
 use crate::relocation::{ROTATED_APART, Relocation, Rotated};
 use crate::state_map::bits;
@@ -24,9 +24,33 @@ pub(crate) struct SideExit {
     index: u8,
     /// The exit's counts, if it counts.
     pub counts: Option<EventDeltas>,
+    /// The role of that counter.
+    pub role: fn(FragmentId) -> Role,
+    /// The patchable place that leads there, if one does.
+    pub place: Option<CachePc>,
     /// The amount that it gives back to a word of the LWP countdown, if it does.
     pub gives_back: Option<Tally>,
     pub kind: ExitKind,
+}
+
+impl SideExit {
+    /// The way out of the superblock at the patchable `place`, where `emitter` stands in `block`,
+    /// for the instruction at `pc`. The counts `left` of the block are still to come there.
+    pub fn at_place(
+        emitter: &Emitter<'_>,
+        block: &Block,
+        place: CachePc,
+        (pc, left): (AppPc, EventDeltas),
+        role: fn(FragmentId) -> Role,
+    ) -> Self {
+        let kind = ExitKind::Before { pc, left, recovery: None, spilled: 0 };
+        Self { role, place: Some(place), ..emitter.way_out(block, Vec::new(), kind) }
+    }
+
+    /// Returns whether it counts or gives back anything.
+    fn tallies(&self) -> bool {
+        self.counts.is_some() || self.gives_back.is_some()
+    }
 }
 
 /// A word in the thread's context to which a side exit adds.
@@ -57,19 +81,22 @@ pub(crate) enum ExitKind {
     Compared { target: Target, recovery: Recovery, push: Option<AppPc> },
     /// rcx is in its slot, and the target less the expected one, in [`Rotated`]'s way.
     Rotated { target: Target, push: Option<AppPc>, expected: AppPc },
-    /// The target is not the expected one, and the branch, at `pc`, is left to other code. The
-    /// flags are the comparison's where there is a `recovery`; rcx may be in its slot.
-    Before { pc: AppPc, recovery: Option<Recovery>, spilled: u8 },
+    /// The instruction at `pc` is left to other code, as a branch is whose target is not the
+    /// expected one; `left` are its counts in the fragment at hand. The flags are the comparison's
+    /// where there is a `recovery`; rcx may be in its slot.
+    Before { pc: AppPc, left: EventDeltas, recovery: Option<Recovery>, spilled: u8 },
 }
 
 impl ExitKind {
-    /// Returns the exit that leaves the branch, at `pc`, to other code.
-    pub fn before(self, pc: AppPc) -> Self {
+    /// Returns the exit that leaves the branch, at `pc` and with counts of `left`, to other code.
+    pub fn before(self, pc: AppPc, left: EventDeltas) -> Self {
         match self {
             Self::Compared { target, recovery, .. } => {
-                Self::Before { pc, recovery: Some(recovery), spilled: target.spilled() }
+                Self::Before { pc, left, recovery: Some(recovery), spilled: target.spilled() }
             }
-            Self::Rotated { .. } => Self::Before { pc, recovery: None, spilled: bits::SPILL_RCX },
+            Self::Rotated { .. } => {
+                Self::Before { pc, left, recovery: None, spilled: bits::SPILL_RCX }
+            }
             other => other,
         }
     }
@@ -139,7 +166,18 @@ impl Emitter<'_> {
     fn way_out(&self, block: &Block, at: Vec<usize>, kind: ExitKind) -> SideExit {
         let fragment = self.fragment.unwrap_or(FragmentId(0));
         let (app, index) = (self.app, self.index);
-        SideExit { at, fragment, block: block.pc, app, index, counts: None, gives_back: None, kind }
+        SideExit {
+            at,
+            fragment,
+            block: block.pc,
+            app,
+            index,
+            counts: None,
+            role: Role::SideExit,
+            place: None,
+            gives_back: None,
+            kind,
+        }
     }
 
     /// The branch at the end of `block` goes on to `expected` in the superblock if that is its
@@ -331,7 +369,7 @@ impl Emitter<'_> {
                     self.reload_r11();
                 }
                 self.point(*spilled);
-                if *spilled == 0 {
+                if *spilled == 0 && exit.tallies() {
                     self.spill_rcx();
                     self.point(bits::SPILL_RCX);
                 }
@@ -435,8 +473,7 @@ impl Emitter<'_> {
         let start = self.here();
         match exit.kind {
             ExitKind::Branch { to, flags_dead, .. } => {
-                let tallied = exit.counts.is_some() || exit.gives_back.is_some();
-                if tallied && !flags_dead {
+                if exit.tallies() && !flags_dead {
                     self.point(bits::SPILL_RCX);
                     self.reload_rcx();
                 }
@@ -447,9 +484,11 @@ impl Emitter<'_> {
                 self.point(BOTH | bits::PC_RCX);
                 self.dispatch_spilled();
             }
-            ExitKind::Before { pc, .. } => {
-                self.point(bits::SPILL_RCX);
-                self.reload_rcx();
+            ExitKind::Before { pc, spilled, .. } => {
+                if exit.tallies() || spilled != 0 {
+                    self.point(bits::SPILL_RCX);
+                    self.reload_rcx();
+                }
                 self.point(0);
                 self.jump_link(pc);
             }

@@ -5,6 +5,7 @@
 //! The translation of the page becomes *dormant* before the write, and is good again when the bytes
 //! turn out to be the same: its heads are put back, and everything that led to them does again.
 
+use super::overlay::close;
 use super::{CodeSink, Destination, Translator, Work};
 use crate::addr::{AppPc, CachePc};
 use crate::block::CodeSource;
@@ -21,6 +22,7 @@ impl Translator {
         if to.unit.fragments.get(&pc) != Some(&id) {
             return;
         }
+        close(to, pc);
         to.unit.fragments.remove(&pc);
         let stub = self.cut_off_stub(to, pc);
         if let Some(head) = head {
@@ -28,23 +30,36 @@ impl Translator {
             // A later translation of the pc takes the jump over.
             to.unit.pending.entry(pc).or_default().push(head.offset(1));
         }
-        let known = to.unit.changeable.get(&id);
+        let known = to.unit.changing.fragments.get(&id);
         let stays = known.is_some_and(|known| !known.compares);
         if let Some(edge) = known.and_then(|known| known.edge) {
             self.cut_edge(to, id, edge, stub);
         }
         let dropped = match stays {
-            true => to.unit.dormant.insert(pc, id).filter(|old| *old != id),
+            true => to.unit.changing.dormant.insert(pc, id).filter(|old| *old != id),
             false => Some(id),
         };
         if let Some(dropped) = dropped {
-            to.unit.changeable.remove(&dropped);
+            to.unit.changing.fragments.remove(&dropped);
         }
     }
 
     /// Leads a not-taken edge that charges a fragment to `exit`, by way of a stub that counts the
     /// edge alone.
     fn cut_edge(&self, to: &mut Destination<'_>, id: FragmentId, edge: MergedEdge, exit: CachePc) {
+        let leads_on = self.lead_edge(to, id, edge, exit);
+        let pc = to.cache.fragments.get(id).pc;
+        to.unit.pending.entry(pc).or_default().push(leads_on);
+    }
+
+    /// Does so, whatever `exit` is. Returns the place of the displacement that leads on.
+    pub(super) fn lead_edge(
+        &self,
+        to: &mut Destination<'_>,
+        id: FragmentId,
+        edge: MergedEdge,
+        exit: CachePc,
+    ) -> CachePc {
         let pc = to.cache.fragments.get(id).pc;
         let [stub, leads_on] = match edge.stub {
             Some([stub, leads_on]) => {
@@ -60,10 +75,10 @@ impl Translator {
             }
         };
         to.sink.patch_head(edge.at, stub);
-        to.unit.pending.entry(pc).or_default().push(leads_on);
-        if let Some(known) = to.unit.changeable.get_mut(&id) {
+        if let Some(known) = to.unit.changing.fragments.get_mut(&id) {
             known.edge = Some(MergedEdge { stub: Some([stub, leads_on]), ..edge });
         }
+        leads_on
     }
 
     /// The stub that takes the place of the code translated at `pc`.
@@ -89,13 +104,14 @@ impl Translator {
     pub(super) fn wake_page(&self, work: &mut Work<'_>, pc: AppPc) {
         let page = AppPc(pc.0 & !(PAGE - 1));
         let range = page..page.offset(PAGE);
-        let dormant: Vec<_> = work.unit.dormant.range(range).map(|(&pc, &id)| (pc, id)).collect();
+        let dormant: Vec<_> =
+            work.unit.changing.dormant.range(range).map(|(&pc, &id)| (pc, id)).collect();
         if dormant.is_empty() {
             return;
         }
         let Some(mut now) = Page::read(work.unit.checks, work.source, page) else { return };
         let (same, changed): (Vec<_>, Vec<_>) = dormant.into_iter().partition(|(pc, id)| {
-            work.unit.changeable.get(id).is_some_and(|known| now.is_as_it_was(*pc, known))
+            work.unit.changing.fragments.get(id).is_some_and(|known| now.is_as_it_was(*pc, known))
         });
         for (pc, id) in same {
             if !work.unit.has_fragment(pc) {
@@ -104,7 +120,7 @@ impl Translator {
         }
         // What has changed once does not come back.
         for (pc, id) in changed {
-            work.unit.forget_dormant(pc, id);
+            work.unit.changing.forget(pc, id);
         }
     }
 }
@@ -113,7 +129,7 @@ impl Work<'_> {
     /// Leads to a dormant fragment again from everything that led to it.
     fn wake(&mut self, pc: AppPc, id: FragmentId) {
         let Fragment { head, .. } = self.cache.fragments.get(id);
-        let edge = self.unit.changeable.get(&id).and_then(|known| known.edge);
+        let edge = self.unit.changing.fragments.get(&id).and_then(|known| known.edge);
         let own = [
             head.map(|head| head.offset(1)),
             edge.and_then(|edge| edge.stub).map(|[_, leads_on]| leads_on),
@@ -124,7 +140,7 @@ impl Work<'_> {
         for place in head.into_iter().chain(edge.map(|edge| edge.at)) {
             self.sink.restore_head(place);
         }
-        self.unit.dormant.remove(&pc);
+        self.unit.changing.dormant.remove(&pc);
         self.unit.fragments.insert(pc, id);
         self.woken.push(id);
     }
@@ -168,7 +184,12 @@ impl<'a> Page<'a> {
 }
 
 /// Returns whether the code at `pc` changes only with notice from now on.
-fn gives_notice(checks: Checks, source: &mut dyn CodeSource, pc: AppPc, len: usize) -> bool {
+pub(super) fn gives_notice(
+    checks: Checks,
+    source: &mut dyn CodeSource,
+    pc: AppPc,
+    len: usize,
+) -> bool {
     checks == Checks::Notified || source.gives_notice(pc, len)
 }
 

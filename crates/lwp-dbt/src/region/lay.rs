@@ -45,8 +45,9 @@ impl Translator {
     /// one and may be cut off: one edge counts as much as another, as long as nobody wants to know
     /// which it was.
     fn merged_edge(&self, work: &Work<'_>, pc: AppPc) -> Option<CachePc> {
-        let id = work.unit.fragments.get(&pc).filter(|_| !work.cache.counters.has_roles())?;
-        Some(work.unit.changeable.get(id)?.edge?.at)
+        let tells = work.cache.counters.has_roles() || self.learns_of(work.unit);
+        let id = work.unit.fragments.get(&pc).filter(|_| !tells)?;
+        Some(work.unit.changing.fragments.get(id)?.edge?.at)
     }
 
     /// A counter for the not-taken edge of the block laid last: it takes back the taken branch.
@@ -191,7 +192,7 @@ impl Translator {
         work.unit.fragments.insert(block.pc, id);
         if private {
             let bytes = block.bytes.clone().into_boxed_slice();
-            work.unit.changeable.insert(id, Changeable { bytes, compares, edge, trusted });
+            work.unit.changing.fragments.insert(id, Changeable { bytes, compares, edge, trusted });
         }
         work.created.push(id);
         if next.is_none() || matches!(next, Some(Next::Return(_))) {

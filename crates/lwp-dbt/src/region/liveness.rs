@@ -33,7 +33,7 @@ impl Translator {
     pub(super) fn trusts_edge(&self, work: &mut Work<'_>, pc: AppPc) -> bool {
         let Some(&last) = work.created.last() else { return false };
         let trusted = self.trusted_at(work, pc);
-        match work.unit.changeable.get_mut(&last).filter(|known| !known.compares) {
+        match work.unit.changing.fragments.get_mut(&last).filter(|known| !known.compares) {
             Some(known) => {
                 known.trusted = trusted;
                 known.trusted.is_some()

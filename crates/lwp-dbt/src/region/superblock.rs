@@ -13,15 +13,18 @@
 
 use std::sync::Arc;
 
-use super::lay::Next;
+use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory, OpAccess};
+
+use super::dormant::holds;
+use super::lay::{Next, open_head};
 use super::{
     Arrival, Candidate, Destination, NOT_TAKEN, Region, Translator, Work, deltas, direct_target,
     set_displacement,
 };
 use crate::addr::{AppPc, CachePc};
 use crate::block::{Block, CodeSource, Terminator};
-use crate::emit::{Charge, Countdown, ExitKind, Tally, Target, Trip};
-use crate::fragment::{Fragment, FragmentId, Unit, Within};
+use crate::emit::{Charge, Countdown, ExitKind, SideExit, Tally, Target, Trip};
+use crate::fragment::{Fragment, FragmentId, Neighbour, Unit, Within};
 use crate::plan::{Checks, EventDeltas, Lwp, Plan, Role};
 use crate::recovery::Recovery;
 use crate::state_map::{FlagWriter, bits};
@@ -49,6 +52,53 @@ pub(super) struct Step {
     to: Option<AppPc>,
 }
 
+impl Step {
+    /// The code of the block.
+    pub(super) fn code(&self) -> Neighbour {
+        Neighbour { pc: self.block.pc, bytes: self.block.bytes.clone().into_boxed_slice() }
+    }
+
+    /// The code of the block from `pc` on, if that lies in it.
+    fn code_at(&self, pc: AppPc) -> Option<&[u8]> {
+        let offset = pc.0.checked_sub(self.block.pc.0)?;
+        self.block.bytes.get(offset as usize..).filter(|code| !code.is_empty())
+    }
+
+    /// Returns whether the branch at the end of the block is not taken on the path.
+    fn is_not_taken(&self) -> bool {
+        match (&self.block.terminator, self.to) {
+            (Terminator::Conditional { target, .. }, Some(to)) => to != *target,
+            _ => false,
+        }
+    }
+
+    /// The counts of the block on the path.
+    fn counts(&self) -> EventDeltas {
+        let own = deltas(&self.block);
+        if self.is_not_taken() { own.plus(NOT_TAKEN) } else { own }
+    }
+
+    /// Returns whether the block may write to memory, its branch included.
+    fn stores(&self) -> bool {
+        let mut factory = InstructionInfoFactory::new();
+        let code = &self.block.bytes;
+        let all = Decoder::with_ip(64, code, self.block.pc.0, DecoderOptions::NONE);
+        all.into_iter().any(|instruction| {
+            let memory = factory.info(&instruction).used_memory();
+            memory.iter().any(|it| {
+                !matches!(it.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess)
+            })
+        })
+    }
+
+    /// Returns whether a superblock of code that may change is left in front of the branch at the
+    /// block's end, where the block behind is cut off: behind a comparison the flags would be lost.
+    /// A call is left behind it, because it writes to the stack.
+    fn is_left_before_branch(&self) -> bool {
+        matches!(self.block.terminator, Terminator::Return { .. } | Terminator::IndirectJump)
+    }
+}
+
 /// The part of a superblock that has been laid.
 #[derive(Default)]
 struct Laid {
@@ -63,6 +113,9 @@ struct Laid {
     countdowns: Vec<Countdown>,
     /// The number of the trip that takes all of them.
     trip: Option<usize>,
+    /// True if anything may have been written to memory since the place at which it can be left
+    /// last, in code that may change.
+    stored: bool,
     /// Of each exit, the block that it leaves; the region has so many of other superblocks.
     exits: Vec<usize>,
     first_exit: usize,
@@ -118,6 +171,10 @@ impl Translator {
         for (at, &pc) in path.iter().enumerate().take(MOST_BLOCKS) {
             let fits = (at + 2) * self.fragment_room() <= work.room && work.unit.is_plain_at(pc);
             let Some(block) = self.decode(work, pc).filter(|_| fits) else { break };
+            let checks = work.unit.checks;
+            if checks != Checks::None && !holds(checks, work.source, pc, &block.bytes) {
+                break;
+            }
             let Some(sum) = countdown.plus(self.countdown_of(work.unit, &block)) else { break };
             countdown = sum;
             let to = path.get(at + 1).copied().filter(|to| leads(&block, *to));
@@ -161,7 +218,7 @@ impl Translator {
                 work.emitter.start_piece();
             }
             let begin = if at == 0 { start } else { work.emitter.here() };
-            let join = work.emitter.here();
+            let join = if at == 0 { open_head(work, bits::UNCOUNTED) } else { work.emitter.here() };
             let counters = work.cache.counters.len();
             let charge = match at {
                 0 => {
@@ -175,10 +232,10 @@ impl Translator {
                 work.emitter.rewind(begin);
                 work.cache.counters.forget_from(counters);
                 if at == 0 {
-                    self.take_entry_back(work, head_pc, entry);
+                    take_entry_back(work, head_pc, entry);
                     return false;
                 }
-                self.end_at(work, steps[at].block.pc);
+                end_at(work, steps[at].block.pc);
                 break;
             };
             self.push_fragment(work, &steps[at], (begin, join), &mut laid);
@@ -231,6 +288,11 @@ impl Translator {
         let exits = work.emitter.out.exits.len();
         work.emitter.fragment = Some(FragmentId(work.cache.fragments.len() as u32));
         work.emitter.dcache = None;
+        if at > 0 && !steps[at - 1].is_left_before_branch() {
+            let left = (block.pc, steps[at].counts());
+            open_place(work, block, left, (Role::CutOff, laid));
+        }
+        laid.stored |= work.unit.checks != Checks::None && steps[at].stores();
         if !work.emitter.body(block, charge) {
             return Err(());
         }
@@ -238,7 +300,7 @@ impl Translator {
         let next = match to {
             None => self.terminate(work, block)?,
             Some(to) => {
-                flags = self.go_on(work, steps, at, *to)?;
+                flags = self.go_on(work, steps, (at, *to), laid)?;
                 None
             }
         };
@@ -253,8 +315,8 @@ impl Translator {
         &self,
         work: &mut Work<'_>,
         steps: &[Step],
-        at: usize,
-        to: AppPc,
+        (at, to): (usize, AppPc),
+        laid: &mut Laid,
     ) -> Result<Option<FlagWriter>, ()> {
         let block = &steps[at].block;
         match block.terminator {
@@ -277,7 +339,7 @@ impl Translator {
                 }
                 work.queue.push(Candidate::direct(out, work.doubt));
             }
-            _ => return self.guarded(work, steps, at, to),
+            _ => return self.guarded(work, steps, (at, to), laid),
         }
         Ok(None)
     }
@@ -287,12 +349,19 @@ impl Translator {
         &self,
         work: &mut Work<'_>,
         steps: &[Step],
-        at: usize,
-        to: AppPc,
+        (at, to): (usize, AppPc),
+        laid: &mut Laid,
     ) -> Result<Option<FlagWriter>, ()> {
         let block = &steps[at].block;
         let target = Target::of(block).ok_or(())?;
-        let recovery = match self.flags_dead(work, to, DEPTH) {
+        if steps[at].is_left_before_branch() {
+            let left = EventDeltas { instructions: 1, ..deltas(block) };
+            let left = (block.terminator_pc(), left);
+            open_place(work, block, left, (Role::CutOffBranch, laid));
+        }
+        let writes = matches!(block.terminator, Terminator::IndirectCall);
+        let compares = !writes || work.unit.checks == Checks::None;
+        let recovery = match compares && self.flags_dead(work, to, DEPTH) {
             true => {
                 let blocks: Vec<&Block> = steps[..=at].iter().map(|step| &*step.block).collect();
                 Recovery::of(&blocks, |register| target.keeps(register))
@@ -300,10 +369,17 @@ impl Translator {
             false => None,
         };
         let writer = recovery.as_ref().map(|recovery| recovery.writer);
+        if work.unit.checks != Checks::None
+            && let Some(writer) = writer
+            && let Some(code) = steps[..=at].iter().rev().find_map(|step| step.code_at(writer.pc))
+        {
+            let id = FragmentId(work.cache.fragments.len() as u32);
+            work.cache.flag_writers.insert(id, code.into());
+        }
         let mut exit = work.emitter.guard(block, to, recovery).ok_or(())?;
         if self.leaves_call(block) {
             let pc = block.terminator_pc();
-            exit.kind = exit.kind.before(pc);
+            exit.kind = exit.kind.before(pc, CALL);
             work.queue.push(Candidate::direct(pc, work.doubt));
         }
         work.emitter.out.exits.push(exit);
@@ -339,12 +415,7 @@ impl Translator {
     ) {
         let block = &step.block;
         let id = FragmentId(work.cache.fragments.len() as u32);
-        let not_taken = match (&block.terminator, step.to) {
-            (Terminator::Conditional { target, .. }, Some(to)) => to != *target,
-            _ => false,
-        };
-        let own = deltas(block);
-        let counts = if not_taken { own.plus(NOT_TAKEN) } else { own };
+        let counts = step.counts();
         let first = laid.fragments.is_empty();
         let flags_dead = first && self.flags_dead(work, block.pc, 2);
         work.cache.fragments.push(Fragment {
@@ -361,7 +432,7 @@ impl Translator {
             countdown: laid.countdowns.get(laid.fragments.len()).map_or((0, 0), |it| it.parts()),
             flags_dead,
         });
-        match first {
+        match first && work.unit.checks == Checks::None {
             true => drop(work.unit.fragments.insert(block.pc, id)),
             false => work.unit.inner.push(id),
         }
@@ -384,24 +455,6 @@ impl Translator {
         work.close_fragment();
     }
 
-    /// The block at `pc` cannot be laid out: the superblock ends in front of it.
-    fn end_at(&self, work: &mut Work<'_>, pc: AppPc) {
-        let start = work.emitter.here();
-        work.emitter.start_piece();
-        work.emitter.point(0);
-        work.emitter.jump_link(pc);
-        work.queue.push(Candidate::direct(pc, work.doubt));
-        work.cache.close_piece(&work.emitter, start, pc, None);
-    }
-
-    fn take_entry_back(&self, work: &mut Work<'_>, pc: AppPc, entry: bool) {
-        if entry {
-            work.cache.entries.pop();
-            work.entries.pop();
-            work.unit.entries.remove(&pc);
-        }
-    }
-
     /// Says what the counters stand for, and what is charged ahead of each fragment.
     fn settle(&self, work: &mut Work<'_>, laid: &Laid) {
         let mut behind = vec![EventDeltas::default(); laid.counts.len()];
@@ -416,7 +469,7 @@ impl Translator {
         let exits = &mut work.emitter.out.exits[laid.first_exit..];
         for (exit, &at) in exits.iter_mut().zip(&laid.exits) {
             let own = match exit.kind {
-                ExitKind::Before { .. } => CALL.negated(),
+                ExitKind::Before { left, .. } => left.negated(),
                 _ => elsewhere(laid.counts[at]),
             };
             let counts = behind[at].negated().plus(own);
@@ -452,17 +505,21 @@ impl Translator {
         behind
     }
 
-    /// Emits the ways out of the superblocks of a region.
-    pub(super) fn side_exits(&self, work: &mut Work<'_>) {
+    /// Emits the ways out of the superblocks of a region. Returns the patchable places that lead
+    /// out, and where to.
+    pub(super) fn side_exits(&self, work: &mut Work<'_>) -> Vec<[CachePc; 2]> {
+        let mut places = Vec::new();
         for exit in std::mem::take(&mut work.emitter.out.exits) {
             let from = exit.fragment;
             let counters = &mut work.cache.counters;
             let tally = match exit.counts {
-                Some(counts) => Some(Tally::Counter(counters.push(counts, Role::SideExit(from)))),
+                Some(counts) => Some(Tally::Counter(counters.push(counts, (exit.role)(from)))),
                 None => exit.gives_back,
             };
             let before = work.emitter.side_exit(&exit, tally);
-            work.cache.close_piece(&work.emitter, before, exit.block, Some(exit.fragment));
+            if work.emitter.here() != before {
+                work.cache.close_piece(&work.emitter, before, exit.block, Some(exit.fragment));
+            }
             let after = work.emitter.side_exit_done(&exit);
             let pc = match exit.kind {
                 ExitKind::Branch { to, .. } | ExitKind::Before { pc: to, .. } => to,
@@ -472,7 +529,47 @@ impl Translator {
             for at in exit.at {
                 set_displacement(&mut work.emitter, at, before);
             }
+            places.extend(exit.place.map(|place| [place, before]));
         }
+        places
+    }
+}
+
+/// A place in `block` at which a superblock of code that may change is left for the instruction
+/// at `pc` while it is closed. The counts `left` of the block are still to come there.
+///
+/// There is none where the thread itself has written nothing since the place before: writes of
+/// others it need not see before it serialises.
+fn open_place(
+    work: &mut Work<'_>,
+    block: &Block,
+    (pc, left): (AppPc, EventDeltas),
+    (role, laid): (fn(FragmentId) -> Role, &mut Laid),
+) {
+    if work.unit.checks == Checks::None || !std::mem::take(&mut laid.stored) {
+        return;
+    }
+    let place = work.emitter.patchable_head(0);
+    let exit = SideExit::at_place(&work.emitter, block, place, (pc, left), role);
+    work.emitter.out.exits.push(exit);
+    work.queue.push(Candidate::direct(pc, work.doubt));
+}
+
+/// The block at `pc` cannot be laid out: the superblock ends in front of it.
+fn end_at(work: &mut Work<'_>, pc: AppPc) {
+    let start = work.emitter.here();
+    work.emitter.start_piece();
+    work.emitter.point(0);
+    work.emitter.jump_link(pc);
+    work.queue.push(Candidate::direct(pc, work.doubt));
+    work.cache.close_piece(&work.emitter, start, pc, None);
+}
+
+fn take_entry_back(work: &mut Work<'_>, pc: AppPc, entry: bool) {
+    if entry {
+        work.cache.entries.pop();
+        work.entries.pop();
+        work.unit.entries.remove(&pc);
     }
 }
 
