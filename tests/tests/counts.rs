@@ -352,6 +352,28 @@ fn superblocks_are_counted_down_exactly() {
 
 /// The same where translations are replaced by superblocks while the program runs: nothing is
 /// counted twice, and nothing is lost.
+/// The same in code that the program has made itself, while superblocks are laid over it: counts of
+/// all events, and of each instruction and call in recordings.
+#[test]
+fn superblocks_over_generated_code_are_exact() {
+    let executable = &compile("counts/generated")[0];
+    let env = [("LWP_IMPROVE", "20")];
+    // It runs ten times as long with two arguments more.
+    let program = executable.path.as_os_str();
+    let quiet = (vec![program.into(), "1".into(), "2".into()], 0);
+    let loud = (vec![program.into(), "1".into(), "2".into(), "3".into()], 0);
+    let (base, native) = counted_in(&quiet, None, &env);
+    let flags = |outcome: &Outcome| outcome.stdout[outcome.stdout.len() - 23..].to_vec();
+    let mut most = 0;
+    for round in 0..4 {
+        let cache = TempDir::new();
+        let (got, outcome) = counted_in(&loud, Some(cache.path()), &env);
+        most = most.max(handlers_alone_are_added(&base, &got, &outcome, round));
+        assert_eq!(flags(&outcome), flags(&native), "round {round}");
+    }
+    assert!(most >= 100, "only {most} signals came");
+}
+
 #[test]
 fn translations_of_running_programs_are_replaced() {
     let executable = &compile("counts/superblocks")[0];

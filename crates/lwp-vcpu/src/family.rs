@@ -28,6 +28,7 @@ use crate::syscalls;
 mod blocks;
 mod changes;
 mod module_code;
+pub mod overlays;
 mod tables;
 mod waste;
 
@@ -444,11 +445,12 @@ impl Family {
             unit: &mut module.unit,
             sink: &mut self.arenas[arena].sink(chunk, &self.memory),
         };
+        let first = to.cache.fragment_count();
         let region = self.translator.translate(&mut to, &mut source, pc, entry, limits);
         if changes {
             self.arenas[arena].reserve_stubs(region.fragments);
-            self.waste.note(region.fragments);
-            note_pages(&module.unit, &mut module.made_of, &self.code_cache, region.fragments);
+            self.waste.note(self.code_cache.fragment_count() - first);
+            note_pages(&module.unit, &mut module.made_of, &self.code_cache, first);
         }
         note_origins(&mut self.origins, &self.code_cache, id, &mut source);
         if changes && self.waste.is_to_be_weighed() {
@@ -552,15 +554,14 @@ impl Family {
     }
 }
 
-/// Notes which pages the last fragments depend on, of which there are `new`.
+/// Notes which pages the fragments from number `first` on depend on.
 fn note_pages(
     unit: &Unit,
     made_of: &mut FxHashMap<u64, Vec<FragmentId>>,
     code_cache: &CodeCache,
-    new: usize,
+    first: usize,
 ) {
-    let count = code_cache.fragment_count();
-    for id in (count - new..count).map(|number| FragmentId(number as u32)) {
+    for id in (first..code_cache.fragment_count()).map(|number| FragmentId(number as u32)) {
         let Fragment { pc, app_len, .. } = code_cache.fragment(id);
         let own = pages_of((pc.0, pc.0 + u64::from(app_len)));
         let trusted = unit.trusted_by(id).map(range_of);
@@ -583,7 +584,7 @@ fn note_origins(
     origins: &mut Option<Origins>,
     code_cache: &CodeCache,
     id: UnitId,
-    source: &mut ModuleCode<'_>,
+    source: &mut dyn CodeSource,
 ) {
     let Some(origins) = origins else { return };
     for number in origins.fragments()..code_cache.fragment_count() {

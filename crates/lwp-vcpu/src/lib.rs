@@ -28,6 +28,7 @@ mod exec;
 mod exit;
 mod family;
 mod first_stack;
+mod generated;
 mod huge_table;
 mod identity;
 mod inject;

@@ -15,6 +15,7 @@ use lwp_dbt::{Candidate, Queue};
 use lwp_ptrace::{Tid, sys};
 
 use crate::AbortOnPanic;
+use crate::generated;
 use crate::machine::Machine;
 use crate::notices::{self, Waiting};
 
@@ -155,6 +156,7 @@ fn sleep(machine: &Mutex<Machine>, bells: &mut Bells, expected: Wait) -> Option<
         return None;
     }
     guard.look_at_targets();
+    generated::improve(&mut guard);
     guard.keep_meanwhile();
     let nap = match expected {
         _ if guard.tasks.filtered => FILTERED_NAP,

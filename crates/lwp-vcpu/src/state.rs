@@ -269,7 +269,8 @@ impl Standing<'_> {
             regs.eflags = flags_from(context.get(Slot::LwpFlags), regs.eflags);
         }
         if let Some(writer) = state.flags {
-            regs.eflags = overwritten_flags(self.tid, writer, regs);
+            let known = fragment.and_then(|id| writer.kept_code(&self.family.code_cache, id));
+            regs.eflags = overwritten_flags(self.tid, (writer, known), regs);
         }
         let mut called = state.called.then_some(r11);
         let elsewhere = match calling(&state, context) {
@@ -388,12 +389,18 @@ fn finish_apply(context: Context<'_>, tid: Tid, progress: u8, cache: &Regs) {
 }
 
 /// The flags register with the arithmetic flags that the instruction at `writer` has left, which a
-/// guard has overwritten.
-fn overwritten_flags(tid: Tid, writer: FlagWriter, regs: &Raw) -> u64 {
-    let mut code = [0; insn::LONGEST];
-    let read = lwp_ptrace::sys::read_memory(tid, writer.pc.0, &mut code).unwrap_or(0);
+/// guard has overwritten; `known` is its code, where that may have changed.
+fn overwritten_flags(tid: Tid, (writer, known): (FlagWriter, Option<&[u8]>), regs: &Raw) -> u64 {
+    let mut now = [0; insn::LONGEST];
+    let code = match known {
+        Some(known) => known,
+        None => {
+            let read = lwp_ptrace::sys::read_memory(tid, writer.pc.0, &mut now).unwrap_or(0);
+            &now[..read]
+        }
+    };
     let value = |register: Register| general_value(regs, register.number() as u8);
-    let found = lwp_dbt::flags_again(writer, &code[..read], value);
+    let found = lwp_dbt::flags_again(writer, code, value);
     found.map_or(regs.eflags, |flags| regs.eflags & !lwp_dbt::FLAGS | flags)
 }
 

@@ -26,7 +26,39 @@
         .endm
 
         .globl _start
-_start: movq    (%rsp), %r15            # argument count
+#ifdef GENERATED
+# Executes a copy of everything, in memory that can be written to: code and data lie apart, as here.
+_start: movl    $9, %eax                # mmap
+        xorl    %edi, %edi
+        movl    $text_end - copied, %esi
+        movl    $7, %edx
+        movl    $0x22, %r10d            # private, of no file
+        movl    $-1, %r8d
+        xorl    %r9d, %r9d
+        syscall
+        movq    %rax, %rdi
+        leaq    copied(%rip), %rsi
+        movl    $code_end - copied, %ecx
+        rep movsb
+        leaq    action - copied(%rax), %rdi
+        leaq    action(%rip), %rsi
+        movl    $text_end - action, %ecx
+        rep movsb
+        leaq    copied(%rip), %rcx
+        movq    %rax, %rdx
+        subq    %rcx, %rdx              # added to the addresses in the tables
+        movl    $(tables_end - targets) / 8, %ecx
+1:      addq    %rdx, targets - copied - 8(%rax,%rcx,8)
+        decl    %ecx
+        jnz     1b
+        addq    %rdx, action - copied(%rax)
+        addq    %rdx, action - copied + 16(%rax)
+        jmp     *%rax
+copied:
+#else
+_start:
+#endif
+        movq    (%rsp), %r15            # argument count
         andq    $-4096, %rsp            # its low bits decide over flags
         movl    $4000000, %r12d
         movl    $40000000, %eax         # ten times as long with two arguments more
@@ -111,10 +143,12 @@ takes:  note_flags 5
 holds:  note_flags 3
         jmp     3b
         counting_handler
+code_end:
         timer_data 150
 targets: .quad  2b, 2b, 2b, takes, 2b, 2b, 2b, 2b
 callees: .quad  releases, releases, notes, releases, releases, releases, releases, releases
 places: .quad   3b, holds, 3b, 3b, 3b, 3b, 3b, 3b
+tables_end:
 text:   .ascii  "# signals "
 digits: .ascii  "0000000000000000\n"
         .ascii  "flags "

@@ -3,7 +3,7 @@
 use lwp_dbt::{AppPc, Destination, Fragment, FragmentId};
 use lwp_ptrace::memory;
 
-use super::{Family, Module, UnitId, range_of};
+use super::{Family, Module, UnitId, overlays, range_of};
 use crate::arena::{Chunk, STUB_BYTES};
 use crate::notices::pages_of;
 
@@ -13,6 +13,8 @@ impl Family {
         let Some(arena) = self.arena_of(id) else { return };
         let module = &self.modules[id.0 as usize];
         let Some(fragment) = module.unit.fragment_at(pc) else { return };
+        overlays::close(self, (id, arena), (pc.0, pc.0 + 1));
+        let module = &self.modules[id.0 as usize];
         if differs(tid, pc, module.unit.bytes_of(fragment)) {
             self.cut_off(id, arena, fragment);
         }
@@ -37,6 +39,7 @@ impl Family {
     /// Cuts off every fragment of a unit.
     pub fn invalidate_all(&mut self, id: UnitId) {
         let Some(arena) = self.arena_of(id) else { return };
+        overlays::close(self, (id, arena), (0, u64::MAX));
         let fragments = &self.modules[id.0 as usize].unit.fragments;
         for fragment in fragments.values().copied().collect::<Vec<_>>() {
             self.cut_off(id, arena, fragment);
@@ -46,6 +49,7 @@ impl Family {
     /// Cuts off every fragment of a unit that was made of `page`.
     pub fn invalidate_page(&mut self, id: UnitId, page: u64) {
         let Some(arena) = self.arena_of(id) else { return };
+        overlays::close(self, (id, arena), (page, page + super::PAGE as u64));
         let module = &mut self.modules[id.0 as usize];
         let mut made = module.made_of.remove(&page).unwrap_or_default();
         for &fragment in &made {
@@ -62,6 +66,7 @@ impl Family {
     /// thread `tid` has there now; `all` cuts them off whatever they are.
     pub fn invalidate(&mut self, id: UnitId, tid: i32, range: (u64, u64), all: bool) -> usize {
         let Some(arena) = self.arena_of(id) else { return 0 };
+        overlays::close(self, (id, arena), range);
         let module = &self.modules[id.0 as usize];
         let overlaps = |(low, high): (u64, u64)| low < range.1 && range.0 < high;
         let stale: Vec<FragmentId> = made_of(module, range)

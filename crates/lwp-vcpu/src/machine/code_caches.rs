@@ -4,9 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use lwp_dbt::Selection;
+use rustc_hash::FxHashMap;
 
 use crate::config::Config;
 use crate::family::{Family, Kind};
+use crate::generated::Generated;
 use crate::notices::{Board, Way};
 use crate::saving::Saving;
 use crate::space::Space;
@@ -29,6 +31,8 @@ pub struct CodeCaches {
     pub store: Option<Arc<Store>>,
     /// Progress of writing them there.
     pub saving: Saving,
+    /// The knowledge of generated code, by address space.
+    pub generated: FxHashMap<usize, Generated>,
     /// Notices of writes to code.
     pub notices: Board,
 }
@@ -96,8 +100,10 @@ impl CodeCaches {
         }
         let sides: Vec<usize> = space.sides.iter().map(|(_, side)| *side).collect();
         *place = None;
+        self.generated.remove(&index);
         for side in sides {
             self.spaces[side] = None;
+            self.generated.remove(&side);
         }
     }
 
