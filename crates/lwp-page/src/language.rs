@@ -71,6 +71,12 @@ impl Language {
         }
     }
 
+    /// Returns true if an interpreter or a virtual machine executes it.
+    pub fn has_runtime(self) -> bool {
+        let all = [Self::Python, Self::Ruby, Self::Php, Self::Perl, Self::Lua];
+        all.contains(&self) || [Self::JavaScript, Self::Java].contains(&self)
+    }
+
     /// The word that stands for it in an address.
     pub fn word(self) -> &'static str {
         match self {
