@@ -13,7 +13,7 @@ use crate::subject::Subject;
 
 /// Parts of less than one of so many of everything are brought into their form by themselves: that
 /// is soon done, and what is hardly anything in everything may be much in them.
-const SHARE: u64 = 20;
+const SHARE: u64 = 200;
 
 /// The tree of a selection that has `total` of its event, in a form; `None` if its samples cannot be
 /// added up at known places.

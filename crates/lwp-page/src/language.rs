@@ -67,7 +67,7 @@ impl Language {
             Self::JavaScript => "JavaScript",
             Self::Java => "Java",
             Self::Generated => "generated code",
-            Self::Unknown => "without names",
+            Self::Unknown => "code without names",
         }
     }
 

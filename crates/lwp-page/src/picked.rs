@@ -310,10 +310,10 @@ fn formed(mut tree: Cow<'_, Tree>, shape: Shape) -> Tree {
     tree.into_owned()
 }
 
-/// The tree of everything turned inside out, with places. Parts of it are shown as finely as trees
-/// that are made of them alone.
+/// The tree of everything turned inside out, with places: finer than what is shown of it, because a
+/// context of hardly anything may be much of a part. The finer, the longer adding up takes.
 fn inverted_placed(tree: &Tree) -> Placed {
-    tree.inverted_placed(tree.root().total / FINEST)
+    tree.inverted_placed(tree.root().total / (2 * FINEST))
 }
 
 /// Adds up exact counts.
