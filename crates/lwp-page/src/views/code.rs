@@ -103,6 +103,14 @@ impl Code {
         files.iter().position(|known| *known == file).unwrap_or(0)
     }
 
+    /// The address within the page of a row of the listing: of an interpreted function, of its line.
+    fn place_of(&self, row: usize) -> String {
+        match self.places[row].as_ref().filter(|_| self.listing.interpreted) {
+            Some(place) => format!("#{}", self.anchor(place)),
+            None => format!("#i{row}"),
+        }
+    }
+
     fn anchor(&self, (file, line): &Place) -> String {
         format!("s{}-{line}", self.file_number(file))
     }
@@ -144,12 +152,18 @@ pub fn body(request: &Request) -> Markup {
         p.where {
             span.module { (text(&code.listing.module)) } " · "
             a href=(request.function_link(View::Calls, id)) { "callers and callees" } " · "
-            a.switch href=(request.here(&[("syntax", if intel { "" } else { "intel" })])) role="button" aria-pressed=(intel) { "Intel's syntax" }
+            @if !code.listing.interpreted {
+                a.switch href=(request.here(&[("syntax", if intel { "" } else { "intel" })])) role="button" aria-pressed=(intel) { "Intel's syntax" }
+            }
         }
         (hottest(&code))
-        div.sides.bare[code.sums.values().all(|sum| sum.text.is_none())] {
+        // What an interpreter executes has lines, and no instructions of its own.
+        @let bare = !code.listing.interpreted && code.sums.values().all(|sum| sum.text.is_none());
+        div.sides.bare[bare].alone[code.listing.interpreted] {
             section.source { (source(request, &code, before.as_ref())) }
-            section.assembly { (assembly(request, &code, before.as_ref())) }
+            @if !code.listing.interpreted {
+                section.assembly { (assembly(request, &code, before.as_ref())) }
+            }
         }
         (legend(request, &code))
     }
@@ -161,7 +175,7 @@ fn hottest(code: &Code) -> Markup {
         @if !rows.is_empty() {
             p.hottest { "Hottest: "
                 @for (index, (row, count)) in rows.iter().enumerate() {
-                    a href={ "#i" (row) } data-hot=(index) title={ (grouped(*count)) } { (percent(*count as f64, code.listing.total)) } " "
+                    a href=(code.place_of(*row)) data-hot=(index) title={ (grouped(*count)) } { (percent(*count as f64, code.listing.total)) } " "
                 }
             }
         }
@@ -196,6 +210,10 @@ fn source(request: &Request, code: &Code, before: Option<&Code>) -> Markup {
 /// Says why there are no lines.
 fn without_lines(request: &Request) -> &'static str {
     let origin = request.function().map(|id| request.subject.profile().function(id).origin);
+    let module = request.function().map(|id| request.subject.profile().module_of(id));
+    if module.is_some_and(|module| module.interpreted().is_some()) {
+        return "Which of its lines took how much is known of samples only: lwp record -c 100K.";
+    }
     match origin {
         Some(Origin::Generated) => {
             "The program generated this code while it ran, and did not say which lines it is from."
@@ -238,7 +256,7 @@ fn file_lines(request: &Request, code: &Code, before: Option<&Code>, file: &str)
                     td.num { @if let Some(sum) = sum.filter(|sum| sum.count > 0) { (percent(sum.count as f64, code.listing.total)) } }
                     (count(sum.map_or(0, |sum| sum.count)))
                     @if let Some(before) = before { (change_of_line(code, before, &place)) }
-                    td.no { @if let Some(sum) = sum { a href={ "#i" (sum.first) } { (line) } } @else { (line) } }
+                    td.no { @if let Some(sum) = sum.filter(|_| !code.listing.interpreted) { a href={ "#i" (sum.first) } { (line) } } @else { (line) } }
                     td.text { (source_text(sum.and_then(|sum| sum.text.clone()).or_else(|| sources.line(file, line)))) }
                 }
             }
@@ -374,6 +392,12 @@ fn taken_of(executed: u64, taken: Option<u64>) -> Markup {
 
 fn legend(request: &Request, code: &Code) -> Markup {
     let own = own_is(request);
+    if code.listing.interpreted {
+        return cells::legend(&[(
+            own,
+            "Counts are samples while the line was executed, times their interval: of the interpreter for it, and not of functions that it called.",
+        )]);
+    }
     let mut sentences = vec![match code.listing.exact {
         true => (
             own,

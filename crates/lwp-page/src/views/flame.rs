@@ -120,8 +120,12 @@ fn module_class(module: &str, name: &str, language: Language) -> String {
 }
 
 fn details(request: &Request, picture: &Picture, one: &Box) -> String {
-    let module =
-        if one.module.is_empty() { String::new() } else { format!(" [{}]", text(&one.module)) };
+    let module = match one.module.as_str() {
+        "" => String::new(),
+        // Code without a file has a name in brackets already.
+        module if module.starts_with('[') => format!(" {}", text(module)),
+        module => format!(" [{}]", text(module)),
+    };
     let event = text(request.event_name());
     let share = percent(one.total as f64, picture.graph.total);
     let mut out = format!("{}{module}: {} {event}, {share}", text(&one.name), grouped(one.total));
