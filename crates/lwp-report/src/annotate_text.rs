@@ -158,3 +158,51 @@ fn instruction(
         format!("{share}  {shown:>width$}  {taken}{address:>8x} {arrows:<arrow$} {text}{note}");
     let _ = writeln!(out, "{}", line.trim_end());
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interpreted_functions_are_listed_by_line() {
+        let source = |line, text: &str| Line::Source {
+            file: "/srv/app.py".into(),
+            line,
+            text: Some(text.into()),
+            inlined: Vec::new(),
+        };
+        let counted = |count| Line::Instruction {
+            address: 1 << 63,
+            bytes: Vec::new(),
+            text: "(bytes not recorded)".into(),
+            count,
+            executed: 0,
+            taken: None,
+            arrows: String::new(),
+            calls: Vec::new(),
+        };
+        let mut of = Listing {
+            name: "f".into(),
+            module: "app.py".into(),
+            event: "instructions".into(),
+            total: 40,
+            whole: 80,
+            interpreted: true,
+            lines: vec![source(1, "def f():"), counted(10), source(2, "\tg()"), counted(30)],
+            ..Listing::default()
+        };
+        let expected = "\
+f [app.py]: 40 instructions, 50.00% of the whole
+         instructions  line
+ 25.00%            10  app.py:1  def f():
+ 75.00%            30  app.py:2      g()
+";
+        assert_eq!(listing(&of), expected);
+        // Of samples nothing is known of branches, and of code without a file no name.
+        (of.interpreted, of.module) = (false, "[generated]".into());
+        let text = listing(&of);
+        assert!(text.starts_with("f [generated]: 40") && !text.contains("taken"), "{text}");
+        of.exact = true;
+        assert!(listing(&of).contains("taken   address"));
+    }
+}
