@@ -127,8 +127,8 @@ fn run(samples: &Samples, parts: &[&Stacks], unit: u64) -> Run {
     Run::new(&all, unit)
 }
 
-/// The same where many stacks have samples: usually they are in the order of their contexts, so that
-/// nothing needs to be compared. `None` if they are not, or if there are too many samples.
+/// The same where many stacks have samples: usually they are in the order of their contexts, so
+/// that nothing needs to be compared. `None` if they are not, or if there are too many samples.
 fn dense_run(samples: &Samples, parts: &[&Stacks], unit: u64) -> Option<Run> {
     let mut sums = vec![0u32; samples.stacks.len()];
     let (mut all, mut entries) = (0u64, 0);

@@ -15,8 +15,8 @@ use crate::subject::Subject;
 /// is soon done, and what is hardly anything in everything may be much in them.
 const SHARE: u64 = 200;
 
-/// The tree of a selection that has `total` of its event, in a form; `None` if its samples cannot be
-/// added up at known places.
+/// The tree of a selection that has `total` of its event, in a form; `None` if its samples cannot
+/// be added up at known places.
 pub fn of_part(subject: &Subject, selection: &Selection, total: u64, shape: Shape) -> Option<Tree> {
     let everything = Selection { event: selection.event, ..Selection::default() };
     let whole = subject.known(&everything).filter(|_| everything != *selection)?;

@@ -1,4 +1,4 @@
-//! What pages count in parts of a recording is what its samples come to, one by one.
+//! Comparisons of what pages count in parts of a recording with its samples, one by one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -284,9 +284,12 @@ proptest! {
         let mut known = made_up.known();
         known.subject.large = true;
         std::thread::scope(|scope| {
-            scope.spawn(|| known.subject.prepare());
+            let thread = || std::thread::Builder::new();
+            let prepare = || known.subject.prepare();
+            thread().spawn_scoped(scope, prepare).expect("a thread");
             for selection in &selections {
-                scope.spawn(|| check(&made_up, &known, &known.subject.pick(selection)));
+                let check = || check(&made_up, &known, &known.subject.pick(selection));
+                thread().spawn_scoped(scope, check).expect("a thread");
             }
         });
     }

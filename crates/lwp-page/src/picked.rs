@@ -68,8 +68,8 @@ pub struct Shaped {
     pub tree: Tree,
     /// Groups.
     pub groups: Vec<Group>,
-    /// The number of the node that each context of the subject is counted in: of a large recording's
-    /// tree of everything.
+    /// The number of the node that each context of the subject is counted in: of a large
+    /// recording's tree of everything.
     pub places: Option<Vec<u32>>,
 }
 

@@ -103,7 +103,8 @@ impl Code {
         files.iter().position(|known| *known == file).unwrap_or(0)
     }
 
-    /// The address within the page of a row of the listing: of an interpreted function, of its line.
+    /// The address within the page of a row of the listing; of an interpreted function, that of its
+    /// line.
     fn place_of(&self, row: usize) -> String {
         match self.places[row].as_ref().filter(|_| self.listing.interpreted) {
             Some(place) => format!("#{}", self.anchor(place)),
@@ -151,8 +152,9 @@ pub fn body(request: &Request) -> Markup {
         h1.function { (text(&code.listing.name)) small { (grouped(code.listing.total)) " " (text(&code.listing.event)) ", " (share) " of the whole " (badge(own_is(request))) } }
         p.where {
             span.module { (text(&code.listing.module)) } " · "
-            a href=(request.function_link(View::Calls, id)) { "callers and callees" } " · "
+            a href=(request.function_link(View::Calls, id)) { "callers and callees" }
             @if !code.listing.interpreted {
+                " · "
                 a.switch href=(request.here(&[("syntax", if intel { "" } else { "intel" })])) role="button" aria-pressed=(intel) { "Intel's syntax" }
             }
         }
@@ -175,7 +177,8 @@ fn hottest(code: &Code) -> Markup {
         @if !rows.is_empty() {
             p.hottest { "Hottest: "
                 @for (index, (row, count)) in rows.iter().enumerate() {
-                    a href=(code.place_of(*row)) data-hot=(index) title={ (grouped(*count)) } { (percent(*count as f64, code.listing.total)) } " "
+                    @let share = percent(*count as f64, code.listing.total);
+                    a href=(code.place_of(*row)) data-hot=(index) title=(grouped(*count)) { (share) } " "
                 }
             }
         }
@@ -244,10 +247,14 @@ fn file_lines(request: &Request, code: &Code, before: Option<&Code>, file: &str)
     lines.extend(end.saturating_add(1)..=end.saturating_add(AROUND));
     let mut sources = Lines(&request.subject);
     let readable = executed.iter().any(|line| code.sums[&(file.to_owned(), *line)].text.is_some());
+    // Behind the end of the file there are no lines.
+    lines.retain(|line| {
+        executed.binary_search(line).is_ok() || readable && sources.line(file, *line).is_some()
+    });
     html! {
         @if !readable { p.none { "This file cannot be read here: lines are known by number. `lwp archive` keeps sources with a recording." } }
         table.code { tbody {
-            @for (index, &line) in lines.iter().enumerate().filter(|(_, line)| readable || executed.contains(line)) {
+            @for (index, &line) in lines.iter().enumerate() {
                 @let place = (file.to_owned(), line);
                 @let sum = code.sums.get(&place);
                 @if index > 0 && line > lines[index - 1] + 1 { tr.gap { td colspan="5" { "⋯" } } }
@@ -256,7 +263,10 @@ fn file_lines(request: &Request, code: &Code, before: Option<&Code>, file: &str)
                     td.num { @if let Some(sum) = sum.filter(|sum| sum.count > 0) { (percent(sum.count as f64, code.listing.total)) } }
                     (count(sum.map_or(0, |sum| sum.count)))
                     @if let Some(before) = before { (change_of_line(code, before, &place)) }
-                    td.no { @if let Some(sum) = sum.filter(|_| !code.listing.interpreted) { a href={ "#i" (sum.first) } { (line) } } @else { (line) } }
+                    td.no { @match sum.filter(|_| !code.listing.interpreted) {
+                        Some(sum) => a href={ "#i" (sum.first) } { (line) },
+                        None => (line),
+                    } }
                     td.text { (source_text(sum.and_then(|sum| sum.text.clone()).or_else(|| sources.line(file, line)))) }
                 }
             }

@@ -29,7 +29,9 @@ pub fn body(request: &Request) -> Markup {
                 table.plain.facts {
                     tr { th { "recording" } td { (text(&request.subject.of.name)) } }
                     @for (key, value) in &request.subject.of.facts {
-                        @if let Some(name) = fact(key, value) { tr { th { (text(name)) } td { (words(value)) } } }
+                        @if let Some(name) = fact(key, value) {
+                            tr { th { (text(name)) } td { (words(value)) } }
+                        }
                     }
                     (people(request))
                 }
