@@ -87,3 +87,26 @@ fn printed(written: io::Result<()>) -> Result<(), Failure> {
         _ => Ok(()),
     }
 }
+
+/// `text` as a word of a shell's command line.
+pub fn shell_word(text: &str) -> String {
+    let text = lwp_report::escape::printable(text);
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%".contains(c);
+    match !text.is_empty() && text.chars().all(plain) {
+        true => text,
+        false => format!("'{}'", text.replace('\'', "'\\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_a_command_line_are_quoted() {
+        assert_eq!(shell_word("a/b-c.data"), "a/b-c.data");
+        assert_eq!(shell_word("f(int)"), "'f(int)'");
+        assert_eq!(shell_word("it's"), "'it'\\''s'");
+        assert_eq!(shell_word(""), "''");
+    }
+}

@@ -146,7 +146,7 @@ impl Languages {
 }
 
 /// Files of runtimes that generate code, and how each is made to name it. A file's name begins so.
-const REMEDIES: [(&str, &str, &str); 11] = [
+const REMEDIES: [(&str, &str, &str); 12] = [
     (
         "libjvm.so",
         "Java",
@@ -156,6 +156,7 @@ const REMEDIES: [(&str, &str, &str); 11] = [
     ("node", "Node", "run `node --perf-basic-prof --interpreted-frames-native-stack`"),
     ("libcoreclr.so", ".NET", "set DOTNET_PerfMapEnabled=1"),
     ("libmonosgen", "Mono", "run `mono --jitmap`"),
+    ("mono-sgen", "Mono", "run `mono --jitmap`"),
     ("libruby", "Ruby", "run `ruby --yjit-perf` (3.3 or later)"),
     ("luajit", "LuaJIT", "run `luajit -jp`, its own profiler"),
     ("libluajit", "LuaJIT", "run `luajit -jp`, its own profiler"),

@@ -4,6 +4,7 @@
 mod app;
 mod branches;
 mod draw;
+mod related;
 
 use lwp_profile::{Profile, Recording};
 use lwp_report::Options;

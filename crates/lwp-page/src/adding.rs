@@ -116,21 +116,33 @@ impl<'a> Adder<'a> {
 fn run(samples: &Samples, parts: &[&Stacks], unit: u64) -> Run {
     let context = |stack: StackId| samples.stacks[stack.index()].context;
     let entries: usize = parts.iter().map(|part| part.len()).sum();
-    let times = parts.iter().copied().flatten().map(|(_, times)| u64::from(*times));
-    let mut all: Vec<(u32, u32)>;
-    if entries > samples.stacks.len() / 8 && u32::try_from(times.sum::<u64>()).is_ok() {
-        // Stacks are in the order of their contexts: of so many that needs no comparing.
-        let mut sums = vec![0u32; samples.stacks.len()];
-        parts.iter().copied().flatten().for_each(|(stack, times)| sums[stack.index()] += times);
-        let counted = (0..).map(StackId).zip(sums).filter(|(_, times)| *times > 0);
-        all = Vec::with_capacity(entries.min(samples.stacks.len()));
-        all.extend(counted.map(|(stack, times)| (context(stack), times)));
-    } else {
-        all = Vec::with_capacity(entries);
-        all.extend(parts.iter().copied().flatten().map(|(stack, times)| (context(*stack), *times)));
+    if entries > samples.stacks.len() / 8
+        && let Some(run) = dense_run(samples, parts, unit)
+    {
+        return run;
     }
+    let mut all: Vec<(u32, u32)> = Vec::with_capacity(entries);
+    all.extend(parts.iter().copied().flatten().map(|(stack, times)| (context(*stack), *times)));
     lwp_profile::sort_samples(&mut all);
     Run::new(&all, unit)
+}
+
+/// The same where many stacks have samples: usually they are in the order of their contexts, so
+/// that nothing needs to be compared. `None` if they are not, or if there are too many samples.
+fn dense_run(samples: &Samples, parts: &[&Stacks], unit: u64) -> Option<Run> {
+    let mut sums = vec![0u32; samples.stacks.len()];
+    let (mut all, mut entries) = (0u64, 0);
+    for (stack, times) in parts.iter().copied().flatten() {
+        let sum = &mut sums[stack.index()];
+        // All of them are looked at in the end.
+        *sum = sum.wrapping_add(*times);
+        all += u64::from(*times);
+        entries += 1;
+    }
+    u32::try_from(all).ok()?;
+    let counted = samples.stacks.iter().zip(&sums).filter(|(_, times)| **times > 0);
+    let counted = counted.map(|(stack, times)| (stack.context, *times));
+    Run::taken(counted, entries.min(sums.len()), unit)
 }
 
 /// Adds up every event of every thread, by language, and drops the samples themselves.
@@ -189,7 +201,7 @@ pub fn blocks(
 }
 
 /// The number of events that a sample in a lane stands for.
-fn unit(profile: &Profile, event: usize) -> u64 {
+pub fn unit(profile: &Profile, event: usize) -> u64 {
     let interval = profile.events.get(event).and_then(|event| event.interval);
     interval.unwrap_or(1).max(1)
 }
@@ -286,7 +298,8 @@ impl<'a> Span<'a> {
         Self { whole: Vec::new(), copies: parts.into_iter().map(copy).collect() }
     }
 
-    fn parts(&self) -> Vec<&Stacks> {
+    /// The samples of each part.
+    pub fn parts(&self) -> Vec<&Stacks> {
         self.whole.iter().copied().chain(self.copies.iter().map(Vec::as_slice)).collect()
     }
 }
@@ -327,24 +340,53 @@ pub fn runs(subject: &Subject, samples: &Samples, selection: &Selection) -> Runs
     let all: Vec<Arc<Run>> = of_event.map(|portion| Arc::clone(&portion.run)).collect();
     let Some(range) = selection.range else { return (few(all), Vec::new()) };
     let unit = unit(subject.profile(), selection.event);
+    let sides = sides(subject, samples, selection, range);
+    if selection.wants_any_language() && sides.complete && sides.entries(1) < sides.entries(0) {
+        return (few(all), vec![Arc::new(run(samples, &sides.outside, unit))]);
+    }
+    let span = sides.inside(subject, selection);
+    (vec![Arc::new(run(samples, &span.parts(), unit))], Vec::new())
+}
+
+/// The samples of selected lanes in a span and outside it, in every language.
+#[derive(Debug)]
+pub struct Sides<'a> {
+    inside: Vec<&'a Stacks>,
+    /// Those outside it.
+    pub outside: Vec<&'a Stacks>,
+    /// Lanes have every sample of their threads. Those of a forged recording may not.
+    pub complete: bool,
+}
+
+/// The two sides of a span.
+pub fn sides<'a>(
+    subject: &'a Subject,
+    samples: &Samples,
+    selection: &Selection,
+    range: (u64, u64),
+) -> Sides<'a> {
     let lanes = within(subject, selection, range);
     let [inside, outside] = [0, 1].map(|side| -> Vec<&Stacks> {
         lanes.iter().flat_map(|lane| lane.stacks()[side].clone()).collect()
     });
-    let entries = |parts: &[&Stacks]| parts.iter().map(|part| part.len()).sum::<usize>();
-    let counted =
-        |sum: u64, run: &Arc<Run>| sum.saturating_add(run.between(0, samples.shape.len()));
-    let any = selection.wants_any_language();
-    // Lanes have every sample, unless a recording is forged.
-    let whole = || {
-        let lanes = lanes.iter().fold(0u64, |sum, it| sum.saturating_add(it.lane.total));
-        lanes == all.iter().fold(0, counted)
-    };
-    if any && entries(&inside) > entries(&outside) && whole() {
-        return (few(all), vec![Arc::new(run(samples, &outside, unit))]);
+    let of_threads = Selection { range: None, ..selection.clone() };
+    let counted = chosen(subject, &of_threads)
+        .filter(|it| it.event == selection.event)
+        .fold(0u64, |sum, it| sum.saturating_add(it.run.between(0, samples.shape.len())));
+    let in_lanes = lanes.iter().fold(0u64, |sum, it| sum.saturating_add(it.lane.total));
+    Sides { inside, outside, complete: counted == in_lanes }
+}
+
+impl<'a> Sides<'a> {
+    /// Returns the number of stacks in all parts of the span, or outside it.
+    pub fn entries(&self, side: usize) -> usize {
+        [&self.inside, &self.outside][side].iter().map(|part| part.len()).sum()
     }
-    let span = Span::new(subject, selection, inside);
-    (vec![Arc::new(run(samples, &span.parts(), unit))], Vec::new())
+
+    /// The samples in the span that are selected.
+    pub fn inside(self, subject: &Subject, selection: &Selection) -> Span<'a> {
+        Span::new(subject, selection, self.inside)
+    }
 }
 
 /// Runs that a tree adds up: more are joined.

@@ -27,6 +27,8 @@ pub enum Language {
     JavaScript,
     /// Java methods that the virtual machine names.
     Java,
+    /// Methods that .NET or Mono names.
+    DotNet,
     /// Other code that was generated while the program ran.
     Generated,
     /// Code without names.
@@ -36,7 +38,7 @@ pub enum Language {
 
 impl Language {
     /// All languages.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::C,
         Self::Cpp,
         Self::Rust,
@@ -48,6 +50,7 @@ impl Language {
         Self::Lua,
         Self::JavaScript,
         Self::Java,
+        Self::DotNet,
         Self::Generated,
         Self::Unknown,
     ];
@@ -66,9 +69,16 @@ impl Language {
             Self::Lua => "Lua",
             Self::JavaScript => "JavaScript",
             Self::Java => "Java",
+            Self::DotNet => ".NET",
             Self::Generated => "generated code",
-            Self::Unknown => "without names",
+            Self::Unknown => "code without names",
         }
+    }
+
+    /// Returns true if an interpreter or a virtual machine executes it.
+    pub fn has_runtime(self) -> bool {
+        let all = [Self::Python, Self::Ruby, Self::Php, Self::Perl, Self::Lua];
+        all.contains(&self) || [Self::JavaScript, Self::Java, Self::DotNet].contains(&self)
     }
 
     /// The word that stands for it in an address.
@@ -85,6 +95,7 @@ impl Language {
             Self::Lua => "lua",
             Self::JavaScript => "js",
             Self::Java => "java",
+            Self::DotNet => "dotnet",
             Self::Generated => "generated",
             Self::Unknown => "unknown",
         }
@@ -123,6 +134,7 @@ impl Language {
             "py" => Self::Python,
             "JS" | "LazyCompile" | "Function" | "Script" | "Eval" => Self::JavaScript,
             _ if name.starts_with('L') && name.contains(";::") => Self::Java,
+            _ if is_dotnet(name) => Self::DotNet,
             // HotSpot's own map: `void java.util.HashMap.clear()`.
             _ if name.ends_with(')') && word.len() < name.len() && name.contains('.') => Self::Java,
             _ if name.contains('/') && name.contains("::") || word == "Interpreter" => Self::Java,
@@ -142,6 +154,14 @@ fn is_rust_legacy(name: &str) -> bool {
             let hash = name.get(at + 3..at + 19);
             hash.is_some_and(|hash| hash.bytes().all(|byte| byte.is_ascii_hexdigit()))
         })
+}
+
+/// `void [app] Program::Main(string[])[Tier0]`, and Mono's `Mono.Xml.MiniParser:Xlat (int,int)`.
+fn is_dotnet(name: &str) -> bool {
+    let before = name.split(" (").next().unwrap_or("");
+    let mono = name.ends_with(')') && before.len() < name.len() && before.contains(':');
+    let wrapper = name.starts_with("(wrapper ") && name.ends_with(')');
+    wrapper || mono || name.contains(" [") && name.contains("] ") && name.contains("::")
 }
 
 /// `package.Function`: C has no dots in names, save what compilers append.
@@ -186,6 +206,11 @@ mod tests {
             ("JS:*fib a.js:1:1", Language::JavaScript),
             ("Ljava/lang/String;::hashCode", Language::Java),
             ("void java.util.HashMap.clear()", Language::Java),
+            ("void [app] Program::Main(string[])[Tier0]", Language::DotNet),
+            ("Mono.Xml.MiniParser:Xlat (int,int)", Language::DotNet),
+            ("(wrapper alloc) object:AllocSmall (intptr,intptr)", Language::DotNet),
+            ("int A.collatz(long)", Language::Java),
+            ("StubRoutines (1)", Language::Generated),
             ("stub 4", Language::Generated),
         ];
         for (name, language) in generated {

@@ -12,9 +12,12 @@ mod behind;
 mod cells;
 mod clock;
 mod export;
+mod forms;
 mod key;
 mod language;
 mod loaded;
+#[cfg(test)]
+mod parts;
 mod picked;
 mod picture;
 mod request;

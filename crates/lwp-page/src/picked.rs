@@ -4,10 +4,13 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use lwp_profile::{CallGraph, Inclusive, Inferred, LocationId, Samples, Tree, Values};
+use lwp_profile::{
+    CallGraph, Inclusive, Inferred, LocationId, NOWHERE, Placed, Samples, Tree, Values,
+};
 use lwp_report::annotate::Counts;
 
 use crate::adding::{Portion, Sums, chosen, meets, runs, sums_within};
+use crate::forms;
 use crate::selection::{Selection, Who};
 use crate::subject::{MOST_NODES, Subject};
 
@@ -37,13 +40,15 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// The shapes that differ from the usual one in one thing; those that take least come first.
-    pub const FIRST: [Self; 5] = [
+    /// The shapes that differ from the usual one in one thing, and one whose parts need it; those
+    /// that take least come first.
+    pub const FIRST: [Self; 6] = [
         Self { by: By::Process, inverted: false, folded: false },
         Self { by: By::Thread, inverted: false, folded: false },
         Self { by: By::Language, inverted: false, folded: false },
         Self { by: By::Function, inverted: true, folded: false },
         Self { by: By::Function, inverted: false, folded: true },
+        Self { by: By::Function, inverted: true, folded: true },
     ];
 }
 
@@ -63,6 +68,15 @@ pub struct Shaped {
     pub tree: Tree,
     /// Groups.
     pub groups: Vec<Group>,
+    /// The number of the node that each context of the subject is counted in: of a large
+    /// recording's tree of everything.
+    pub places: Option<Vec<u32>>,
+}
+
+impl From<Tree> for Shaped {
+    fn from(tree: Tree) -> Self {
+        Self { tree, ..Self::default() }
+    }
 }
 
 impl Shaped {
@@ -169,7 +183,7 @@ impl Picked {
         let tree = Tree::of_stacks(&stacks, event);
         self.inclusive.clone_from(&inclusive.of);
         self.inclusive_exact = inclusive.exact;
-        let known = Arc::new(Shaped { tree, groups: Vec::new() });
+        let known = Arc::new(Shaped::from(tree));
         self.shaped = Mutex::new([(Shape::default(), Arc::new(known.into()))].into());
         (self.graph, self.estimates) = (Some(graph), Some(inclusive));
     }
@@ -196,18 +210,47 @@ impl Picked {
             Arc::clone(kept.entry(shape).or_default())
         };
         let make = || {
-            Arc::new(match shape.by {
-                By::Function => {
-                    let tree = match shape == Shape::default() {
-                        true => tree(subject, &self.selection),
-                        false => formed(self.tree(subject).tree.alone(), shape),
-                    };
-                    Shaped { tree, groups: Vec::new() }
-                }
+            Arc::new(match (shape.by, shape == Shape::default()) {
+                (By::Function, true) => Shaped::from(tree(subject, &self.selection)),
+                (By::Function, false) => self.formed(subject, shape),
                 _ => self.grouped(subject, shape),
             })
         };
         Arc::clone(place.get_or_init(make))
+    }
+
+    /// The tree in a shape, if it has been made.
+    pub fn known(&self, shape: Shape) -> Option<Arc<Shaped>> {
+        let kept = self.shaped.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.get(&shape)?.get().cloned()
+    }
+
+    /// The tree with recursion folded, or turned inside out.
+    fn formed(&self, subject: &Subject, shape: Shape) -> Shaped {
+        if let Some(tree) = forms::of_part(subject, &self.selection, self.total(), shape) {
+            return tree.into();
+        }
+        let plain = self.tree(subject);
+        let tree = plain.tree.alone();
+        let shared = |samples: &Samples| std::ptr::eq(&*samples.shape, tree.shape());
+        let everything = self.selection.who.is_empty() && self.selection.range.is_none();
+        if !subject.large || !everything || !subject.samples.as_ref().is_some_and(shared) {
+            return formed(tree, shape).into();
+        }
+        match shape.inverted && shape.folded {
+            true => {
+                let folded = self.shaped(subject, Shape { inverted: false, ..shape });
+                let (tree, inner) = inverted_placed(&folded.tree);
+                let place = |at: &u32| inner.get(*at as usize).copied().unwrap_or(NOWHERE);
+                let places = folded.places.as_ref().map(|all| all.iter().map(place).collect());
+                Shaped { tree, places, ..Shaped::default() }
+            }
+            false => {
+                let placed =
+                    if shape.folded { tree.folded_placed() } else { inverted_placed(&tree) };
+                Shaped { tree: placed.0, places: Some(placed.1), ..Shaped::default() }
+            }
+        }
     }
 
     /// Returns the number of counts that it holds and shares with nobody.
@@ -224,17 +267,18 @@ impl Picked {
                 Some(_) => tree(subject, &selection),
                 None => Self::new(subject, &selection).tree(subject).tree.clone(),
             };
-            let plain = Shape { by: By::Function, ..shape } == Shape::default();
-            let some = tree.root().total > 0;
-            some.then(|| Group {
-                name,
-                tree: if plain { tree } else { formed(tree.alone(), shape) },
-            })
+            let (shape, total) = (Shape { by: By::Function, ..shape }, tree.root().total);
+            let tree = || match shape == Shape::default() {
+                true => tree,
+                false => forms::of_part(subject, &selection, total, shape)
+                    .unwrap_or_else(|| formed(tree.alone(), shape)),
+            };
+            (total > 0).then(|| Group { name, tree: tree() })
         };
         let groups = groups(subject, shape.by).into_iter().filter_map(of_group);
         let mut tree = Tree::default();
         tree.recorded = subject.samples.is_some();
-        Shaped { tree, groups: groups.take(GROUPS).collect() }
+        Shaped { groups: groups.take(GROUPS).collect(), ..tree.into() }
     }
 }
 
@@ -264,6 +308,12 @@ fn formed(mut tree: Cow<'_, Tree>, shape: Shape) -> Tree {
         tree = Cow::Owned(tree.inverted(tree.root().total / finest));
     }
     tree.into_owned()
+}
+
+/// The tree of everything turned inside out, with places: finer than what is shown of it, because a
+/// context of hardly anything may be much of a part. The finer, the longer adding up takes.
+fn inverted_placed(tree: &Tree) -> Placed {
+    tree.inverted_placed(tree.root().total / (2 * FINEST))
 }
 
 /// Adds up exact counts.

@@ -102,6 +102,8 @@ pub struct Subject {
     /// Samples of every innermost function in each part of each lane: there are far fewer than
     /// stacks.
     pub leaves: Vec<Vec<Leaves>>,
+    /// True if there are so many contexts that trees of them take long to be made.
+    pub large: bool,
     picked: Mutex<VecDeque<(Selection, Arc<Picked>)>>,
 }
 
@@ -124,8 +126,21 @@ impl Subject {
         let portions = samples.as_mut().map(|samples| portions(profile, &labels, samples));
         let portions = portions.unwrap_or_default();
         let threads = threads(profile, &portions);
-        let picked = Mutex::default();
-        Self { labels, keys, threads, functions, samples, portions, blocks, leaves, picked, of }
+        let contexts = samples.as_ref().map_or(0, |samples| samples.shape.len());
+        let (large, picked) = (contexts >= MANY_NODES, Mutex::default());
+        Self {
+            labels,
+            keys,
+            threads,
+            functions,
+            samples,
+            portions,
+            blocks,
+            leaves,
+            large,
+            picked,
+            of,
+        }
     }
 
     /// The counts.
@@ -148,7 +163,7 @@ impl Subject {
     /// Makes the trees that pages show of everything, where that takes long. A page that needs one
     /// waits for it.
     pub fn prepare(&self) {
-        if self.samples.as_ref().is_none_or(|samples| samples.shape.len() < MANY_NODES) {
+        if !self.large {
             return;
         }
         let picked = self.pick(&Selection::default());
@@ -157,15 +172,21 @@ impl Subject {
         }
     }
 
+    /// The part of the subject that `selection` leaves, if it is kept.
+    pub fn known(&self, selection: &Selection) -> Option<Arc<Picked>> {
+        let kept = self.picked.lock().unwrap_or_else(PoisonError::into_inner);
+        let (_, picked) = kept.iter().find(|(known, _)| known == selection)?;
+        Some(Arc::clone(picked))
+    }
+
     /// Returns the part of the subject that `selection` leaves. Several threads that request the
     /// same part at once may each make it; later ones share it.
     pub fn pick(&self, selection: &Selection) -> Arc<Picked> {
-        let lock = || self.picked.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, known)) = lock().iter().find(|(known, _)| known == selection) {
-            return Arc::clone(known);
+        if let Some(known) = self.known(selection) {
+            return known;
         }
         let picked = Arc::new(Picked::new(self, selection));
-        let mut kept = lock();
+        let mut kept = self.picked.lock().unwrap_or_else(PoisonError::into_inner);
         kept.push_front((selection.clone(), Arc::clone(&picked)));
         // What all pages start from stays, and what was asked for last.
         let too_much = |kept: &VecDeque<(Selection, Arc<Picked>)>| {

@@ -244,3 +244,18 @@ fn files_have_names_that_are_safe_and_content_that_is_lwp_s() {
         );
     }
 }
+
+#[test]
+fn interpreted_functions_have_lines_and_no_instructions() {
+    let mut of = subjects::sampled("inner").of;
+    of.profile.modules[0].path = "[python]/srv/app.py".into();
+    let (_, body) = get(vec![Subject::new(of)], "code");
+    for expected in [">app.py<", "main.c", "href=\"#s0-7\"", "id=\"s0-7\""] {
+        assert!(body.contains(expected), "{expected}: {body}");
+    }
+    for other in ["class=\"assembly\"", "Intel's syntax", "(bytes not recorded)", "href=\"#i"] {
+        assert!(!body.contains(other), "{other}: {body}");
+    }
+    let (_, body) = get(vec![subjects::sampled("inner")], "code");
+    assert!(body.contains("class=\"assembly\"") && body.contains("Intel's syntax"));
+}

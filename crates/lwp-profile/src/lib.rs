@@ -59,5 +59,6 @@ pub use recording::{
 };
 pub use run::{Run, sort as sort_samples};
 pub use sampled::{Sampled, Samples, Taken};
+pub use shapes::{NOWHERE, Placed};
 pub use stacks::{Inferred, InferredStack};
 pub use tree::{Contexts, Growing, Node, Shape, Tree};

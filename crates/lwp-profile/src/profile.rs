@@ -120,6 +120,13 @@ impl Module {
         }
     }
 
+    /// The interpreted language whose source file this stands for, and the file, as in
+    /// `[python]/usr/lib/app.py`.
+    pub fn interpreted(&self) -> Option<(&str, &str)> {
+        let (language, file) = self.path.strip_prefix('[')?.split_once(']')?;
+        (!file.is_empty()).then_some((language, file))
+    }
+
     /// The build id in hexadecimal.
     pub fn build_id_hex(&self) -> String {
         use std::fmt::Write;

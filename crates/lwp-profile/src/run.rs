@@ -54,23 +54,36 @@ impl Run {
     /// The run of contexts and samples that are in order, each sample of which stands for `unit`
     /// events. A context may be there several times.
     pub fn new(samples: &[(u32, u32)], unit: u64) -> Self {
-        let all = samples.iter().map(|(_, times)| u64::from(*times)).sum::<u64>();
-        if u32::try_from(all).is_err() {
-            let count =
-                |(context, times): &(u32, u32)| (*context, u64::from(*times).saturating_mul(unit));
-            return Self::counted(&samples.iter().map(count).collect::<Vec<_>>());
-        }
         let different = samples.chunk_by(|a, b| a.0 == b.0).count();
-        let mut contexts = Vec::with_capacity(different);
+        let count =
+            |(context, times): &(u32, u32)| (*context, u64::from(*times).saturating_mul(unit));
+        Self::taken(samples.iter().copied(), different, unit)
+            .unwrap_or_else(|| Self::counted(&samples.iter().map(count).collect::<Vec<_>>()))
+    }
+
+    /// The run of samples that come in the order of their contexts, of about `different` ones;
+    /// `None` if they are not in order, or more than a number of 32 bits can be.
+    pub fn taken(
+        samples: impl Iterator<Item = (u32, u32)>,
+        different: usize,
+        unit: u64,
+    ) -> Option<Self> {
+        let mut contexts: Vec<u32> = Vec::with_capacity(different);
         let mut before = Vec::with_capacity(different + 1);
         let mut sum = 0u32;
-        before.push(sum);
-        for same in samples.chunk_by(|a, b| a.0 == b.0) {
-            sum += same.iter().map(|(_, times)| times).sum::<u32>();
-            contexts.push(same[0].0);
-            before.push(sum);
+        for (context, times) in samples {
+            let last = contexts.last().copied();
+            if last != Some(context) {
+                if last > Some(context) {
+                    return None;
+                }
+                contexts.push(context);
+                before.push(sum);
+            }
+            sum = sum.checked_add(times)?;
         }
-        Self::of(contexts, Before::Samples(before, unit))
+        before.push(sum);
+        Some(Self::of(contexts, Before::Samples(before, unit)))
     }
 
     /// The run of contexts and counts that are in order.
@@ -127,6 +140,14 @@ impl Run {
         }
         // A forged interval would not be found in its counts again.
         unit.filter(|unit| *unit > 0 && unit.checked_mul(all.into()).is_some())
+    }
+
+    /// The contexts with their samples, each of which stands for `unit` events; `None` if they do
+    /// not, or are more than a number of 32 bits can be.
+    pub fn samples(&self, unit: u64) -> Option<impl Iterator<Item = (u32, u32)>> {
+        let Before::Samples(before, of_run) = &self.before else { return None };
+        let times = before.windows(2).map(|two| two[1] - two[0]);
+        (*of_run == unit).then(|| self.contexts.iter().copied().zip(times))
     }
 
     /// The contexts with their counts.
@@ -288,8 +309,11 @@ mod tests {
             for (context, times) in &samples {
                 own[*context as usize] += u64::from(*times) * unit;
             }
-            let tree = Tree::counted(&shape, own, true);
+            let tree = Tree::counted(&shape, own.clone(), true);
             let run = Run::new(&samples, unit);
+            let mut times = vec![0; shape.len()];
+            run.samples(unit).into_iter().flatten().for_each(|(at, n)| times[at as usize] += n);
+            prop_assert_eq!(&times.iter().map(|n| u64::from(*n) * unit).collect::<Vec<_>>(), &own);
             let runs = Tree::of_runs(&shape, vec![std::sync::Arc::new(run.clone())], Vec::new());
             for node in 0..tree.len() {
                 prop_assert_eq!(runs.node(node), tree.node(node));
@@ -324,5 +348,7 @@ mod tests {
         assert_eq!(run.between(0, shape.len()), 6 * u64::from(u32::MAX));
         assert_eq!(Run::new(&[(0, 2)], u64::MAX).between(0, 1), u64::MAX);
         assert_eq!((Run::default().between(0, 1), Run::default().len()), (0, 0));
+        assert_eq!(Run::taken([(1, u32::MAX), (1, 1)].into_iter(), 1, 1), None);
+        assert_eq!(Run::taken([(2, 1), (1, 1)].into_iter(), 2, 1), None);
     }
 }

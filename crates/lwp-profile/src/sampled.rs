@@ -38,6 +38,8 @@ pub struct Samples {
     pub shape: Arc<Shape>,
     /// Different stacks, by number.
     pub stacks: Vec<Sampled>,
+    /// True if stacks are in the order of their contexts.
+    pub in_order: bool,
     /// Samples, by thread and event.
     pub taken: Vec<Taken>,
     /// The number of events that a sample of each event stands for.
@@ -82,7 +84,8 @@ impl Samples {
                 push(&mut taken[number].stacks, sample.stack, value / units[event]);
             }
         }
-        Some(Self { shape: Arc::new(shape), stacks, taken, units })
+        let in_order = stacks.is_sorted_by_key(|stack| stack.context);
+        Some(Self { shape: Arc::new(shape), stacks, in_order, taken, units })
     }
 
     /// Puts stacks into the order of their contexts, equal ones together, so that adding up goes
@@ -100,6 +103,7 @@ impl Samples {
             new[old as usize] = StackId(stacks.len() as u32 - 1);
         }
         self.stacks = stacks;
+        self.in_order = true;
         for taken in &mut self.taken {
             taken.stacks.iter_mut().for_each(|(stack, _)| *stack = new[stack.index()]);
             taken.stacks.sort_unstable();

@@ -175,6 +175,11 @@ impl Tree {
         Self { shape: Arc::clone(shape), counts, recorded: true }
     }
 
+    /// The same contexts with other samples, `own` having those of each.
+    pub fn with_samples(&self, own: Vec<u32>, unit: u64) -> Self {
+        Self::sampled(&self.shape, own, unit)
+    }
+
     /// The recorded contexts of `shape` with the counts of the runs in `with` that are not in
     /// `without`: all of the latter are in the former.
     pub fn of_runs(shape: &Arc<Shape>, with: Vec<Arc<Run>>, without: Vec<Arc<Run>>) -> Self {
@@ -440,8 +445,8 @@ impl Contexts {
         self.own[at] = self.own[at].saturating_add(count);
     }
 
-    /// Adds all contexts of another with their counts.
-    pub(crate) fn append(&mut self, other: &Self) {
+    /// Adds all contexts of another with their counts. Returns the number here of each.
+    pub(crate) fn append(&mut self, other: &Self) -> Vec<u32> {
         let mut numbers = vec![Self::ROOT; other.functions.len()];
         for number in 1..other.functions.len() {
             let caller = numbers[other.callers[number] as usize];
@@ -450,17 +455,27 @@ impl Contexts {
         for (number, count) in numbers.iter().zip(&other.own) {
             self.add(*number, *count);
         }
+        numbers
     }
 
     /// The tree. `renumbered` gives each function its final number, no two of them the same.
-    pub fn finish(mut self, recorded: bool, renumbered: impl Fn(FunctionId) -> FunctionId) -> Tree {
+    pub fn finish(self, recorded: bool, renumbered: impl Fn(FunctionId) -> FunctionId) -> Tree {
+        self.finish_placed(recorded, renumbered).0
+    }
+
+    /// The same, and the final number of each context.
+    pub fn finish_placed(
+        mut self,
+        recorded: bool,
+        renumbered: impl Fn(FunctionId) -> FunctionId,
+    ) -> (Tree, Vec<u32>) {
         let counts = std::mem::take(&mut self.own);
         let (shape, places) = self.arranged(renumbered);
         let mut own = vec![0; shape.len()];
         for (number, count) in places.iter().zip(counts) {
             own[*number as usize] = count;
         }
-        Tree::counted(&Arc::new(shape), own, recorded)
+        (Tree::counted(&Arc::new(shape), own, recorded), places)
     }
 
     /// The contexts in their final order, and the final number of each.

@@ -84,6 +84,9 @@ pub struct Listing {
     pub whole: u64,
     /// True if executions of every instruction are known.
     pub exact: bool,
+    /// True if an interpreter executes the function: it has lines, and each instruction in the
+    /// listing stands for one.
+    pub interpreted: bool,
     /// Rows of the listing: source, instructions, gaps.
     pub lines: Vec<Line>,
 }
@@ -213,6 +216,7 @@ pub fn listing(
         event: profile.events.get(options.event).map_or(String::new(), |e| e.name.clone()),
         whole: counts.total.get(options.event),
         exact: profile.mode == lwp_profile::Mode::Exact,
+        interpreted: profile.module_of(id).interpreted().is_some(),
         ..Listing::default()
     };
     let mut last: Option<(std::sync::Arc<str>, u32)> = None;

@@ -15,19 +15,18 @@ pub fn listing(listing: &Listing) -> String {
 
 /// The same with colours: instructions by their part of the function, and source code.
 pub fn painted(listing: &Listing, paint: Paint) -> String {
+    if listing.interpreted {
+        return source_lines(listing, paint);
+    }
     let mut out = String::new();
     title(&mut out, listing, paint);
     let arrows = listing.lines.iter().map(arrow_width).max().unwrap_or(0);
     let count = listing.lines.iter().map(count_width).max().unwrap_or(0).max(listing.event.len());
-    let _ = writeln!(
-        out,
-        "{:>7}  {:>count$}  {:>15}  {:>8} {:arrows$} code",
-        "",
-        printable(&listing.event),
-        "taken",
-        "address",
-        ""
-    );
+    // Of samples it is not known which branches were taken.
+    let taken = if listing.exact { format!("{:>15}  ", "taken") } else { String::new() };
+    let event = printable(&listing.event);
+    let _ =
+        writeln!(out, "{:>7}  {event:>count$}  {taken}{:>8} {:arrows$} code", "", "address", "");
     for line in &listing.lines {
         match line {
             Line::Source { .. } => source(&mut out, line, count, paint),
@@ -48,10 +47,12 @@ pub fn painted(listing: &Listing, paint: Paint) -> String {
 
 fn title(out: &mut String, listing: &Listing, paint: Paint) {
     let share = percent(listing.total as f64, listing.whole);
+    // Code without a file has a name in brackets already.
+    let module = printable(&listing.module);
+    let module = if module.starts_with('[') { module } else { format!("[{module}]") };
     let title = format!(
-        "{} [{}]: {} {}, {share} of the whole",
+        "{} {module}: {} {}, {share} of the whole",
         printable(&listing.name),
-        printable(&listing.module),
         grouped(listing.total),
         printable(&listing.event)
     );
@@ -152,8 +153,56 @@ fn instruction(
         let _ = write!(note, "  # {} x{}", printable(name), grouped(*times));
     }
     let share = paint.heat(part(*count, listing.total), &format!("{share:>7}"));
-    let line = format!(
-        "{share}  {shown:>width$}  {taken:>15}  {address:>8x} {arrows:<arrow$} {text}{note}"
-    );
+    let taken = if listing.exact { format!("{taken:>15}  ") } else { String::new() };
+    let line =
+        format!("{share}  {shown:>width$}  {taken}{address:>8x} {arrows:<arrow$} {text}{note}");
     let _ = writeln!(out, "{}", line.trim_end());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interpreted_functions_are_listed_by_line() {
+        let source = |line, text: &str| Line::Source {
+            file: "/srv/app.py".into(),
+            line,
+            text: Some(text.into()),
+            inlined: Vec::new(),
+        };
+        let counted = |count| Line::Instruction {
+            address: 1 << 63,
+            bytes: Vec::new(),
+            text: "(bytes not recorded)".into(),
+            count,
+            executed: 0,
+            taken: None,
+            arrows: String::new(),
+            calls: Vec::new(),
+        };
+        let mut of = Listing {
+            name: "f".into(),
+            module: "app.py".into(),
+            event: "instructions".into(),
+            total: 40,
+            whole: 80,
+            interpreted: true,
+            lines: vec![source(1, "def f():"), counted(10), source(2, "\tg()"), counted(30)],
+            ..Listing::default()
+        };
+        let expected = "\
+f [app.py]: 40 instructions, 50.00% of the whole
+         instructions  line
+ 25.00%            10  app.py:1  def f():
+ 75.00%            30  app.py:2      g()
+";
+        assert_eq!(listing(&of), expected);
+        // Of samples nothing is known of branches, and of code without a file no name.
+        (of.interpreted, of.module) = (false, "[generated]".into());
+        let text = listing(&of);
+        assert!(text.starts_with("f [generated]: 40") && !text.contains("taken"), "{text}");
+        of.exact = true;
+        assert!(listing(&of).contains("taken   address"));
+    }
 }

@@ -200,6 +200,7 @@ mod tests {
             whole: 2554,
             exact: true,
             lines,
+            ..Listing::default()
         };
         let expected = "\
 # f [m]: 1,277 instructions, 50.00% of the whole

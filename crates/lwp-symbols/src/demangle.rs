@@ -1,8 +1,15 @@
 //! Names as programmers write them.
 
+/// The end of the name of a stub that leads to another module's function.
+const STUB: &str = "@plt";
+
 /// The name that a programmer would write for a linker's symbol; the symbol itself where it is not
 /// mangled. Control characters, which no language has in names, are replaced.
 pub fn demangle(symbol: &str) -> String {
+    // The linker's stubs have the names of the functions that they lead to.
+    if let Some(function) = symbol.strip_suffix(STUB) {
+        return format!("{}{STUB}", demangle(function));
+    }
     // Compilers append what they did to a function after a dot.
     let (base, suffix) = split_suffix(symbol);
     let name = match rustc_demangle::try_demangle(base) {
@@ -36,6 +43,9 @@ fn split_suffix(symbol: &str) -> (&str, &str) {
 
 /// A name without its parameters and template arguments, for narrow places.
 pub fn short_name(symbol: &str) -> String {
+    if let Some(function) = symbol.strip_suffix(STUB) {
+        return format!("{}{STUB}", short_name(function));
+    }
     let name = demangle(symbol);
     let Some(open) = name.find('(').filter(|at| *at > 0 && !name[..*at].ends_with("operator"))
     else {
@@ -79,6 +89,8 @@ mod tests {
             "std::vector<int, std::allocator<int> >::push_back(int const&) [cold]"
         );
         assert_eq!(demangle("_Znonsense"), "_Znonsense");
+        assert_eq!(demangle("_Znwm@plt"), "operator new(unsigned long)@plt");
+        assert_eq!(demangle("@plt"), "@plt");
         assert_eq!(demangle("a\u{1b}[31mb\n"), "a\u{fffd}[31mb\u{fffd}");
     }
 
@@ -88,6 +100,7 @@ mod tests {
             short_name("_ZNSt6vectorIiSaIiEE9push_backERKi"),
             "std::vector<int, std::allocator<int> >::push_back"
         );
+        assert_eq!(short_name("_Znwm@plt"), "operator new@plt");
         assert_eq!(stable_name("f.constprop.3"), "f [constprop]");
         assert_eq!(stable_name("f.llvm.12345"), "f");
         let (a, b) = ("_ZN1a1b17h0123456789abcdefE", "_ZN1a1b17hfedcba9876543210E");

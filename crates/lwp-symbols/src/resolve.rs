@@ -437,12 +437,30 @@ impl<'a> Resolver<'a> {
     /// The location that stands for the whole function at a file's `address`.
     pub fn whole(&mut self, module: u32, address: u64) -> LocationId {
         let (function, start) = self.function_at(module, address);
-        let module = self.module(module);
-        if let Some(location) = self.builder.known_location(module, start) {
+        let module_id = self.module(module);
+        let unnamed = self.builder.function_at(function).origin == Origin::Unknown;
+        let start = if unnamed { self.first_without_name(module, start, address) } else { start };
+        if let Some(location) = self.builder.known_location(module_id, start) {
             return location;
         }
         let frames = [Frame { function, ..Frame::default() }].into();
-        self.builder.location(Location { module, address: start, bytes: Code::default(), frames })
+        let (module, bytes) = (module_id, Code::default());
+        self.builder.location(Location { module, address: start, bytes, frames })
+    }
+
+    /// The first address of a page that belongs to no function with a name, as `address` does: a
+    /// named function may start where the page does, and an address stands for one of them.
+    fn first_without_name(&self, module: u32, page: u64, address: u64) -> u64 {
+        let module = self.same(module);
+        let mut at = page;
+        while at < address {
+            let found = self.named_at(module, at);
+            if found.origin == Origin::Unknown {
+                break;
+            }
+            at = found.about.end.max(at + 1);
+        }
+        at.min(address)
     }
 
     /// Counts of every instruction, by thread.

@@ -222,3 +222,100 @@ fn instructions(start: u64, bytes: &[u8]) -> Vec<Instruction> {
     }
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use lwp_profile::{
+        Mapping, NamedCode, NamedSegment, Profile, RecordedModule, RecordedNames, Recording,
+        SampledEvent, ThreadExecutions,
+    };
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::resolve::{Options, profile};
+
+    /// Four pages of code, of which `functions` have names: starts and sizes. Frames are callers
+    /// and addresses; each is sampled as often as its number says.
+    fn recording(functions: &[(u64, u64)], frames: &[(usize, u64)]) -> Recording {
+        let mapping = Mapping { start: 0, end: 0x4000, offset: 0 };
+        let module = RecordedModule {
+            path: "/gone".into(),
+            mappings: vec![mapping],
+            ..RecordedModule::default()
+        };
+        let named = |&(address, size): &(u64, u64)| NamedCode {
+            address,
+            size,
+            name: format!("f{address:x}").into(),
+            ..NamedCode::default()
+        };
+        let names = RecordedNames {
+            segments: vec![NamedSegment { offset: 0, length: 0x4000, address: 0 }],
+            functions: functions.iter().map(named).collect(),
+            ..RecordedNames::default()
+        };
+        let frame = |(at, (caller, address)): (usize, &(usize, u64))| RecordedFrame {
+            caller: (at > 0).then(|| (*caller % at.max(1)) as u32),
+            module: Some(0),
+            address: *address,
+        };
+        let sample = |at: usize| {
+            let sample = RecordedSample { frame: at as u32, ..RecordedSample::default() };
+            (sample, at as u64 % 5 + 1)
+        };
+        Recording {
+            modules: [(0, module)].into(),
+            names: vec![names],
+            events: vec![SampledEvent { name: "e".into(), interval: 10, modelled: false }],
+            threads: [(0, ThreadExecutions::default())].into(),
+            frames: frames.iter().enumerate().map(frame).collect(),
+            samples: (0..frames.len()).map(sample).collect(),
+            ..Recording::default()
+        }
+    }
+
+    /// Own and inclusive counts of functions by name.
+    fn counts(profile: &Profile) -> BTreeMap<String, [u64; 2]> {
+        let mut counts: BTreeMap<String, [u64; 2]> = BTreeMap::new();
+        let name = |id: LocationId| profile.function(profile.location(id).function()).name.clone();
+        for sample in &profile.samples {
+            let stack = &profile.stacks[sample.stack.index()].locations;
+            let count = sample.values.get(0);
+            counts.entry(name(stack[0])).or_default()[0] += count;
+            let around: BTreeSet<String> = stack.iter().map(|id| name(*id)).collect();
+            around.into_iter().for_each(|name| counts.entry(name).or_default()[1] += count);
+        }
+        counts
+    }
+
+    /// The counts of each detail.
+    fn by_detail(recording: &Recording) -> [BTreeMap<String, [u64; 2]>; 3] {
+        [Detail::Functions, Detail::Instructions, Detail::Lines].map(|detail| {
+            counts(&profile(recording, &Options { detail, ..Options::default() }).profile)
+        })
+    }
+
+    #[test]
+    fn code_without_a_name_is_not_counted_for_the_function_at_the_start_of_its_page() {
+        // The second frame has no name, in the page that the first one's function starts.
+        let recording = recording(&[(0x1000, 16)], &[(0, 0x1004), (0, 0x1800), (1, 0x1008)]);
+        let expected = [("0x1000", [20, 50]), ("f1000", [40, 60])];
+        let expected = BTreeMap::from(expected.map(|(name, counts)| (name.to_owned(), counts)));
+        assert_eq!(by_detail(&recording), [(); 3].map(|()| expected.clone()));
+    }
+
+    proptest! {
+        #[test]
+        fn functions_count_the_same_in_every_detail(
+            starts in prop::collection::btree_map(0u64..0x400, 1u64..40, 0..40),
+            frames in prop::collection::vec((any::<usize>(), 0u64..0x4000), 1..60),
+        ) {
+            let functions: Vec<_> = starts.into_iter().map(|(at, size)| (at * 16, size)).collect();
+            let [whole, instructions, lines] = by_detail(&recording(&functions, &frames));
+            prop_assert_eq!(&whole, &lines);
+            prop_assert_eq!(&instructions, &lines);
+        }
+    }
+}

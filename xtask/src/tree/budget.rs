@@ -17,7 +17,7 @@ pub const BUDGET: &[(&str, [usize; 5])] = &[
     ("lwp-fuzz",       [  0,    0,    0,    4,    0]),
     ("lwp-languages",  [  0,    0,    0,    5,    0]),
     ("lwp-model",      [  0,    0,    1,    0,    0]),
-    ("lwp-page",       [  0,    0,    0,  115,    0]),
+    ("lwp-page",       [  0,    0,    0,  112,    0]),
     ("lwp-perf",       [  0,    0,    0,    2,    0]),
     ("lwp-profile",    [  0,    2,    0,    1,    0]),
     ("lwp-ptrace",     [  0,    0,    0,    3,    0]),

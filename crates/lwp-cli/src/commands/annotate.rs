@@ -130,18 +130,22 @@ fn chosen(profile: &Profile, event: usize, name: Option<&str>) -> Result<Functio
         [_] => hottest(&found).ok_or_else(|| Failure::new(OWN_FAILURE, "no such function")),
         several => {
             Err(Failure::new(OWN_FAILURE, format!("'{name}' can mean {} functions", several.len()))
-                .with_help(format!(
-                    "name one: {}",
-                    printable(&several[..several.len().min(8)].join(", "))
-                )))
+                .with_help(format!("name one: {}", listed(several))))
         }
     }
+}
+
+/// The first of several names, as words of a shell's command line.
+fn listed(names: &[String]) -> String {
+    let words = names.iter().take(8).map(|name| super::shell_word(name));
+    words.collect::<Vec<_>>().join(", ")
 }
 
 /// Returns whether a function is the program's own or one of its libraries', not of the system's.
 fn is_own(profile: &Profile, id: FunctionId) -> bool {
     const SYSTEM: [&str; 5] = ["/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/", "["];
-    let path = profile.module_of(id).path.as_str();
+    let module = profile.module_of(id);
+    let path = module.interpreted().map_or(module.path.as_str(), |(_, file)| file);
     !SYSTEM.iter().any(|system| path.starts_with(system))
 }
 

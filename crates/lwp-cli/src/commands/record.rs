@@ -377,13 +377,13 @@ fn summary(path: &Path, recording: &Recording, outcome: &Outcome) -> Result<Stri
     }
     let file = match path == Path::new(DEFAULT_FILE) {
         true => String::new(),
-        false => format!(" -i {}", shell_word(path)),
+        false => format!(" -i {}", super::shell_word(&path.display().to_string())),
     };
     let hottest = table.rows.first().and_then(|row| row.keys.last()).cloned().unwrap_or_default();
     text.push_str(&format!("\nlwp: wrote {}. Next:\n", printable(&path.display().to_string())));
     text.push_str(&format!("  lwp report{file}\n"));
     if !hottest.is_empty() {
-        let hottest = shell_word(Path::new(&hottest));
+        let hottest = super::shell_word(&hottest);
         text.push_str(&format!("  lwp annotate{file} {hottest}\n"));
     }
     text.push_str(&format!("  lwp flamegraph{file} -o flame.html\n"));
@@ -469,16 +469,6 @@ fn check(recording: &Recording, outcome: &Outcome) -> Result<(), Failure> {
     .with_help("this is an error in lwp; `lwp stat` has the true sum"))
 }
 
-/// `path` as a word of a shell's command line.
-fn shell_word(path: &Path) -> String {
-    let text = printable(&path.display().to_string());
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%".contains(c);
-    match !text.is_empty() && text.chars().all(plain) {
-        true => text,
-        false => format!("'{}'", text.replace('\'', "'\\''")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -490,13 +480,5 @@ mod tests {
         assert!(no_samples(&event("instructions"), 12).contains("with -c 1, or"));
         assert!(no_samples(&event("calls"), 99_999).contains("with -e calls:c=90, or"));
         assert!(no_samples(&event("calls"), 0).contains("there were no calls"));
-    }
-
-    #[test]
-    fn words_survive_the_shell() {
-        assert_eq!(shell_word(Path::new("a/b-c.data")), "a/b-c.data");
-        assert_eq!(shell_word(Path::new("f(int)")), "'f(int)'");
-        assert_eq!(shell_word(Path::new("it's")), "'it'\\''s'");
-        assert_eq!(shell_word(Path::new("")), "''");
     }
 }

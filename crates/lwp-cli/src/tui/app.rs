@@ -9,6 +9,7 @@ use lwp_symbols::function_name;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::branches::Branches;
+use super::related;
 
 /// The tables that `s` goes through.
 const TABLES: [&[SortKey]; 5] = [
@@ -19,11 +20,16 @@ const TABLES: [&[SortKey]; 5] = [
     &[SortKey::Tid, SortKey::Dso, SortKey::Sym],
 ];
 
+/// Characters that lines move by to the side, and the most that they do.
+const SIDE: usize = 16;
+const WIDEST: usize = 4096;
+
 /// The text that `?` shows.
 pub const HELP: &str = "\
 up down pgup pgdn  move; also k j
 enter              callers and callees; in the tree, the branch
 left right         close and open a branch of the tree
+< >                to the sides of long lines; also left right
 g i                call tree; from callees to callers
 c                  the code, at its hottest line; also a
 d                  changes since FILE.old, the recording before
@@ -91,6 +97,8 @@ pub struct App<'a> {
     pub help: bool,
     /// Lines that fit on the screen; told by the drawing.
     pub page: usize,
+    /// Characters of each line that are left of the screen.
+    pub shift: usize,
 }
 
 impl std::fmt::Debug for App<'_> {
@@ -118,6 +126,7 @@ impl<'a> App<'a> {
             search: (String::new(), false),
             help: false,
             page: 20,
+            shift: 0,
         };
         app.rebuild();
         app
@@ -154,18 +163,20 @@ impl<'a> App<'a> {
         };
         let name =
             |id: FunctionId| lwp_report::escape::printable(&function_name(self.profile, id, true));
-        let mut callers = self.graph.callers[function.index()].clone();
-        callers.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-        let mut callees = self.graph.callees[function.index()].clone();
-        callees.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        let [callers, callees] =
+            related::sides(self.profile, &self.graph, function, self.options.event);
         let callers = callers.into_iter().map(|(from, count)| {
             let from = from.map_or("(not known: an indirect jump, or the kernel)".to_owned(), name);
             format!("{:>22}  called by  {from}", grouped(count))
         });
-        let callees = callees
-            .into_iter()
-            .map(|(to, count)| format!("{:>22}  calls      {}", grouped(count), name(to)));
-        callers.chain(callees).collect()
+        let callees = callees.into_iter().map(|(to, count)| {
+            format!("{:>22}  calls      {}", grouped(count), to.map_or(String::new(), name))
+        });
+        let both: Vec<String> = callers.chain(callees).collect();
+        match both.is_empty() {
+            true => vec!["          (no callers and no callees were seen)".to_owned()],
+            false => both,
+        }
     }
 
     /// The lines above the view in front.
@@ -204,7 +215,10 @@ impl<'a> App<'a> {
             KeyCode::Char('q') | KeyCode::Esc => match self.view {
                 View::Table => return true,
                 // From code that was opened in the tree the way leads back there.
-                _ => self.view = self.below.pop().unwrap_or(View::Table),
+                _ => {
+                    self.shift = 0;
+                    self.view = self.below.pop().unwrap_or(View::Table);
+                }
             },
             KeyCode::Up | KeyCode::Char('k') => self.step(-1),
             KeyCode::Down | KeyCode::Char('j') => self.step(1),
@@ -216,6 +230,14 @@ impl<'a> App<'a> {
             KeyCode::Char('n') => self.find(1),
             KeyCode::Char('N') => self.find(-1),
             KeyCode::Char('?') | KeyCode::Char('h') => self.show_help(),
+            KeyCode::Char('<') => self.shift = self.shift.saturating_sub(SIDE),
+            KeyCode::Char('>') => self.shift = (self.shift + SIDE).min(WIDEST),
+            KeyCode::Left if !matches!(self.view, View::Tree { .. }) => {
+                self.shift = self.shift.saturating_sub(SIDE);
+            }
+            KeyCode::Right if !matches!(self.view, View::Tree { .. }) => {
+                self.shift = (self.shift + SIDE).min(WIDEST);
+            }
             code => match self.view {
                 View::Table => self.table_key(code),
                 View::Tree { .. } => self.tree_key(code),
@@ -236,6 +258,7 @@ impl<'a> App<'a> {
 
     /// Puts a view in front; leaving it leads back.
     fn open_view(&mut self, view: View) {
+        self.shift = 0;
         let before = std::mem::replace(&mut self.view, view);
         self.below.push(before);
     }
@@ -324,8 +347,8 @@ impl<'a> App<'a> {
         let name = self.profile.events.get(self.options.event).map_or("", |event| &event.name);
         let place = before.as_ref().and_then(|before| before.event(name));
         let text = match before.zip(place) {
-            None => "There is no recording from before with this event: lwp record keeps the last \
-                     one as FILE.old."
+            None => "There is no recording from before with this event.\n\
+                     lwp record keeps the last one as FILE.old."
                 .to_owned(),
             Some((before, event)) => {
                 let compared = compare(
@@ -345,16 +368,12 @@ impl<'a> App<'a> {
     fn annotate(&mut self, function: FunctionId) {
         let options = annotate::Options { event: self.options.event, intel: false };
         let listing = annotate::function(self.profile, function, options, &mut *self.sources);
-        let counts = listing.lines.iter().map(|line| match line {
-            annotate::Line::Instruction { count, .. } => *count,
-            _ => 0,
-        });
-        let hottest = counts.enumerate().max_by_key(|(at, count)| (*count, std::cmp::Reverse(*at)));
         let lines: Vec<String> =
             annotate_text::listing(&listing).lines().map(str::to_owned).collect();
-        // The text has a title and headings before the listing's lines.
-        let above = lines.len().saturating_sub(listing.lines.len());
-        let at = hottest.map_or(0, |(at, _)| above + at);
+        let at = match listing.interpreted {
+            true => by_share(&lines),
+            false => hottest(&listing, lines.len()),
+        };
         self.open_view(View::Listing { lines, at });
     }
 
@@ -410,6 +429,27 @@ impl<'a> App<'a> {
             *at = found;
         }
     }
+}
+
+/// The line of a listing's text, which has `lines`, with the hottest instruction.
+fn hottest(listing: &annotate::Listing, lines: usize) -> usize {
+    let counts = listing.lines.iter().map(|line| match line {
+        annotate::Line::Instruction { count, .. } => *count,
+        _ => 0,
+    });
+    let hottest = counts.enumerate().max_by_key(|(at, count)| (*count, std::cmp::Reverse(*at)));
+    // The text has a title and headings before the listing's lines.
+    hottest.map_or(0, |(at, _)| lines.saturating_sub(listing.lines.len()) + at)
+}
+
+/// The line with the greatest share, by which lines begin; the first of several.
+fn by_share(lines: &[String]) -> usize {
+    let share = |line: &String| -> Option<f64> {
+        line.split_whitespace().next()?.strip_suffix('%')?.parse().ok()
+    };
+    let shares = lines.iter().enumerate().filter_map(|(at, line)| Some((at, share(line)?)));
+    let greatest = shares.max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)));
+    greatest.map_or(0, |(at, _)| at)
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ fn heat(line: &str) -> Style {
 
 /// Draws everything.
 pub fn frame(frame: &mut Frame<'_>, app: &mut App<'_>) {
-    let heading = app.heading();
+    let heading = fitting(app.heading(), usize::from(frame.area().width), &app.view, app.shift);
     let areas = Layout::vertical([
         Constraint::Length(heading.len() as u16),
         Constraint::Min(1),
@@ -41,11 +41,11 @@ pub fn frame(frame: &mut Frame<'_>, app: &mut App<'_>) {
     match &app.view {
         View::Table => {
             let lines: Vec<&str> = app.lines.iter().map(|line| line.text.as_str()).collect();
-            body(frame, middle, &lines, app.selected);
+            body(frame, middle, &lines, (app.selected, app.shift));
         }
         View::Listing { lines, at } | View::Tree { lines, at, .. } => {
             let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
-            body(frame, middle, &lines, *at);
+            body(frame, middle, &lines, (*at, app.shift));
         }
     }
     let (pattern, typing) = &app.search;
@@ -64,8 +64,38 @@ pub fn frame(frame: &mut Frame<'_>, app: &mut App<'_>) {
     }
 }
 
-/// The lines around the selected one.
-fn body(frame: &mut Frame<'_>, area: Rect, lines: &[&str], selected: usize) {
+/// The lines above a view in a width: the names of columns move with their columns, other lines are
+/// broken between words.
+fn fitting(heading: Vec<String>, width: usize, view: &View, shift: usize) -> Vec<String> {
+    let columns = heading.len().saturating_sub(1);
+    let mut out = Vec::new();
+    for (at, line) in heading.into_iter().enumerate() {
+        if at == columns && !matches!(view, View::Listing { .. }) {
+            out.push(from(&line, shift).to_owned());
+            continue;
+        }
+        let mut part = String::new();
+        for word in line.split(' ') {
+            if !part.is_empty() && part.chars().count() + 1 + word.chars().count() > width {
+                out.push(std::mem::replace(&mut part, "#".to_owned()));
+            }
+            if !part.is_empty() {
+                part.push(' ');
+            }
+            part.push_str(word);
+        }
+        out.push(part);
+    }
+    out
+}
+
+/// A line without its first characters.
+fn from(line: &str, shift: usize) -> &str {
+    line.char_indices().nth(shift).map_or("", |(at, _)| &line[at..])
+}
+
+/// The lines around the selected one, and what of them begins at a column.
+fn body(frame: &mut Frame<'_>, area: Rect, lines: &[&str], (selected, shift): (usize, usize)) {
     let height = usize::from(area.height);
     let first = selected.saturating_sub(height / 2).min(lines.len().saturating_sub(height));
     // As everywhere: who wants no colours says so.
@@ -75,7 +105,7 @@ fn body(frame: &mut Frame<'_>, area: Rect, lines: &[&str], selected: usize) {
         .map(|(index, line)| {
             let style = if plain { Style::new() } else { heat(line) };
             let style = if index == selected { style.reversed() } else { style };
-            Line::from(*line).style(style)
+            Line::from(from(line, shift)).style(style)
         })
         .collect();
     frame.render_widget(Paragraph::new(text), area);
@@ -114,6 +144,15 @@ mod tests {
         assert_eq!(heat("   1.00%   5 f").fg, Some(Color::Yellow));
         assert_eq!(heat("   0.99%   5 f").fg, None);
         assert_eq!(heat("f [a.out]: 90.00%").fg, None);
+    }
+
+    #[test]
+    fn headings_are_broken_between_words_and_columns_move() {
+        let heading = vec!["# Total is an estimate".to_owned(), "#  Self  Name".to_owned()];
+        let expected = ["# Total is", "# an", "# estimate", "#  Self  Name"];
+        assert_eq!(fitting(heading.clone(), 10, &View::Table, 0), expected);
+        assert_eq!(fitting(heading, 40, &View::Table, 9), ["# Total is an estimate", "Name"]);
+        assert_eq!((from("häßlich", 2), from("ab", 2)), ("ßlich", ""));
     }
 
     #[test]

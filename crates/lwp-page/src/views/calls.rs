@@ -60,13 +60,17 @@ fn heading(request: &Request, id: FunctionId) -> Markup {
     let (own, inclusive) =
         (picked.own[id.index()].get(request.event()), picked.inclusive[id.index()]);
     let total = picked.total();
+    // The addresses of interpreted functions are made up.
+    let interpreted = request.subject.profile().module_of(id).interpreted().is_some();
     // In the inverted tree a function stands outermost.
     let upwards = Key::ROOT.then(request.subject.keys[id.index()]).to_string();
     html! {
         h1.function { (text(&label.name)) }
         p.where { span.module { (text(&label.module)) } " · " (label.language.name())
             @if !function.file.is_empty() { " · " (text(&function.file)) ":" (function.line) }
-            @if function.address != 0 { " · " (format!("{:#x}", function.address)) } }
+            @if function.address != 0 && !interpreted {
+                " · " (format!("{:#x}", function.address))
+            } }
         dl.figures {
             div { dt { "Self " (badge(own_is(request))) } dd { (percent(own as f64, total)) small { (grouped(own)) } } }
             div { dt { "Total" @if !picked.inclusive_exact { "~" } " " (badge(inclusive_is(request))) } dd { (percent(inclusive, total)) small { (grouped(inclusive.round() as u64)) } } }

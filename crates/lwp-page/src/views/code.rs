@@ -103,6 +103,15 @@ impl Code {
         files.iter().position(|known| *known == file).unwrap_or(0)
     }
 
+    /// The address within the page of a row of the listing; of an interpreted function, that of its
+    /// line.
+    fn place_of(&self, row: usize) -> String {
+        match self.places[row].as_ref().filter(|_| self.listing.interpreted) {
+            Some(place) => format!("#{}", self.anchor(place)),
+            None => format!("#i{row}"),
+        }
+    }
+
     fn anchor(&self, (file, line): &Place) -> String {
         format!("s{}-{line}", self.file_number(file))
     }
@@ -143,13 +152,20 @@ pub fn body(request: &Request) -> Markup {
         h1.function { (text(&code.listing.name)) small { (grouped(code.listing.total)) " " (text(&code.listing.event)) ", " (share) " of the whole " (badge(own_is(request))) } }
         p.where {
             span.module { (text(&code.listing.module)) } " · "
-            a href=(request.function_link(View::Calls, id)) { "callers and callees" } " · "
-            a.switch href=(request.here(&[("syntax", if intel { "" } else { "intel" })])) role="button" aria-pressed=(intel) { "Intel's syntax" }
+            a href=(request.function_link(View::Calls, id)) { "callers and callees" }
+            @if !code.listing.interpreted {
+                " · "
+                a.switch href=(request.here(&[("syntax", if intel { "" } else { "intel" })])) role="button" aria-pressed=(intel) { "Intel's syntax" }
+            }
         }
         (hottest(&code))
-        div.sides.bare[code.sums.values().all(|sum| sum.text.is_none())] {
+        // What an interpreter executes has lines, and no instructions of its own.
+        @let bare = !code.listing.interpreted && code.sums.values().all(|sum| sum.text.is_none());
+        div.sides.bare[bare].alone[code.listing.interpreted] {
             section.source { (source(request, &code, before.as_ref())) }
-            section.assembly { (assembly(request, &code, before.as_ref())) }
+            @if !code.listing.interpreted {
+                section.assembly { (assembly(request, &code, before.as_ref())) }
+            }
         }
         (legend(request, &code))
     }
@@ -161,7 +177,8 @@ fn hottest(code: &Code) -> Markup {
         @if !rows.is_empty() {
             p.hottest { "Hottest: "
                 @for (index, (row, count)) in rows.iter().enumerate() {
-                    a href={ "#i" (row) } data-hot=(index) title={ (grouped(*count)) } { (percent(*count as f64, code.listing.total)) } " "
+                    @let share = percent(*count as f64, code.listing.total);
+                    a href=(code.place_of(*row)) data-hot=(index) title=(grouped(*count)) { (share) } " "
                 }
             }
         }
@@ -196,6 +213,10 @@ fn source(request: &Request, code: &Code, before: Option<&Code>) -> Markup {
 /// Says why there are no lines.
 fn without_lines(request: &Request) -> &'static str {
     let origin = request.function().map(|id| request.subject.profile().function(id).origin);
+    let module = request.function().map(|id| request.subject.profile().module_of(id));
+    if module.is_some_and(|module| module.interpreted().is_some()) {
+        return "Which of its lines took how much is known of samples only: lwp record -c 100K.";
+    }
     match origin {
         Some(Origin::Generated) => {
             "The program generated this code while it ran, and did not say which lines it is from."
@@ -226,10 +247,14 @@ fn file_lines(request: &Request, code: &Code, before: Option<&Code>, file: &str)
     lines.extend(end.saturating_add(1)..=end.saturating_add(AROUND));
     let mut sources = Lines(&request.subject);
     let readable = executed.iter().any(|line| code.sums[&(file.to_owned(), *line)].text.is_some());
+    // Behind the end of the file there are no lines.
+    lines.retain(|line| {
+        executed.binary_search(line).is_ok() || readable && sources.line(file, *line).is_some()
+    });
     html! {
         @if !readable { p.none { "This file cannot be read here: lines are known by number. `lwp archive` keeps sources with a recording." } }
         table.code { tbody {
-            @for (index, &line) in lines.iter().enumerate().filter(|(_, line)| readable || executed.contains(line)) {
+            @for (index, &line) in lines.iter().enumerate() {
                 @let place = (file.to_owned(), line);
                 @let sum = code.sums.get(&place);
                 @if index > 0 && line > lines[index - 1] + 1 { tr.gap { td colspan="5" { "⋯" } } }
@@ -238,7 +263,10 @@ fn file_lines(request: &Request, code: &Code, before: Option<&Code>, file: &str)
                     td.num { @if let Some(sum) = sum.filter(|sum| sum.count > 0) { (percent(sum.count as f64, code.listing.total)) } }
                     (count(sum.map_or(0, |sum| sum.count)))
                     @if let Some(before) = before { (change_of_line(code, before, &place)) }
-                    td.no { @if let Some(sum) = sum { a href={ "#i" (sum.first) } { (line) } } @else { (line) } }
+                    td.no { @match sum.filter(|_| !code.listing.interpreted) {
+                        Some(sum) => a href={ "#i" (sum.first) } { (line) },
+                        None => (line),
+                    } }
                     td.text { (source_text(sum.and_then(|sum| sum.text.clone()).or_else(|| sources.line(file, line)))) }
                 }
             }
@@ -374,6 +402,12 @@ fn taken_of(executed: u64, taken: Option<u64>) -> Markup {
 
 fn legend(request: &Request, code: &Code) -> Markup {
     let own = own_is(request);
+    if code.listing.interpreted {
+        return cells::legend(&[(
+            own,
+            "Counts are samples while the line was executed, times their interval: of the interpreter for it, and not of functions that it called.",
+        )]);
+    }
     let mut sentences = vec![match code.listing.exact {
         true => (
             own,

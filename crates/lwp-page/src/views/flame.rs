@@ -1,5 +1,6 @@
 //! Contexts as a picture: a flame graph, its root at the top or at the bottom.
 
+use lwp_profile::FunctionId;
 use lwp_report::flame::Box;
 use lwp_report::number::{grouped, percent, signed};
 use maud::{Markup, html};
@@ -109,7 +110,7 @@ fn changed(one: &Box, before: u64, picture: &Picture) -> String {
 fn module_class(module: &str, name: &str, language: Language) -> String {
     let shade = name.bytes().fold(7u32, |sum, byte| sum.wrapping_mul(31) ^ u32::from(byte)) % 4;
     let colour = match (language, module) {
-        (Language::Python | Language::JavaScript | Language::Java, _) => 'l',
+        _ if language.has_runtime() => 'l',
         (Language::Generated, _) | (_, "[generated]") => 'g',
         (Language::Unknown, _) => 'u',
         _ if module.contains(".so") || module.starts_with('[') => 's',
@@ -119,8 +120,12 @@ fn module_class(module: &str, name: &str, language: Language) -> String {
 }
 
 fn details(request: &Request, picture: &Picture, one: &Box) -> String {
-    let module =
-        if one.module.is_empty() { String::new() } else { format!(" [{}]", text(&one.module)) };
+    let module = match one.module.as_str() {
+        "" => String::new(),
+        // Code without a file has a name in brackets already.
+        module if module.starts_with('[') => format!(" {}", text(module)),
+        module => format!(" [{}]", text(module)),
+    };
     let event = text(request.event_name());
     let share = percent(one.total as f64, picture.graph.total);
     let mut out = format!("{}{module}: {} {event}, {share}", text(&one.name), grouped(one.total));
@@ -153,6 +158,7 @@ fn matched(request: &Request, picture: &Picture) -> Markup {
 }
 
 fn colours(request: &Request, picture: &Picture) -> Markup {
+    let languages = languages(request, picture);
     let all: &[(&str, &str)] = match request.base.is_some() {
         true => &[
             ("r5", "new, or grown many times"),
@@ -164,7 +170,7 @@ fn colours(request: &Request, picture: &Picture) -> Markup {
         false => &[
             ("p1", "the program"),
             ("s1", "libraries and the kernel's page"),
-            ("l1", "Python, Java, JavaScript"),
+            ("l1", &languages),
             ("g1", "other generated code"),
             ("u1", "without a name"),
         ],
@@ -179,6 +185,17 @@ fn colours(request: &Request, picture: &Picture) -> Markup {
     html! {
         p.colours { @for (class, what) in all.iter().filter(|row| used(row.0)) { span { svg.swatch width="14" height="14" { g class=(class) { rect width="14" height="14" {} } } (what) } } }
     }
+}
+
+/// The names of languages with a runtime that boxes are in.
+fn languages(request: &Request, picture: &Picture) -> String {
+    let of_box = |id: &Option<FunctionId>| id.map(|id| request.label(id).language);
+    let mut all: Vec<Language> = picture.functions.iter().filter_map(of_box).collect();
+    all.retain(|language| language.has_runtime());
+    all.sort_unstable();
+    all.dedup();
+    let names: Vec<&str> = all.into_iter().map(Language::name).collect();
+    names.join(", ")
 }
 
 fn legend(request: &Request) -> Markup {

@@ -28,7 +28,11 @@ pub fn body(request: &Request) -> Markup {
                 h2 { "What ran" }
                 table.plain.facts {
                     tr { th { "recording" } td { (text(&request.subject.of.name)) } }
-                    @for (key, value) in &request.subject.of.facts { tr { th { (text(key)) } td { (text(value)) } } }
+                    @for (key, value) in &request.subject.of.facts {
+                        @if let Some(name) = fact(key, value) {
+                            tr { th { (text(name)) } td { (words(value)) } }
+                        }
+                    }
                     (people(request))
                 }
             }
@@ -50,6 +54,27 @@ pub fn body(request: &Request) -> Markup {
         }
         (exports(request))
     }
+}
+
+/// The name of a fact in words; `None` for what the page says elsewhere, or what is so unless
+/// somebody asks for something else.
+fn fact<'f>(key: &'f str, value: &str) -> Option<&'f str> {
+    match (key, value) {
+        ("arguments" | "mode", _) => None,
+        ("cpu", "default") | ("deterministic", "false") | ("random", "0") => None,
+        ("languages", "auto") => None,
+        ("added", _) => Some("started with"),
+        ("cgroup", _) => Some("control group"),
+        ("cpu", _) => Some("processor shown"),
+        ("languages", _) => Some("runtimes asked"),
+        ("random", _) => Some("random bits"),
+        _ => Some(key),
+    }
+}
+
+/// Words that a line is broken between, and not within.
+fn words(value: &str) -> Markup {
+    html! { @for word in value.split(' ') { span.word { (text(word)) } " " } }
 }
 
 /// Processes and threads, as far as there are several.

@@ -1,6 +1,8 @@
 //! Executions of each thread over time, measured by its own count of the event.
 
-use lwp_profile::{FunctionId, StackId};
+use std::ops::Range;
+
+use lwp_profile::{FunctionId, Sampled, StackId};
 use lwp_report::number::grouped;
 use maud::{Markup, html};
 
@@ -36,7 +38,7 @@ pub fn body(request: &Request) -> Markup {
     let whole = longest(request).max(1);
     let colours = colours(request);
     let on_stack = !request.query.get("f").is_empty();
-    let inside = on_stack.then(|| inside(&request.subject, colours.first().copied()));
+    let inside = on_stack.then(|| Inside::of(&request.subject, colours.first().copied()));
     html! {
         h1 { "Time line" small { (lanes.len()) (if lanes.len() == 1 { " thread by its" } else { " threads, each by its" }) " own count of " (text(request.event_name())) } }
         (palette(request, &colours))
@@ -44,7 +46,7 @@ pub fn body(request: &Request) -> Markup {
         div.lanes data-whole=(whole) {
             (axis(whole))
             @for (number, lane) in lanes.iter().take(LANES) {
-                @let columns = columns(&request.subject, *number, &colours, inside.as_deref());
+                @let columns = columns(&request.subject, *number, &colours, inside.as_ref());
                 (self::lane(request, lane, whole, &columns))
             }
         }
@@ -175,7 +177,7 @@ fn columns(
     subject: &Subject,
     number: usize,
     colours: &Colours,
-    inside: Option<&[bool]>,
+    inside: Option<&Inside>,
 ) -> Columns {
     let lane = &subject.of.lanes[number];
     let together = lane.parts.len().div_ceil(COLUMNS).max(1);
@@ -184,7 +186,7 @@ fn columns(
             let (mut sum, mut all) = (0u64, 0u64);
             for (stack, times) in parts.iter().flatten() {
                 all += u64::from(*times);
-                sum += if inside[stack.index()] { u64::from(*times) } else { 0 };
+                sum += if inside.has(*stack) { u64::from(*times) } else { 0 };
             }
             vec![sum as f64 / all.max(1) as f64]
         };
@@ -204,30 +206,81 @@ fn columns(
     subject.leaves[number].chunks(together).map(column).collect()
 }
 
-/// Returns true for each stack that a function is on.
-fn inside(subject: &Subject, id: Option<FunctionId>) -> Vec<bool> {
-    let Some(samples) = &subject.samples else { return Vec::new() };
-    let shape = &samples.shape;
-    // Contexts of the function that lie in no other one of it, and their ends.
-    let mut within: Vec<(u32, u32)> = Vec::new();
-    for (node, function) in shape.functions().iter().enumerate().skip(1) {
-        let behind = within.last().map_or(0, |last| last.1 as usize);
-        if Some(*function) == id && node >= behind {
-            within.push((node as u32, shape.end(node) as u32));
-        }
+/// The stacks that a function is on: a bit for each, as there may be tens of millions.
+struct Inside(Vec<u64>);
+
+impl Inside {
+    /// Nowhere.
+    fn of_none(stacks: usize) -> Self {
+        Self(vec![0; stacks.div_ceil(64)])
     }
-    // Most stacks are in the order of their contexts.
-    let mut next = 0;
-    let is_inside = |context: u32| {
-        if next > 0 && context < within[next - 1].1 {
-            next = within.partition_point(|one| one.1 <= context);
+
+    /// The stacks of `id`.
+    fn of(subject: &Subject, id: Option<FunctionId>) -> Self {
+        let Some((samples, id)) = subject.samples.as_ref().zip(id) else {
+            return Self::of_none(0);
+        };
+        let (shape, stacks) = (&samples.shape, &samples.stacks);
+        let mut inside = Self::of_none(stacks.len());
+        // What the function calls it in turn lies below its own contexts.
+        let mut node = 1;
+        let spans = std::iter::from_fn(|| {
+            let found = next_of(shape.functions(), id, node)?;
+            node = shape.end(found);
+            Some(found as u32..node as u32)
+        });
+        if samples.in_order {
+            let mut stack = 0;
+            for span in spans {
+                stack = first_from(stacks, stack, span.start);
+                while stacks.get(stack).is_some_and(|stack| stack.context < span.end) {
+                    inside.set(stack);
+                    stack += 1;
+                }
+            }
+            return inside;
         }
-        while within.get(next).is_some_and(|one| one.1 <= context) {
-            next += 1;
+        let spans: Vec<Range<u32>> = spans.collect();
+        for (stack, Sampled { context, .. }) in stacks.iter().enumerate() {
+            let at = spans.partition_point(|span| span.end <= *context);
+            if spans.get(at).is_some_and(|span| span.contains(context)) {
+                inside.set(stack);
+            }
         }
-        within.get(next).is_some_and(|one| one.0 <= context)
-    };
-    samples.stacks.iter().map(|stack| stack.context).map(is_inside).collect()
+        inside
+    }
+
+    fn set(&mut self, stack: usize) {
+        self.0[stack / 64] |= 1 << (stack % 64);
+    }
+
+    fn has(&self, stack: StackId) -> bool {
+        self.0.get(stack.index() / 64).is_some_and(|word| word >> (stack.index() % 64) & 1 == 1)
+    }
+}
+
+/// The index of the first stack from `at` on whose context is not before `context`: it is near.
+fn first_from(stacks: &[Sampled], at: usize, context: u32) -> usize {
+    let (mut at, mut step) = (at, 1);
+    while stacks.get(at + step).is_some_and(|stack| stack.context < context) {
+        at += step;
+        step *= 2;
+    }
+    let near = &stacks[at..stacks.len().min(at + step)];
+    at + near.partition_point(|stack| stack.context < context)
+}
+
+/// The first context of a function from the one with the number `from` on.
+fn next_of(functions: &[FunctionId], id: FunctionId, from: usize) -> Option<usize> {
+    let mut start = from;
+    // Without a branch for each: most have other functions.
+    for some in functions.get(from..)?.chunks(64) {
+        if some.iter().fold(false, |found, function| found | (*function == id)) {
+            return some.iter().position(|function| *function == id).map(|at| start + at);
+        }
+        start += some.len();
+    }
+    None
 }
 
 /// The lanes of the recording compared with: functions of the same names have the same colours.
@@ -242,14 +295,14 @@ fn other(request: &Request, base: &Subject, colours: &Colours) -> Markup {
         base.of.lanes.iter().enumerate().filter(|(_, lane)| lane.event == event).collect();
     lanes.sort_by_key(|(_, lane)| std::cmp::Reverse(lane.total));
     let on_stack = !request.query.get("f").is_empty();
-    let inside = on_stack.then(|| inside(base, there.first().copied()));
+    let inside = on_stack.then(|| Inside::of(base, there.first().copied()));
     html! {
         h2 { "Before: " (text(&base.of.name)) }
         @if lanes.is_empty() { p.none { "It has no time line." } }
         div.lanes {
             @for (number, lane) in lanes.iter().take(LANES) {
                 @let thread = &base.profile().threads[lane.thread.index()];
-                @let columns = columns(base, *number, &there, inside.as_deref());
+                @let columns = columns(base, *number, &there, inside.as_ref());
                 @let width = 100.0 / columns.len().max(1) as f64;
                 div.lane {
                     span.who { (text(&thread.comm)) " " (thread.tid) }

@@ -20,14 +20,16 @@ pub fn body(request: &Request) -> Markup {
     let least = request.query.number::<f64>("min").map_or(LEAST, |percent| percent / 100.0);
     let picture = Picture::new(request, least.clamp(0.000_01, 1.0));
     let branches = Branches::of(&picture);
+    let inverted = shape(&request.query).inverted;
     html! {
-        h1 { (if shape(&request.query).inverted { "Callers of every function" } else { "Call tree" })
+        h1 { (if inverted { "Callers of every function" } else { "Call tree" })
             small { "of " (grouped(picture.graph.total)) " " (text(request.event_name())) " " (badge(inclusive_is(request))) } }
         (switches(request, &[("inv", "from callees to callers"), ("fold", "recursion folded")]))
         (outer(request, &picture))
-        div.tree.compared[request.base.is_some()] role="tree" {
+        div.tree.compared[request.base.is_some()].callers[inverted] role="tree" {
             div.treehead aria-hidden="true" {
-                span.t { "Total" } span.s { "Self" }
+                // What a function did itself is shared out among its callers.
+                @if inverted { span.t { "Self" } } @else { span.t { "Total" } span.s { "Self" } }
                 @if request.base.is_some() { span.d { "Change" } }
                 span { "Function" }
             }
@@ -95,7 +97,9 @@ fn line(request: &Request, picture: &Picture, index: usize) -> Markup {
             svg.bar width="100%" height="100%" aria-hidden="true" { rect width={ (format!("{width:.2}")) "%" } height="100%" {} }
             span { (percent(one.total as f64, total)) }
         }
-        span.s title={ (grouped(one.own)) " " (text(request.event_name())) } { @if one.own > 0 { (percent(one.own as f64, total)) } }
+        @if !shape(&request.query).inverted {
+            span.s title={ (grouped(one.own)) " " (text(request.event_name())) } { @if one.own > 0 { (percent(one.own as f64, total)) } }
+        }
         @if let Some(before) = one.before {
             @let delta = i128::from(one.total) - i128::from(before);
             span class={ "d " (match delta { 0 => "same", 1.. => "more", _ => "less" }) } { @if delta == 0 { "=" } @else { (signed(delta)) } }

@@ -90,7 +90,8 @@ impl Gathered {
         drop(places);
         let thread = |id: ThreadId| now.threads[id.index()];
         taken.iter_mut().for_each(|taken| taken.thread = thread(taken.thread));
-        let mut samples = Samples { shape: Arc::new(shape), stacks, taken, units };
+        let shape = Arc::new(shape);
+        let mut samples = Samples { shape, stacks, in_order: false, taken, units };
         let sorted = samples.sort();
         stacks_of.renumber(&sorted);
         InSamples {

@@ -1,0 +1,93 @@
+//! Callers and callees of a function, as counted calls or recorded stacks tell them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use lwp_profile::{CallGraph, FunctionId, Profile};
+
+/// Functions on the other side of calls, the greatest count first; `None` where it is not known.
+pub type Side = Vec<(Option<FunctionId>, u64)>;
+
+/// Callers and callees with numbers of calls; of a sampled profile, with what was counted while
+/// the two stood next to each other on the stack.
+pub fn sides(
+    profile: &Profile,
+    graph: &CallGraph,
+    function: FunctionId,
+    event: usize,
+) -> [Side; 2] {
+    let mut sides = match profile.calls.is_empty() {
+        true => from_stacks(profile, function, event),
+        false => {
+            let callees = graph.callees[function.index()].iter();
+            let callees = callees.map(|(callee, count)| (Some(*callee), *count)).collect();
+            [graph.callers[function.index()].clone(), callees]
+        }
+    };
+    for side in &mut sides {
+        side.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    }
+    sides
+}
+
+/// A sample counts once for each neighbour, however often the two are on its stack.
+fn from_stacks(profile: &Profile, function: FunctionId, event: usize) -> [Side; 2] {
+    let mut sums: [BTreeMap<FunctionId, u64>; 2] = Default::default();
+    for sample in profile.samples.iter().filter(|sample| sample.values.get(event) > 0) {
+        let locations = profile.stacks[sample.stack.index()].locations.iter();
+        let frames = locations.flat_map(|id| &profile.location(*id).frames);
+        let stack: Vec<FunctionId> = frames.map(|frame| frame.function).collect();
+        let mut near: [BTreeSet<FunctionId>; 2] = Default::default();
+        for pair in stack.windows(2) {
+            // Innermost functions come first.
+            let [callee, caller] = [pair[0], pair[1]];
+            if callee == function {
+                near[0].insert(caller);
+            }
+            if caller == function {
+                near[1].insert(callee);
+            }
+        }
+        for (sums, near) in sums.iter_mut().zip(near) {
+            for other in near {
+                let sum = sums.entry(other).or_default();
+                *sum = sum.saturating_add(sample.values.get(event));
+            }
+        }
+    }
+    sums.map(|sums| sums.into_iter().map(|(id, sum)| (Some(id), sum)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use lwp_profile::{Builder, Event, Frame, Function, Location, Mode, Module, Thread, Values};
+
+    use super::*;
+
+    #[test]
+    fn samples_count_once_for_each_neighbour() {
+        let mut builder = Builder::new("c", Mode::Sampled, vec![Event::default()]);
+        let module = builder.module(Module::default());
+        let mut locations = Vec::new();
+        let mut ids = Vec::new();
+        for (name, address) in [("main", 0), ("f", 16), ("g", 32)] {
+            let of = Function { module, name: name.into(), address, ..Function::default() };
+            ids.push(builder.function(of));
+            let frames = [Frame { function: ids[ids.len() - 1], ..Frame::default() }].into();
+            let of = Location { module, address, frames, ..Location::default() };
+            locations.push(builder.location(of));
+        }
+        let thread = builder.thread(Thread::default());
+        // Innermost first: f calls itself, and g.
+        for (stack, count) in [(vec![1, 1, 0], 10), (vec![2, 1, 2, 1, 0], 5), (vec![0], 1)] {
+            let stack = builder.stack(stack.into_iter().map(|at| locations[at]).collect());
+            builder.sample(thread, stack, &Values(vec![count]));
+        }
+        let (profile, now) = builder.finish_renumbered();
+        let [main, f, g] = [0, 1, 2].map(|at: usize| Some(now.functions[ids[at].index()]));
+        let graph = CallGraph::of(&profile);
+        let of = |id: Option<FunctionId>| sides(&profile, &graph, id.unwrap(), 0);
+        assert_eq!(of(f), [vec![(main, 15), (f, 10), (g, 5)], vec![(f, 10), (g, 5)]]);
+        assert_eq!(of(g), [vec![(f, 5)], vec![(f, 5)]]);
+        assert_eq!(of(main), [vec![], vec![(f, 15)]]);
+    }
+}
