@@ -6,7 +6,7 @@ use lwp_dbt::{Layout, Lwp, Slot};
 use lwp_ptrace::limits::LockedMemory;
 use lwp_ptrace::memory;
 use lwp_ptrace::regs::{CS_64, Regs};
-use lwp_ptrace::{Tid, Tracee, limits, shm, sys};
+use lwp_ptrace::{Tid, limits, shm, sys};
 
 use crate::addition;
 use crate::arena::Arena;
@@ -89,7 +89,7 @@ impl Machine {
             Table::Empty if !filtered && huge_table::is_wanted(tid, &mappings) => Table::Huge,
             table => table,
         };
-        let mut injector = Injector::new(tid, site, &status);
+        let mut injector = Injector::new(&self.tracees, tid, site, &status);
         let contexts = self.contexts_of(tid).ok_or("no such process")?;
         self.map_into(&mut injector, family, table, contexts, regs)?;
         drop(injector);
@@ -220,7 +220,7 @@ impl Machine {
         cache.0.gs_base = context.address();
         keep_base(&mut cache);
         cache.forget_syscall();
-        Tracee(tid).set_regs(&cache)
+        self.tracees.set_regs(tid, &cache)
     }
 
     /// The contexts of a thread's address space.
@@ -286,7 +286,7 @@ impl Machine {
     /// Opens the file of the family with number `family` in a tracee whose context is mapped
     /// already.
     fn reopen_memory(&self, injector: &mut Injector, family: usize) -> Result<u64, String> {
-        let context = self.context(injector.tracee.0).ok_or("no such thread")?;
+        let context = self.context(injector.tid).ok_or("no such thread")?;
         let Some(Some(family)) = self.caches.families.get(family) else {
             return Err("no such family".into());
         };
@@ -312,7 +312,7 @@ impl Machine {
         limits::raise_address_space(tid, more);
         let mappings = maps::read(tid);
         let site = find_syscall(tid, &mappings).ok_or("no system call instruction found")?;
-        let mut injector = Injector::new(tid, site, &Status::read(tid));
+        let mut injector = Injector::new(&self.tracees, tid, site, &Status::read(tid));
         let (old, new) = (slot_offset(mapped), slot_offset(wanted));
         injector.call([SYS_MREMAP, CONTEXTS_AT, old, new, 0, 0, 0])?;
         injector.call([SYS_MADVISE, CONTEXTS_AT, new, MADV_DONTDUMP, 0, 0, 0])?;
@@ -328,7 +328,7 @@ impl Machine {
         let file = self.contexts.files.get(contexts).ok_or("no contexts")?;
         let mappings = maps::read(tid);
         let site = find_syscall(tid, &mappings).ok_or("no system call instruction found")?;
-        let mut injector = Injector::new(tid, site, &Status::read(tid));
+        let mut injector = Injector::new(&self.tracees, tid, site, &Status::read(tid));
         if let Some(fd) = left_open.filter(|fd| (*fd as i64) >= 0) {
             injector.call([SYS_CLOSE, fd, 0, 0, 0, 0, 0])?;
         }
@@ -356,7 +356,7 @@ impl Machine {
     pub fn leave_contexts(&mut self, tid: Tid) -> Result<(), String> {
         let mappings = maps::read(tid);
         let site = find_syscall(tid, &mappings).ok_or("no system call instruction found")?;
-        let mut injector = Injector::new(tid, site, &Status::read(tid));
+        let mut injector = Injector::new(&self.tracees, tid, site, &Status::read(tid));
         self.unmap_contexts(&mut injector, &mappings)
     }
 
@@ -392,7 +392,7 @@ impl Machine {
     pub fn take_down(&mut self, tid: Tid) -> Result<(), String> {
         let mappings = maps::read(tid);
         let site = find_syscall(tid, &mappings).ok_or("no system call instruction found")?;
-        let mut injector = Injector::new(tid, site, &Status::read(tid));
+        let mut injector = Injector::new(&self.tracees, tid, site, &Status::read(tid));
         for mapping in mappings.iter().filter(|mapping| is_ours(mapping)) {
             let bytes = mapping.end - mapping.start;
             injector.call([SYS_MUNMAP, mapping.start, bytes, 0, 0, 0, 0])?;
@@ -501,7 +501,7 @@ impl Machine {
     ) -> Result<(), String> {
         let site = find_syscall(tid, mappings)
             .ok_or("no system call instruction found in the program's memory")?;
-        let mut injector = Injector::new(tid, site, &Status::read(tid));
+        let mut injector = Injector::new(&self.tracees, tid, site, &Status::read(tid));
         let fd = self.reopen_memory(&mut injector, family)?;
         let map = arena_map(arena, MAP_FIXED_NOREPLACE);
         let mapped = self.map_late(&mut injector, &map, fd);
@@ -514,16 +514,13 @@ impl Machine {
     /// are not to be, nor are they to take memory at once. Until the last of the calls nothing can
     /// be done with it.
     fn map_late(&self, injector: &mut Injector, map: &Map, fd: u64) -> Result<(), String> {
-        let process = self
-            .tasks
-            .threads
-            .get(&injector.tracee.0)
-            .and_then(|it| self.tasks.processes.get(&it.pid));
+        let process =
+            self.tasks.threads.get(&injector.tid).and_then(|it| self.tasks.processes.get(&it.pid));
         let space = process.and_then(|process| self.caches.spaces.get(process.space)?.as_ref());
         if !space.is_some_and(|space| space.locks_future) {
             return injector.map(std::slice::from_ref(map), fd);
         }
-        let _more = LockedMemory::allow(injector.tracee.0, map.bytes);
+        let _more = LockedMemory::allow(injector.tid, map.bytes);
         injector.map(&[Map { prot: 0, ..*map }], fd)?;
         injector.call([SYS_MUNLOCK, map.address, map.bytes, 0, 0, 0, 0])?;
         injector.call([SYS_MPROTECT, map.address, map.bytes, map.prot, 0, 0, 0])?;
@@ -568,7 +565,7 @@ impl Machine {
             self.caches.layouts.remove(&kind);
         }
         let new = self.family_for(kind.clone())?;
-        let mut injector = Injector::new(tid, site, &Status::read(tid));
+        let mut injector = Injector::new(&self.tracees, tid, site, &Status::read(tid));
         let fd = self.reopen_memory(&mut injector, new)?;
         for (address, bytes) in surplus {
             injector.call([SYS_MUNMAP, address, bytes, 0, 0, 0, 0])?;
@@ -676,7 +673,7 @@ fn open_on_stack(
     let path = path_of(descriptor);
     // Below the red zone of whatever runs there.
     let scratch = (regs.0.rsp - crate::inject::RED_ZONE) & !15;
-    let tid = injector.tracee.0;
+    let tid = injector.tid;
     let mut saved = vec![0; path.len().max(RECEIVE_BYTES)];
     memory::read_exact(tid, scratch, &mut saved)
         .or_else(|_| memory::write_exact(tid, scratch, path.as_bytes()))

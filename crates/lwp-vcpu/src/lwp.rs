@@ -474,7 +474,7 @@ impl Machine {
         }
         self.lwp_retire(tid, &executed);
         if self.config.samples()
-            && let Ok(mut regs) = lwp_ptrace::Tracee(tid).regs()
+            && let Ok(mut regs) = self.tracees.regs(tid)
         {
             regs.0.rip = pc;
             self.take_overdue(tid, sampler::stopped_with(&regs));
@@ -492,7 +492,7 @@ impl Machine {
             lwp.finish_accesses(context, executed.ip);
             let _ = lwp.retire(&mut TraceeMemory::new(tid), executed);
         }
-        self.tasks.lwp_interrupt(tid, self.config.lwp.as_ref());
+        self.tasks.lwp_interrupt(&*self.tracees, tid, self.config.lwp.as_ref());
     }
 }
 

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lwp_ptrace::{Tid, sys};
+use lwp_ptrace::{Tid, Tracees, sys};
 
 use crate::config::{Config, Plan};
 use crate::contexts::{Context, Contexts, FileId, Sum};
@@ -61,11 +61,13 @@ pub struct Machine {
     pub line: Line,
     /// Everything is over: the server ends.
     pub finished: bool,
+    /// Control of the threads.
+    pub tracees: Arc<dyn Tracees>,
 }
 
 impl Machine {
     /// A machine with nothing in it.
-    pub fn new(config: Config, wake_tracer: Arc<OwnedFd>) -> Self {
+    pub fn new(config: Config, wake_tracer: Arc<OwnedFd>, tracees: Arc<dyn Tracees>) -> Self {
         let way = notices::way(&config);
         let processor = Processor::new(&config, way.is_some_and(notices::Way::looks_at_calls));
         let spin = if sys::allowed_cpus() > 1 { pauses_in(THREAD_SPIN) } else { 0 };
@@ -80,6 +82,7 @@ impl Machine {
             seen: Seen::default(),
             line: Line::default(),
             finished: false,
+            tracees,
             config,
         }
     }

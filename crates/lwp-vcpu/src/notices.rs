@@ -430,7 +430,7 @@ impl Machine {
             return None;
         }
         let site = find_syscall(tid, &maps::read(tid))?;
-        let mut injector = Injector::new(tid, site, &status);
+        let mut injector = Injector::new(&self.tracees, tid, site, &status);
         let number = injector.call([SYS_USERFAULTFD, reach.flags(), 0, 0, 0, 0, 0]).ok()?;
         let descriptor = Userfault::take(pid, number as i32);
         let _ = injector.call([SYS_CLOSE, number, 0, 0, 0, 0, 0]);

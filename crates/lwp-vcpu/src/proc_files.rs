@@ -181,7 +181,7 @@ impl Machine {
         let scratch = context.write_scratch(path_of(memory.as_raw_fd()).as_bytes());
         let mappings = maps::read(tid);
         let site = find_syscall(tid, &mappings).ok_or("no system call instruction found")?;
-        let mut injector = Injector::new(tid, site, &Status::read(tid));
+        let mut injector = Injector::new(&self.tracees, tid, site, &Status::read(tid));
         let opened = injector.open(scratch, O_CLOEXEC);
         let new = opened.or_else(|_| injector.receive(memory.as_raw_fd(), scratch))?;
         injector.call([SYS_DUP3, new, fd as u64, cloexec, 0, 0, 0])?;

@@ -2,8 +2,8 @@
 //! that, as natively they go on behind memory that is not mapped.
 
 use lwp_dbt::Slot;
+use lwp_ptrace::Tid;
 use lwp_ptrace::regs::Regs;
-use lwp_ptrace::{Tid, Tracee};
 
 use super::Handled;
 use super::needs::go_on_behind;
@@ -29,7 +29,7 @@ pub fn concerns(machine: &Machine, tid: Tid, app: &Regs) -> bool {
 
 /// Makes it.
 pub fn call(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
-    Tracee(tid).set_regs(app)?;
+    machine.tracees.set_regs(tid, app)?;
     let result = made(machine, tid, app).unwrap_or(ENOMEM);
     go_on_behind(machine, tid, app, result)
 }
@@ -43,7 +43,7 @@ fn made(machine: &mut Machine, tid: Tid, app: &Regs) -> Result<i64, String> {
         true => app.0.rip,
         false => find_syscall(tid, &maps::read(tid)).ok_or("no system call instruction found")?,
     };
-    let mut injector = Injector::new(tid, site, &Status::read(tid));
+    let mut injector = Injector::new(&machine.tracees, tid, site, &Status::read(tid));
     // A filter may know the place of the program's call.
     let filtered = machine.context(tid).is_none_or(|context| context.get(Slot::NoSyscalls) != 0);
     if let (Some((_, family)), false) = (machine.space_of(tid), filtered) {

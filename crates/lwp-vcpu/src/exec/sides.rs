@@ -109,7 +109,7 @@ impl Machine {
         let family = self.family_for(kind)?;
         let made = self.map_family(tid, site, family, place);
         if !surplus.is_empty() {
-            let mut injector = Injector::new(tid, site, &Status::read(tid));
+            let mut injector = Injector::new(&self.tracees, tid, site, &Status::read(tid));
             for (address, bytes) in surplus {
                 injector.call([SYS_MUNMAP, address, bytes, 0, 0, 0, 0])?;
             }
@@ -123,7 +123,7 @@ impl Machine {
     /// Maps a family's low window and arenas into the address space of `tid`, all of them or none.
     fn map_family(&self, tid: Tid, site: u64, family: usize, place: u64) -> Result<(), SideError> {
         let maps = self.family_maps(family, Table::Empty, place)?;
-        let mut injector = Injector::new(tid, site, &Status::read(tid));
+        let mut injector = Injector::new(&self.tracees, tid, site, &Status::read(tid));
         let fd = self.reopen_memory(&mut injector, family)?;
         let mut failed = None;
         for (done, map) in maps.iter().enumerate() {

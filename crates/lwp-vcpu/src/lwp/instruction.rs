@@ -94,7 +94,7 @@ impl Machine {
         if !charged {
             self.lwp_retire(tid, &Executed::plain(pc, next));
         }
-        self.tasks.lwp_interrupt(tid, self.config.lwp.as_ref());
+        self.tasks.lwp_interrupt(&*self.tracees, tid, self.config.lwp.as_ref());
         self.tasks.lwp_publish(&self.contexts, tid);
         let context = self.contexts.context(slot);
         context.set(Slot::Pc, next);

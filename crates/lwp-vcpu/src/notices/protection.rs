@@ -24,8 +24,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lwp_arch::insn;
-use lwp_ptrace::sys::{self, Errno, SigInfo};
-use lwp_ptrace::{Tid, Tracee, memory};
+use lwp_ptrace::sys::{Errno, SigInfo};
+use lwp_ptrace::{Tid, memory};
 use rustc_hash::FxHashSet;
 
 use super::{Means, Notices, PAGE, Page, Source, State, pages_of};
@@ -340,9 +340,9 @@ impl Machine {
         if changes.is_empty() {
             return Ok(false);
         }
-        let stack = Tracee(tid).regs()?.0.rsp;
+        let stack = self.tracees.regs(tid)?.0.rsp;
         let site = protection.site(tid).ok_or(Errno::ESRCH)?;
-        let mut injector = Injector::new(tid, site, status);
+        let mut injector = Injector::new(&self.tracees, tid, site, status);
         let calls = changes.calls();
         if let Some((_, family)) = self.space_of(tid)
             && calls.len() > 1
@@ -353,7 +353,7 @@ impl Machine {
         let Ok(results) = made else {
             // Another thread will see to it, unless this one is there and cannot.
             protection.released().extend(changes.released);
-            return Err(Tracee(tid).regs().map_or_else(|error| error, |_| Errno(EIO)));
+            return Err(self.tracees.regs(tid).map_or_else(|error| error, |_| Errno(EIO)));
         };
         notices.note_guarded(&changes.guarded, &results);
         Ok(true)
@@ -376,11 +376,11 @@ impl Machine {
         }
         let at = self.context(tid).ok_or(Errno::ESRCH)?.write_scratch(&action.0);
         let site = self.protecting(tid).and_then(|notices| notices.protection()?.site(tid));
-        let mut injector = Injector::new(tid, site.ok_or(Errno::ESRCH)?, status);
+        let mut injector = Injector::new(&self.tracees, tid, site.ok_or(Errno::ESRCH)?, status);
         let _ = injector.call([SYS_RT_SIGACTION, SIGSEGV, at, 0, 8, 0, 0]);
         drop(injector);
         if blocked {
-            sys::set_sigmask(tid, sys::get_sigmask(tid)? | SIGSEGV_BIT)?;
+            self.tracees.set_sigmask(tid, self.tracees.sigmask(tid)? | SIGSEGV_BIT)?;
         }
         Ok(())
     }
@@ -449,7 +449,7 @@ impl FaultAction {
 /// fault is the program's own.
 pub fn write_fault(machine: &mut Machine, tid: Tid) -> Result<bool, Errno> {
     let Some(notices) = machine.protecting(tid) else { return Ok(false) };
-    let fault = &sys::get_siginfo(tid)?;
+    let fault = &machine.tracees.siginfo(tid)?;
     if fault.code() != SEGV_ACCERR {
         return Ok(false);
     }
@@ -461,7 +461,7 @@ pub fn write_fault(machine: &mut Machine, tid: Tid) -> Result<bool, Errno> {
         if notices.pauses() {
             machine.caches.notices.note_pause();
         }
-    } else if !notices.is_released(page) && !can_be_written_now(tid, fault)? {
+    } else if !notices.is_released(page) && !can_be_written_now(machine, tid, fault)? {
         return Ok(false);
     }
     machine.change_protection(tid, &notices, Vec::new(), &status)?;
@@ -471,19 +471,20 @@ pub fn write_fault(machine: &mut Machine, tid: Tid) -> Result<bool, Errno> {
 
 /// Returns whether the write that `fault` is of succeeds by now: another thread has seen to that.
 /// An instruction that is fetched where nothing can be executed raises the same fault.
-fn can_be_written_now(tid: Tid, fault: &SigInfo) -> Result<bool, Errno> {
+fn can_be_written_now(machine: &Machine, tid: Tid, fault: &SigInfo) -> Result<bool, Errno> {
     let mappings = maps::read(tid);
     let at = mappings.iter().find(|it| (it.start..it.end).contains(&fault.address()));
-    let fetched = fault.address().wrapping_sub(Tracee(tid).regs()?.0.rip) < insn::LONGEST as u64;
+    let fetched =
+        fault.address().wrapping_sub(machine.tracees.regs(tid)?.0.rip) < insn::LONGEST as u64;
     Ok(at.is_some_and(|it| it.write && (it.execute || !fetched)))
 }
 
 /// Has a thread whose write has been let happen go on, in its `mode`.
-pub fn write_again(tid: Tid, mode: Mode) -> Result<(), Errno> {
+pub fn write_again(machine: &Machine, tid: Tid, mode: Mode) -> Result<(), Errno> {
     match mode {
-        Mode::Stepping { .. } => sys::single_step(tid, 0),
-        Mode::Calling { .. } => sys::cont_syscall(tid, 0),
-        _ => Tracee(tid).cont(0),
+        Mode::Stepping { .. } => machine.tracees.single_step(tid),
+        Mode::Calling { .. } => machine.tracees.cont_syscall(tid),
+        _ => machine.tracees.cont(tid, 0),
     }
 }
 
@@ -491,7 +492,7 @@ pub fn write_again(tid: Tid, mode: Mode) -> Result<(), Errno> {
 /// that `info` describes.
 pub fn unprotect_for_signal(machine: &mut Machine, tid: Tid, info: &SigInfo) -> Result<(), Errno> {
     match machine.unprotect_now(tid)? {
-        true => sys::set_siginfo(tid, info),
+        true => machine.tracees.set_siginfo(tid, info),
         false => Ok(()),
     }
 }
