@@ -3,14 +3,19 @@
 //! The program's threads are those of the test's own process: their code and memory are there to be
 //! read and written, their contexts are in the test's hands, and a [`Script`] takes what ptrace
 //! would do to them. A test says what translated code asks ([`Scene`]) or for what a thread stops
-//!, and looks at what the host does.
+//! ([`stage::Stage`]), and looks at what the host does.
 
+mod births;
 mod counting;
 mod exits;
 mod leaving;
+mod needs;
 mod profiles;
 mod recording;
 mod script;
+mod signals;
+mod stage;
+mod wards;
 
 use std::hint::black_box;
 use std::sync::Arc;
