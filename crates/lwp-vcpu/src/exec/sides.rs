@@ -3,8 +3,9 @@
 use lwp_dbt::{Lwp, Selection};
 use lwp_ptrace::Tid;
 
+use super::mapping::undumped;
 use super::places::{Anchors, low_for_side, plan_side, with_wanted};
-use super::{MAP_FIXED, MAP_FIXED_NOREPLACE, SYS_CLOSE, SYS_MUNMAP, Table, find_syscall, undumped};
+use super::{MAP_FIXED, MAP_FIXED_NOREPLACE, SYS_CLOSE, SYS_MUNMAP, Table, find_syscall};
 use crate::family::{Basis, Family, Kind};
 use crate::inject::Injector;
 use crate::machine::Machine;
