@@ -48,7 +48,7 @@ pub fn attack(bytes: &[u8]) -> io::Result<()> {
         }
         attack.step(&mut words);
     }
-    attack.machine.remove_thread(pid);
+    attack.machine.counting().remove_thread(pid);
     Ok(())
 }
 
@@ -126,8 +126,8 @@ impl Attack {
             5 => self.answer(),
             6 => self.look(words),
             _ => {
-                self.machine.note_cpu_time(self.tid);
-                self.machine.keep_counts(self.tid, self.slot);
+                self.machine.tasks.note_cpu_time(&machine.config, self.tid);
+                self.machine.counting().keep_counts(self.tid, self.slot);
             }
         }
     }

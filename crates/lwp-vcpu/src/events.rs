@@ -194,7 +194,7 @@ impl<'a> Tracer<'a> {
         if machine.observers.profiler.is_some()
             && self.checkpointed.elapsed() >= machine.config.checkpoint
         {
-            machine.checkpoint();
+            machine.counting().checkpoint();
             self.checkpointed = Instant::now();
         }
     }
@@ -395,7 +395,7 @@ impl<'a> Tracer<'a> {
     /// A thread has ended.
     fn gone(&mut self, machine: &mut Machine, tid: Tid, stop: Stop) {
         let pid = machine.tasks.threads.get(&tid).map(|thread| thread.pid);
-        machine.remove_thread(tid);
+        machine.counting().remove_thread(tid);
         if let Some(pid) = pid {
             let last = !machine.tasks.threads.values().any(|thread| thread.pid == pid);
             wards::gone(machine, pid, tid, stop.status(), last);
@@ -432,7 +432,7 @@ impl<'a> Tracer<'a> {
             .map(|(&tid, _)| tid)
             .collect();
         for other in others {
-            machine.remove_thread(other);
+            machine.counting().remove_thread(other);
         }
         let parent = match machine.tasks.processes.remove(&pid) {
             Some(process) => {

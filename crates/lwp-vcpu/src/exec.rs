@@ -82,8 +82,8 @@ impl Machine {
             table => table,
         };
         let mut injector = Injector::new(&self.tracees, tid, site, &status);
-        let contexts = self.contexts_of(tid).ok_or("no such process")?;
-        self.map_into(&mut injector, family, table, contexts, regs)?;
+        let contexts = self.tasks.contexts_of(tid).ok_or("no such process")?;
+        self.mapper().map_into(&mut injector, family, table, contexts, regs)?;
         drop(injector);
         space.contexts = self.contexts.files.get(contexts).map_or(0, ContextFile::wanted);
         if filtered && let Some(context) = self.context(tid) {
@@ -117,7 +117,7 @@ impl Machine {
         let kind = Kind { basis: self.first_basis(), owner, arenas };
         let family = self.family_for(kind)?;
         self.tasks.forget_cuts(&self.contexts);
-        let mut space = Space::new(family, self.usual_arenas(family));
+        let mut space = Space::new(family, self.caches.usual_arenas(family));
         let table = match self.caches.families.get_mut(family) {
             Some(Some(family)) => space.begin(family, tid, mappings),
             _ => None,

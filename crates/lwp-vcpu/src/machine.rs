@@ -31,6 +31,7 @@ mod reports;
 mod tasks;
 
 pub use code_caches::CodeCaches;
+pub use counts::Counting;
 pub use errands::Errands;
 pub use observers::Observers;
 pub use processor::Processor;
@@ -100,12 +101,12 @@ impl Machine {
 
     /// A thread's context.
     pub fn context(&self, tid: Tid) -> Option<Context<'_>> {
-        Some(self.contexts.context(self.tasks.threads.get(&tid)?.slot))
+        self.tasks.context_of(&self.contexts, tid)
     }
 
     /// Returns the address space and family of a thread.
     pub fn space_of(&mut self, tid: Tid) -> Option<(&mut Space, &mut Family)> {
-        self.caches.side(self.tasks.space_index(tid)?)
+        self.caches.space_of(&self.tasks, tid)
     }
 
     /// Returns the family in whose translated code or routines `pc` lies, in the address space of a
@@ -122,8 +123,7 @@ impl Machine {
 
     /// Returns every side of the address space that a thread runs in.
     pub fn all_sides(&self, tid: Tid) -> Vec<usize> {
-        let base = self.tasks.base_space(tid);
-        base.map_or_else(Vec::new, |base| self.caches.sides(base).collect())
+        self.caches.all_sides(&self.tasks, tid)
     }
 
     /// Asks the tracer for help with a thread.
@@ -172,7 +172,7 @@ impl Machine {
             comm: None,
             correction: Sum::default(),
             settled: false,
-            counting: self.wants_counts(pid, &bounds),
+            counting: self.counting().wants_counts(pid, &bounds),
             bounds,
             mark: Sum::default(),
             kept: Sum::default(),
@@ -259,7 +259,7 @@ impl Machine {
             return;
         }
         let slot = thread.slot;
-        self.keep_counts(tid, slot);
+        self.counting().keep_counts(tid, slot);
         self.contexts.context(slot).set_code_ranges(0, None);
         if let Some(thread) = self.tasks.threads.get_mut(&tid) {
             thread.side = side;

@@ -305,7 +305,7 @@ impl Machine {
             // Names need not be of characters; they are not looked into.
             Some(bytes)
         };
-        let protected = self.protected_pages(about);
+        let protected = self.caches.protected_pages(&self.tasks, about);
         let ours = || Some(Ours::sum(&String::from_utf8_lossy(&read("smaps")?)));
         let stopped = self.tasks.threads.get(&about).is_some_and(|thread| thread.signals.stopped);
         // A thread that is stopped for us runs natively, and so does one that waits for us.

@@ -154,7 +154,7 @@ impl Scene {
 
     /// Everything that has been counted.
     fn counts(&mut self) -> Counts {
-        self.machine.thread_sum(self.tid).counts()
+        self.machine.counting().thread_sum(self.tid).counts()
     }
 }
 

@@ -144,7 +144,7 @@ pub fn lead_to_call(machine: &mut Machine, tid: Tid, app: &Regs) -> Result<bool,
         machine.contexts.context(slot).cancel();
         return Ok(false);
     };
-    machine.unprotect_now(tid)?;
+    machine.guarding().unprotect_now(tid)?;
     let mut cache = *app;
     cache.0.rip = routine;
     cache.0.gs_base = machine.contexts.context(slot).address();

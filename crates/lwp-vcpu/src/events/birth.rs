@@ -203,8 +203,8 @@ pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bo
     {
         space.tell_again();
     }
-    machine.tell_guards_to(child);
-    machine.made_by(maker, child, regs);
+    machine.guarding().tell_guards_to(child);
+    machine.guarding().made_by(maker, child, regs);
     // It starts in the code that its maker was in, which may be on another side by now; see
     // `begin`.
     let side = machine.side_at(child, regs.0.rip);
@@ -246,8 +246,8 @@ fn add_process(machine: &mut Machine, child: Tid, made: Made, contexts: FileId) 
     if let Some(raised) = machine.tasks.raised.get(&made.pid).copied() {
         machine.tasks.raised.insert(child, raised);
     }
-    machine.inherit_guards(child, &notices.unwrap_or_default());
-    machine.inherit_bounds(child, child, made.maker);
+    machine.guarding().inherit_guards(child, &notices.unwrap_or_default());
+    machine.counting().inherit_bounds(child, child, made.maker);
 }
 
 /// Returns whether a system call filter is in force in `tid`: it may kill for calls that the
@@ -314,7 +314,7 @@ fn start(machine: &mut Machine, tid: Tid) -> Handled {
     if !settle_in(machine, tid, &regs)? {
         return Ok(());
     }
-    machine.unprotect_now(tid)?;
+    machine.guarding().unprotect_now(tid)?;
     if side.is_some() {
         return begin_unprofiled(machine, tid);
     }
@@ -330,7 +330,7 @@ fn start(machine: &mut Machine, tid: Tid) -> Handled {
 /// The path by which `tid` opens its contexts, if it is one that [`lwp_dbt::routines::MoveIn`]
 /// takes.
 fn short_path(machine: &Machine, tid: Tid) -> Option<[u64; 3]> {
-    let file = machine.contexts.files.get(machine.contexts_of(tid)?)?;
+    let file = machine.contexts.files.get(machine.tasks.contexts_of(tid)?)?;
     let path = path_of(file.fd());
     let mut words = [0; 3];
     if path.len() > Layout::PATH_BYTES {
@@ -350,13 +350,13 @@ fn lead_in(machine: &mut Machine, tid: Tid, regs: &Regs, path: [u64; 3]) -> Hand
     let app = machine.view(tid, regs).ok_or(Errno::ESRCH)?.app;
     let (_, family) = machine.space_of(tid).ok_or(Errno::ESRCH)?;
     let start = family.routine(family.translator.routines().move_in.start);
-    let contexts = machine.contexts_of(tid).ok_or(Errno::ESRCH)?;
+    let contexts = machine.tasks.contexts_of(tid).ok_or(Errno::ESRCH)?;
     let wanted = machine.contexts.files.get(contexts).ok_or(Errno::ESRCH)?.wanted();
     // All that it was made with is replaced.
     let mapped =
         machine.tasks.threads.get(&tid).and_then(|thread| thread.moving).map_or(0, |it| it.1);
     let mapped = mapped.max(wanted);
-    machine.note_contexts(tid, mapped);
+    machine.caches.note_contexts(&machine.tasks, tid, mapped);
     let bytes = slot_offset(mapped);
     let context = machine.context(tid).ok_or(Errno::ESRCH)?;
     let app = &app.0;
@@ -441,7 +441,7 @@ fn settle_from_outside(
 ) -> Result<(), String> {
     if let Err(reason) = machine.move_in(tid, regs, left_open) {
         machine.stay_with(tid, makers).ok_or(reason)?;
-        machine.note_contexts(tid, mapped);
+        machine.caches.note_contexts(&machine.tasks, tid, mapped);
         machine.within_limit(tid, |machine| machine.grow_contexts(tid))?;
     }
     Ok(())
@@ -515,7 +515,7 @@ fn let_go(machine: &mut Machine, tid: Tid) -> Handled {
             Some("child processes are not followed".into());
     }
     if machine.tasks.threads.get(&tid).is_some_and(|thread| thread.moving.is_some())
-        && let Err(reason) = machine.leave_contexts(tid)
+        && let Err(reason) = machine.mapper().leave_contexts(tid)
     {
         lwp_terminal::say!("lwp: process {tid} keeps its maker's contexts: {reason}");
     }

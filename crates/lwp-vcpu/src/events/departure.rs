@@ -21,17 +21,17 @@ pub fn exiting(machine: &mut Machine, tid: Tid) -> Handled {
             machine.settle(tid, &cache);
         }
     }
-    machine.about_to_leave_locks(tid);
-    machine.stop_clock(tid);
-    machine.note_cpu_time(tid);
+    machine.guarding().about_to_leave_locks(tid);
+    machine.observers.stop_clock(&machine.config, tid);
+    machine.tasks.note_cpu_time(&machine.config, tid);
     machine.tasks.note_name(tid);
     if machine.observers.counts_places()
         && let Some((_, family)) = machine.space_of(tid)
     {
         look_at_words(family, tid);
     }
-    machine.name_calls(tid);
-    machine.note_files(tid);
+    machine.counting().name_calls(tid);
+    machine.counting().note_files(tid);
     if let Some(what) = machine.config.warm.clone()
         && let Some((space, family)) = machine.space_of(tid)
     {
@@ -61,12 +61,12 @@ pub fn detach_thread(machine: &mut Machine, tid: Tid) -> Handled {
     machine.tracees.set_regs(tid, &app)?;
     let pid = machine.tasks.threads.get(&tid).map_or(tid, |thread| thread.pid);
     let last = machine.tasks.threads.values().filter(|thread| thread.pid == pid).count() == 1;
-    if last && let Err(reason) = machine.take_down(tid) {
+    if last && let Err(reason) = machine.mapper().take_down(tid) {
         lwp_terminal::say!("lwp: process {pid} keeps the virtual CPU's mappings: {reason}");
     }
-    machine.stop_clock(tid);
+    machine.observers.stop_clock(&machine.config, tid);
     machine.tasks.note_name(tid);
-    machine.remove_thread(tid);
+    machine.counting().remove_thread(tid);
     if last && let Some(process) = machine.tasks.processes.remove(&pid) {
         wards::left(machine, pid);
         machine.depart(process);
@@ -78,7 +78,7 @@ pub fn detach_thread(machine: &mut Machine, tid: Tid) -> Handled {
 /// Lets a thread run natively from here on, out of our sight.
 pub fn release(machine: &mut Machine, tid: Tid) -> Handled {
     let pid = machine.tasks.threads.get(&tid).map_or(tid, |thread| thread.pid);
-    machine.stop_clock(tid);
+    machine.observers.stop_clock(&machine.config, tid);
     if let Some(thread) = machine.tasks.threads.remove(&tid) {
         machine.tasks.slots[thread.slot] = 0;
         if let Some((makers, _)) = thread.moving {

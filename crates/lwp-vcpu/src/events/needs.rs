@@ -27,7 +27,7 @@ pub fn satisfy(machine: &mut Machine, tid: Tid, need: Need) -> Handled {
     }
     if need == Need::Guard && view.state.commit != Commit::Mailbox {
         // It has asked for nothing: another process waits for its pages.
-        machine.unprotect_now(tid)?;
+        machine.guarding().unprotect_now(tid)?;
         return machine.tracees.cont(tid, 0);
     }
     machine.leave(tid, &regs, &mut view);
@@ -128,21 +128,21 @@ fn make_arena(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
 /// Finds out whether notice of writes to code of the thread's address space can be had.
 fn find_notices(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
     machine.tracees.set_regs(tid, app)?;
-    machine.find_notices(tid);
+    machine.guarding().find_notices(tid);
     go_on(machine, tid, app)
 }
 
 /// Guards the pages of the code that the thread is about to execute.
 fn guard(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
     machine.tracees.set_regs(tid, app)?;
-    machine.guard_code(tid, app.0.rip)?;
+    machine.guarding().guard_code(tid, app.0.rip)?;
     go_on(machine, tid, app)
 }
 
 /// Executes one instruction natively, in place.
 pub fn step(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
-    machine.enter_function(tid, app);
-    machine.end_code(tid, app.0.rip, app.0.rdi);
+    machine.marking().enter_function(tid, app);
+    machine.counting().end_code(tid, app.0.rip, app.0.rdi);
     machine.sample_before(tid, app);
     if let Some(next) = machine.lwp_step(tid, app) {
         return make_side(machine, tid, &next);
@@ -213,8 +213,8 @@ fn call_otherwise(machine: &mut Machine, tid: Tid, app: &Regs) -> Option<Regs> {
     if !alone::calls_otherwise(tid, app.0.rip) {
         return None;
     }
-    machine.about_to_call_natively(tid);
-    let _ = machine.unprotect_now(tid);
+    machine.guarding().about_to_call_natively(tid);
+    let _ = machine.guarding().unprotect_now(tid);
     if !alone::calls_32_bits(tid, app.0.rip) {
         return None;
     }

@@ -43,8 +43,8 @@ impl Tracer<'_> {
             let Some(request) = self.next_request() else { break };
             let Some(control) = &self.control else { break };
             match request {
-                Request::Enable => lock(self.machine).set_enabled(true),
-                Request::Disable => lock(self.machine).set_enabled(false),
+                Request::Enable => lock(self.machine).counting().set_enabled(true),
+                Request::Disable => lock(self.machine).counting().set_enabled(false),
                 Request::Heard => self.heard += 1,
                 Request::Stop if attached => detach = true,
                 Request::Stop => {
@@ -52,7 +52,7 @@ impl Tracer<'_> {
                 }
                 Request::Report => {
                     if let Some(reports) = &control.reports {
-                        let _ = reports.send(lock(self.machine).so_far());
+                        let _ = reports.send(lock(self.machine).counting().so_far());
                     }
                 }
             }

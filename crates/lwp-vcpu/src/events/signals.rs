@@ -151,7 +151,7 @@ pub fn deliver(
         }
         rearm(machine, tid, &cache, &app, true);
     }
-    machine.about_to_lay_frame(tid, app.0.rsp);
+    machine.guarding().about_to_lay_frame(tid, app.0.rsp);
     notices::unprotect_for_signal(machine, tid, &info)?;
     if let Some(pointers) = Pointers::of(&machine.tasks, &machine.caches, tid) {
         pointers.put_unit_right(&*machine.tracees);

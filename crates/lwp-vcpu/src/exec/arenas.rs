@@ -2,23 +2,17 @@
 
 use lwp_ptrace::Tid;
 
-use super::mapping::arena_map;
+use super::mapping::{Mapper, arena_map};
 use super::places::{Reach, planned_arena, with_wanted};
 use super::{MADV_DONTDUMP, MAP_FIXED_NOREPLACE, SYS_CLOSE, SYS_MADVISE, find_syscall};
 use crate::arena::Arena;
 use crate::family::{LEAST_CHUNK, UnitId};
 use crate::inject::Injector;
-use crate::machine::Machine;
+use crate::machine::{CodeCaches, Machine};
 use crate::maps::{self, Mapping, Status};
 use crate::ways::overlap;
 
 impl Machine {
-    /// The number of arenas that every address space of a family has from the start.
-    pub(super) fn usual_arenas(&self, family: usize) -> usize {
-        let family = self.caches.families.get(family).and_then(Option::as_ref);
-        family.map_or(0, |family| family.kind.arenas.len())
-    }
-
     /// Gives an address space an arena for code of `unit`: one that its family has already, for
     /// another address space, or a new one. Other threads go on meanwhile, and may map something
     /// where there was room.
@@ -107,9 +101,11 @@ impl Machine {
             return Err("the program is about to have something there".into());
         }
         let family = self.space_of(tid).ok_or("no such thread")?.1.index;
-        self.map_arena(tid, family, mappings, arena)
+        self.mapper().map_arena(tid, family, mappings, arena)
     }
+}
 
+impl Mapper<'_> {
     /// Maps an arena into the address space of `tid`, where there is room for it.
     fn map_arena(
         &self,
@@ -120,12 +116,20 @@ impl Machine {
     ) -> Result<(), String> {
         let site = find_syscall(tid, mappings)
             .ok_or("no system call instruction found in the program's memory")?;
-        let mut injector = Injector::new(&self.tracees, tid, site, &Status::read(tid));
+        let mut injector = Injector::new(self.tracees, tid, site, &Status::read(tid));
         let fd = self.reopen_memory(&mut injector, family)?;
         let map = arena_map(arena, MAP_FIXED_NOREPLACE);
         let mapped = self.map_late(&mut injector, &map, fd);
         injector.call([SYS_MADVISE, map.address, map.bytes, MADV_DONTDUMP, 0, 0, 0])?;
         injector.call([SYS_CLOSE, fd, 0, 0, 0, 0, 0])?;
         mapped
+    }
+}
+
+impl CodeCaches {
+    /// The number of arenas that every address space of a family has from the start.
+    pub(super) fn usual_arenas(&self, family: usize) -> usize {
+        let family = self.families.get(family).and_then(Option::as_ref);
+        family.map_or(0, |family| family.kind.arenas.len())
     }
 }

@@ -4,38 +4,20 @@
 use lwp_ptrace::regs::Regs;
 use lwp_ptrace::{Tid, limits};
 
-use super::mapping::{READ_WRITE, open_on_stack, path_of};
+use super::mapping::{Mapper, READ_WRITE, open_on_stack, path_of};
 use super::{
     MADV_DONTDUMP, MAP_FIXED_NOREPLACE, MAP_SHARED, PROT_READ, PROT_WRITE, SYS_CLOSE, SYS_MADVISE,
     SYS_MUNMAP, SYS_OPEN, find_syscall,
 };
 use crate::contexts::{ContextFile, FileId};
 use crate::inject::{Call, Injector, Map};
-use crate::machine::Machine;
+use crate::machine::{CodeCaches, Machine, Tasks};
 use crate::maps::{self, Mapping, Status};
 use crate::memory_map::{CONTEXTS_AT, SLOTS, is_ours, mapped_slots, slot_offset};
 
 const SYS_MREMAP: u64 = 25;
 
 impl Machine {
-    /// The contexts of a thread's address space.
-    pub fn contexts_of(&self, tid: Tid) -> Option<FileId> {
-        let pid = self.tasks.threads.get(&tid)?.pid;
-        Some(self.tasks.processes.get(&pid)?.contexts)
-    }
-
-    /// Notes how many slots of its contexts the address space of `tid` has mapped.
-    pub fn note_contexts(&mut self, tid: Tid, mapped: usize) {
-        let Some(process) =
-            self.tasks.threads.get(&tid).and_then(|it| self.tasks.processes.get(&it.pid))
-        else {
-            return;
-        };
-        if let Some(Some(space)) = self.caches.spaces.get_mut(process.space) {
-            space.contexts = mapped;
-        }
-    }
-
     /// Maps more of the contexts into the address space of `tid`, which stands still, where its own
     /// is not among those that are mapped.
     pub fn grow_contexts(&mut self, tid: Tid) -> Result<(), String> {
@@ -58,14 +40,14 @@ impl Machine {
         injector.call([SYS_MREMAP, CONTEXTS_AT, old, new, 0, 0, 0])?;
         injector.call([SYS_MADVISE, CONTEXTS_AT, new, MADV_DONTDUMP, 0, 0, 0])?;
         drop(injector);
-        self.note_contexts(tid, wanted);
+        self.caches.note_contexts(&self.tasks, tid, wanted);
         Ok(())
     }
 
     /// Replaces the contexts that a process was made with by its own, from outside. It stands
     /// still, and its only thread has executed nothing but what has left `left_open`, a descriptor.
     pub fn move_in(&mut self, tid: Tid, regs: &Regs, left_open: Option<u64>) -> Result<(), String> {
-        let contexts = self.contexts_of(tid).ok_or("no such process")?;
+        let contexts = self.tasks.contexts_of(tid).ok_or("no such process")?;
         let file = self.contexts.files.get(contexts).ok_or("no contexts")?;
         let mappings = maps::read(tid);
         let site = find_syscall(tid, &mappings).ok_or("no system call instruction found")?;
@@ -74,14 +56,16 @@ impl Machine {
             injector.call([SYS_CLOSE, fd, 0, 0, 0, 0, 0])?;
         }
         let fd = open_on_stack(&mut injector, regs, file.fd(), READ_WRITE)?;
-        self.unmap_contexts(&mut injector, &mappings)?;
+        self.mapper().unmap_contexts(&mut injector, &mappings)?;
         map_contexts(&mut injector, file, fd)?;
         drop(injector);
         let mapped = file.wanted();
-        self.note_contexts(tid, mapped);
+        self.caches.note_contexts(&self.tasks, tid, mapped);
         Ok(())
     }
+}
 
+impl Mapper<'_> {
     /// Takes whatever contexts there are out of an address space.
     fn unmap_contexts(&self, injector: &mut Injector, mappings: &[Mapping]) -> Result<(), String> {
         let end = CONTEXTS_AT + slot_offset(SLOTS);
@@ -94,11 +78,32 @@ impl Machine {
     }
 
     /// Takes the contexts out of a process that goes on natively.
-    pub fn leave_contexts(&mut self, tid: Tid) -> Result<(), String> {
+    pub fn leave_contexts(&self, tid: Tid) -> Result<(), String> {
         let mappings = maps::read(tid);
         let site = find_syscall(tid, &mappings).ok_or("no system call instruction found")?;
-        let mut injector = Injector::new(&self.tracees, tid, site, &Status::read(tid));
+        let mut injector = Injector::new(self.tracees, tid, site, &Status::read(tid));
         self.unmap_contexts(&mut injector, &mappings)
+    }
+}
+
+impl Tasks {
+    /// The contexts of a thread's address space.
+    pub fn contexts_of(&self, tid: Tid) -> Option<FileId> {
+        let pid = self.threads.get(&tid)?.pid;
+        Some(self.processes.get(&pid)?.contexts)
+    }
+}
+
+impl CodeCaches {
+    /// Notes how many slots of its contexts the address space of `tid` has mapped.
+    pub fn note_contexts(&mut self, tasks: &Tasks, tid: Tid, mapped: usize) {
+        let Some(process) = tasks.threads.get(&tid).and_then(|it| tasks.processes.get(&it.pid))
+        else {
+            return;
+        };
+        if let Some(Some(space)) = self.spaces.get_mut(process.space) {
+            space.contexts = mapped;
+        }
     }
 }
 

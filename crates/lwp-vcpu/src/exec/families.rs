@@ -8,7 +8,7 @@ use super::{MAP_FIXED, SYS_CLOSE, SYS_MUNMAP, Table, find_syscall};
 use crate::evaluators::Evaluators;
 use crate::family::{Family, Kind};
 use crate::inject::Injector;
-use crate::machine::Machine;
+use crate::machine::{CodeCaches, Machine};
 use crate::maps::{self, Status};
 use crate::memory_map::{FAMILIES, is_ours};
 use crate::ways::overlap;
@@ -53,12 +53,12 @@ impl Machine {
         }
         let new = self.family_for(kind.clone())?;
         let mut injector = Injector::new(&self.tracees, tid, site, &Status::read(tid));
-        let fd = self.reopen_memory(&mut injector, new)?;
+        let fd = self.mapper().reopen_memory(&mut injector, new)?;
         for (address, bytes) in surplus {
             injector.call([SYS_MUNMAP, address, bytes, 0, 0, 0, 0])?;
         }
-        for map in self.family_maps(new, Table::Empty, MAP_FIXED)? {
-            self.map_late(&mut injector, &map, fd)?;
+        for map in self.mapper().family_maps(new, Table::Empty, MAP_FIXED)? {
+            self.mapper().map_late(&mut injector, &map, fd)?;
         }
         if let Some(Some(of)) = self.caches.families.get(new) {
             injector.calls(&undumped(of))?;
@@ -69,24 +69,15 @@ impl Machine {
             all.filter(|tid| self.tasks.space_index(*tid) == Some(index)).collect();
         for tid in here {
             if let Some(slot) = self.tasks.threads.get(&tid).map(|thread| thread.slot) {
-                self.keep_counts(tid, slot);
+                self.counting().keep_counts(tid, slot);
             }
         }
         if let Some(Some(space)) = self.caches.spaces.get_mut(index) {
             space.flush(new, kind.arenas.len());
         }
-        self.drop_family(old);
+        self.caches.drop_family(old);
         self.tasks.forget_cuts(&self.contexts);
         Ok(())
-    }
-
-    /// Frees a family that no address space uses any more.
-    pub(super) fn drop_family(&mut self, index: usize) {
-        if self.caches.spaces.iter().flatten().any(|space| space.family == index) {
-            return;
-        }
-        self.caches.layouts.retain(|_, family| *family != index);
-        self.caches.families[index] = None;
     }
 
     /// The family of this kind, made if it is new.
@@ -137,5 +128,16 @@ impl Machine {
         }
         self.caches.layouts.insert(kind, index);
         Ok(index)
+    }
+}
+
+impl CodeCaches {
+    /// Frees a family that no address space uses any more.
+    pub(super) fn drop_family(&mut self, index: usize) {
+        if self.spaces.iter().flatten().any(|space| space.family == index) {
+            return;
+        }
+        self.layouts.retain(|_, family| *family != index);
+        self.families[index] = None;
     }
 }

@@ -1,11 +1,12 @@
 //! Memory of ours, mapped into an address space whose thread stands still, and taken out of it.
 
 use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
 
 use lwp_dbt::Layout;
 use lwp_ptrace::limits::LockedMemory;
 use lwp_ptrace::regs::Regs;
-use lwp_ptrace::{Tid, memory, shm};
+use lwp_ptrace::{Tid, Tracees, memory, shm};
 
 use super::contexts::{map_contexts, with_contexts};
 use super::{
@@ -13,11 +14,11 @@ use super::{
     PROT_WRITE, SYS_CLOSE, SYS_MADVISE, SYS_MUNMAP, Table, find_syscall,
 };
 use crate::arena::Arena;
-use crate::contexts::FileId;
+use crate::contexts::{Contexts, FileId};
 use crate::family::{EMPTY_TABLE, Family};
 use crate::huge_table;
 use crate::inject::{Call, Injector, Map, RECEIVE_BYTES, RED_ZONE};
-use crate::machine::Machine;
+use crate::machine::{CodeCaches, Machine, Tasks};
 use crate::maps::{self, Status};
 use crate::memory_map::is_ours;
 
@@ -27,7 +28,24 @@ pub(super) const READ_WRITE: u64 = 0o2_000_002;
 const SYS_MPROTECT: u64 = 10;
 const SYS_MUNLOCK: u64 = 150;
 
+/// Maps memory of ours into address spaces whose threads stand still, and takes it out of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Mapper<'a> {
+    pub(super) tasks: &'a Tasks,
+    pub(super) caches: &'a CodeCaches,
+    pub(super) contexts: &'a Contexts,
+    pub(super) tracees: &'a Arc<dyn Tracees>,
+}
+
 impl Machine {
+    /// Returns what maps memory of ours.
+    pub fn mapper(&self) -> Mapper<'_> {
+        let Self { tasks, caches, contexts, tracees, .. } = self;
+        Mapper { tasks, caches, contexts, tracees }
+    }
+}
+
+impl Mapper<'_> {
     pub(super) fn map_into(
         &self,
         injector: &mut Injector,
@@ -77,7 +95,7 @@ impl Machine {
         injector: &mut Injector,
         family: usize,
     ) -> Result<u64, String> {
-        let context = self.context(injector.tid).ok_or("no such thread")?;
+        let context = self.tasks.context_of(self.contexts, injector.tid).ok_or("no such thread")?;
         let Some(Some(family)) = self.caches.families.get(family) else {
             return Err("no such family".into());
         };
@@ -114,10 +132,10 @@ impl Machine {
 
     /// Takes everything of ours out of the address space of `tid`, which stands in its application
     /// state and is the last of its threads.
-    pub fn take_down(&mut self, tid: Tid) -> Result<(), String> {
+    pub fn take_down(&self, tid: Tid) -> Result<(), String> {
         let mappings = maps::read(tid);
         let site = find_syscall(tid, &mappings).ok_or("no system call instruction found")?;
-        let mut injector = Injector::new(&self.tracees, tid, site, &Status::read(tid));
+        let mut injector = Injector::new(self.tracees, tid, site, &Status::read(tid));
         for mapping in mappings.iter().filter(|mapping| is_ours(mapping)) {
             let bytes = mapping.end - mapping.start;
             injector.call([SYS_MUNMAP, mapping.start, bytes, 0, 0, 0, 0])?;

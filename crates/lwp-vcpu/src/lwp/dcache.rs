@@ -521,7 +521,7 @@ impl Machine {
             return None;
         }
         let state = AppState { partial: Some((index, true)), ..AppState::at(PcSource::ContextPc) };
-        let correction = self.unfinished(tid, &state, Some(id));
+        let correction = self.counting().unfinished(tid, &state, Some(id));
         if let Some(thread) = self.tasks.threads.get_mut(&tid) {
             thread.account.correction.add_sum(correction);
         }

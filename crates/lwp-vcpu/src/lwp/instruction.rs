@@ -44,8 +44,8 @@ impl Machine {
         };
         if kind == RequestKind::Llwpcb && self.processor.emulated.fills {
             // The host writes records, and could not where pages are guarded.
-            self.do_without_notices(tid);
-            if self.has_released(tid) {
+            self.guarding().do_without_notices(tid);
+            if self.caches.has_released(&self.tasks, tid) {
                 self.ask_tracer(tid, Need::Guard);
                 return None;
             }

@@ -367,7 +367,7 @@ impl Machine {
             return;
         }
         for (events, times) in overdue {
-            (0..times).for_each(|_| self.report_samples(tid, events, registers));
+            (0..times).for_each(|_| self.counting().report_samples(tid, events, registers));
         }
     }
 
@@ -399,7 +399,7 @@ impl Machine {
             sampler.taken(events);
         }
         if self.tasks.threads.get(&tid).is_some_and(|thread| thread.account.counting) {
-            self.report_samples(tid, events, registers);
+            self.counting().report_samples(tid, events, registers);
         }
     }
 }

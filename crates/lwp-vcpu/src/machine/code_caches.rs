@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use lwp_dbt::Selection;
+use lwp_ptrace::Tid;
 
+use super::Tasks;
 use crate::config::Config;
 use crate::family::{Family, Kind};
 use crate::notices::{Board, Way};
@@ -38,6 +40,16 @@ impl CodeCaches {
     pub fn new(config: &Config, way: Option<Way>) -> Self {
         let saving = Saving::of(config);
         Self { notices: Board::reaching(way), saving, ..Self::default() }
+    }
+
+    /// Returns the address space and family of a thread.
+    pub fn space_of(&mut self, tasks: &Tasks, tid: Tid) -> Option<(&mut Space, &mut Family)> {
+        self.side(tasks.space_index(tid)?)
+    }
+
+    /// Returns every side of the address space that a thread runs in.
+    pub fn all_sides(&self, tasks: &Tasks, tid: Tid) -> Vec<usize> {
+        tasks.base_space(tid).map_or_else(Vec::new, |base| self.sides(base).collect())
     }
 
     /// Returns a side of an address space, with its family.

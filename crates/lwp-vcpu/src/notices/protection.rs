@@ -21,17 +21,17 @@
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lwp_arch::insn;
 use lwp_ptrace::sys::{Errno, SigInfo};
 use lwp_ptrace::{Tid, memory};
 use rustc_hash::FxHashSet;
 
-use super::{Means, Notices, PAGE, Page, Source, State, pages_of};
+use super::{Guarding, Means, Notices, PAGE, Page, Source, State, pages_of};
 use crate::exec::find_syscall;
 use crate::inject::{Call, Injector};
-use crate::machine::{Machine, Mode};
+use crate::machine::{Machine, Mode, Tasks};
 use crate::maps::{self, Mapping, Status};
 use crate::syscalls::{self, Pending};
 
@@ -253,42 +253,42 @@ pub fn joins(a: &Mapping, b: &Mapping) -> bool {
     a.end == b.start && same(a) == same(b) && b.inode == 0 && a.name == b.name
 }
 
-impl Machine {
-    /// The notices of the address space of `tid` that are had by protection.
-    fn protecting(&self, tid: Tid) -> Option<Arc<Notices>> {
-        self.notices_of(tid).filter(|notices| notices.protection().is_some())
-    }
-
-    /// Returns whether pages of the address space of `tid` are still to be given their protection
-    /// back.
-    pub fn has_released(&self, tid: Tid) -> bool {
-        self.notices_of(tid).is_some_and(|notices| notices.has_released())
-    }
-
-    /// Guards the pages of the code at `pc`, and gives others their own protection back. The thread
-    /// stands still.
-    pub fn guard_code(&mut self, tid: Tid, pc: u64) -> Result<(), Errno> {
-        let Some(notices) = self.protecting(tid) else { return Ok(()) };
-        let code = self.space_of(tid).and_then(|(space, _)| space.known_code(pc));
-        let mut guarded = code.map_or_else(Vec::new, |(_, code)| notices.to_guard(pc, code.end));
-        // The thread asks again.
-        guarded.retain(|page| !self.is_being_changed(tid, *page));
-        self.change_protection(tid, &notices, guarded, &Status::read(tid))?;
-        Ok(())
-    }
-
+impl Tasks {
     /// Returns whether a thread beside `tid` is making a call that changes the mapping of a page.
-    fn is_being_changed(&self, tid: Tid, page: u64) -> bool {
-        let base = self.tasks.base_space(tid);
+    pub(super) fn is_being_changed(&self, tid: Tid, page: u64) -> bool {
+        let base = self.base_space(tid);
         let touches = |call: &Pending| {
             // The fifth argument is not kept: a mapping may be moved anywhere.
             let moves = call.number == syscalls::nr::MREMAP;
             let [from, _] = syscalls::touches(call, 0);
             moves || from.0 < page + PAGE && page < from.1
         };
-        self.tasks.threads.iter().any(|(other, thread)| {
-            thread.pending.as_ref().is_some_and(touches) && self.tasks.base_space(*other) == base
+        self.threads.iter().any(|(other, thread)| {
+            thread.pending.as_ref().is_some_and(touches) && self.base_space(*other) == base
         })
+    }
+
+    /// Notes the action for SIGSEGV that a thread has set.
+    pub fn note_fault_action(&mut self, tid: Tid, at: u64) {
+        let Some(thread) = self.threads.get(&tid) else { return };
+        if let Some(process) = self.processes.get_mut(&thread.pid) {
+            process.fault_action = FaultAction::read(tid, at);
+        }
+    }
+}
+
+impl Guarding<'_> {
+    /// Guards the pages of the code at `pc`, and gives others their own protection back. The thread
+    /// stands still.
+    pub fn guard_code(&mut self, tid: Tid, pc: u64) -> Result<(), Errno> {
+        let Some(notices) = self.caches.protecting(self.tasks, tid) else { return Ok(()) };
+        let code =
+            self.caches.space_of(self.tasks, tid).and_then(|(space, _)| space.known_code(pc));
+        let mut guarded = code.map_or_else(Vec::new, |(_, code)| notices.to_guard(pc, code.end));
+        // The thread asks again.
+        guarded.retain(|page| !self.tasks.is_being_changed(tid, *page));
+        self.change_protection(tid, &notices, guarded, &Status::read(tid))?;
+        Ok(())
     }
 
     /// A call is about to change mappings in `ranges`: it is to find, and to leave, the program's
@@ -306,24 +306,11 @@ impl Machine {
     /// Gives released pages their own protection back. The thread stands still. Returns whether
     /// it has made calls for that.
     pub fn unprotect_now(&mut self, tid: Tid) -> Result<bool, Errno> {
-        match self.protecting(tid) {
+        match self.caches.protecting(self.tasks, tid) {
             Some(notices) if notices.has_released() => {
                 self.change_protection(tid, &notices, Vec::new(), &Status::read(tid))
             }
             _ => Ok(false),
-        }
-    }
-
-    /// The pages of the address space of `tid` that cannot be written to for our sake, in order.
-    pub fn protected_pages(&self, tid: Tid) -> Vec<u64> {
-        self.notices_of(tid).map_or_else(Vec::new, |notices| notices.protected_pages())
-    }
-
-    /// Notes the action for SIGSEGV that a thread has set.
-    pub fn note_fault_action(&mut self, tid: Tid, at: u64) {
-        let Some(thread) = self.tasks.threads.get(&tid) else { return };
-        if let Some(process) = self.tasks.processes.get_mut(&thread.pid) {
-            process.fault_action = FaultAction::read(tid, at);
         }
     }
 
@@ -342,9 +329,9 @@ impl Machine {
         }
         let stack = self.tracees.regs(tid)?.0.rsp;
         let site = protection.site(tid).ok_or(Errno::ESRCH)?;
-        let mut injector = Injector::new(&self.tracees, tid, site, status);
+        let mut injector = Injector::new(self.tracees, tid, site, status);
         let calls = changes.calls();
-        if let Some((_, family)) = self.space_of(tid)
+        if let Some((_, family)) = self.caches.space_of(self.tasks, tid)
             && calls.len() > 1
         {
             injector.use_batch(family.routine(family.translator.routines().batch), stack);
@@ -374,9 +361,12 @@ impl Machine {
         if !reset {
             return Ok(());
         }
-        let at = self.context(tid).ok_or(Errno::ESRCH)?.write_scratch(&action.0);
-        let site = self.protecting(tid).and_then(|notices| notices.protection()?.site(tid));
-        let mut injector = Injector::new(&self.tracees, tid, site.ok_or(Errno::ESRCH)?, status);
+        let at = self.contexts.context(thread.slot).write_scratch(&action.0);
+        let site = self
+            .caches
+            .protecting(self.tasks, tid)
+            .and_then(|notices| notices.protection()?.site(tid));
+        let mut injector = Injector::new(self.tracees, tid, site.ok_or(Errno::ESRCH)?, status);
         let _ = injector.call([SYS_RT_SIGACTION, SIGSEGV, at, 0, 8, 0, 0]);
         drop(injector);
         if blocked {
@@ -394,7 +384,7 @@ impl Machine {
         if known.is_empty() {
             return;
         }
-        let unasked = self.unasked_of(child);
+        let unasked = self.caches.unasked_of(self.tasks, child);
         let means = Means::Protection(Protection::default());
         let Some(notices) = self.caches.notices.add(means, unasked) else { return };
         *notices.told() = *original.told();
@@ -448,7 +438,7 @@ impl FaultAction {
 /// Lets a write to a guarded page happen that has stopped a thread by SIGSEGV. False where the
 /// fault is the program's own.
 pub fn write_fault(machine: &mut Machine, tid: Tid) -> Result<bool, Errno> {
-    let Some(notices) = machine.protecting(tid) else { return Ok(false) };
+    let Some(notices) = machine.caches.protecting(&machine.tasks, tid) else { return Ok(false) };
     let fault = &machine.tracees.siginfo(tid)?;
     if fault.code() != SEGV_ACCERR {
         return Ok(false);
@@ -457,15 +447,15 @@ pub fn write_fault(machine: &mut Machine, tid: Tid) -> Result<bool, Errno> {
     let Some(state) = notices.pages().get(&page).map(|page| page.state) else { return Ok(false) };
     let status = Status::read(tid);
     if state == State::Guarded {
-        machine.about_to_be_written(&notices, page);
+        machine.guarding().about_to_be_written(&notices, page);
         if notices.pauses() {
             machine.caches.notices.note_pause();
         }
     } else if !notices.is_released(page) && !can_be_written_now(machine, tid, fault)? {
         return Ok(false);
     }
-    machine.change_protection(tid, &notices, Vec::new(), &status)?;
-    machine.restore_action(tid, &status)?;
+    machine.guarding().change_protection(tid, &notices, Vec::new(), &status)?;
+    machine.guarding().restore_action(tid, &status)?;
     Ok(true)
 }
 
@@ -491,7 +481,7 @@ pub fn write_again(machine: &Machine, tid: Tid, mode: Mode) -> Result<(), Errno>
 /// Gives pages their protection back at the stop before a signal is delivered, which stays the one
 /// that `info` describes.
 pub fn unprotect_for_signal(machine: &mut Machine, tid: Tid, info: &SigInfo) -> Result<(), Errno> {
-    match machine.unprotect_now(tid)? {
+    match machine.guarding().unprotect_now(tid)? {
         true => machine.tracees.set_siginfo(tid, info),
         false => Ok(()),
     }

@@ -42,7 +42,7 @@ impl Machine {
         match exit {
             Exit::Dispatch => self.dispatch(cx, pc, false),
             Exit::Indirect(stack) => {
-                let entry = self.returned(cx.tid, pc.0, stack);
+                let entry = self.marking().returned(cx.tid, pc.0, stack);
                 self.dispatch(cx, pc, entry)
             }
             Exit::Marker => self.marker(cx, pc),
@@ -81,7 +81,7 @@ impl Machine {
                 self.dispatch(cx, pc, false)
             }
             Exit::Ends(code) => {
-                self.end_code(cx.tid, pc.0, code);
+                self.counting().end_code(cx.tid, pc.0, code);
                 self.dispatch(cx, pc, false)
             }
             Exit::Step => {

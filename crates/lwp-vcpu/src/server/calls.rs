@@ -23,7 +23,8 @@ impl Machine {
             self.ask_tracer(tid, Need::Settle);
             return;
         }
-        self.about_to_fill(tid, slot);
+        let fills = self.processor.emulated.fills;
+        self.guarding().about_to_fill(tid, slot, fills);
         if self.awaits_release(tid, slot) {
             self.ask_tracer(tid, Need::Guard);
             return;
@@ -55,7 +56,8 @@ impl Machine {
     /// Arranges the system call in the context; returns the routine that makes it and reports it.
     /// `None` where it must be stepped over.
     pub fn arrange_call(&mut self, tid: Tid, slot: usize) -> Option<u64> {
-        self.about_to_fill(tid, slot);
+        let fills = self.processor.emulated.fills;
+        self.guarding().about_to_fill(tid, slot, fills);
         let mut pending = self.look_at_call(tid, slot)?;
         if self.stands_in_the_way(tid, slot, &mut pending) != Way::Clear {
             let context = self.contexts.context(slot);
@@ -176,7 +178,7 @@ impl Machine {
                 self.code_changed(tid, (start, end), true);
             }
             Effect::Detached(start) => self.find_gone(tid, start),
-            Effect::FaultAction(at) => self.note_fault_action(tid, at),
+            Effect::FaultAction(at) => self.tasks.note_fault_action(tid, at),
         }
     }
 

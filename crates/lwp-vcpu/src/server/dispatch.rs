@@ -146,7 +146,7 @@ impl Machine {
             code.notices = None;
             return;
         }
-        self.tell_guards(tid, &notices, code.range);
+        self.guarding().tell_guards(tid, &notices, code.range);
     }
 
     /// Translates what the code of `unit` is going to reach in other units, where nobody does so in

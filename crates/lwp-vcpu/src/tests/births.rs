@@ -186,7 +186,7 @@ fn a_thread_that_ends_has_its_last_counts_settled() {
     assert!(!stage.machine().tasks.threads.contains_key(&other.tid));
     assert!(stage.machine().tasks.processes.contains_key(&stage.tid));
     assert_eq!(stage.regs(stage.tid), cache);
-    let reports = stage.machine().so_far();
+    let reports = stage.machine().counting().so_far();
     assert_eq!(reports[0].threads.len(), 2);
 }
 
@@ -270,7 +270,7 @@ fn a_program_for_which_there_is_no_room_runs_natively_and_says_so() {
     let machine = stage.machine();
     assert!(machine.tasks.threads.is_empty());
     drop(machine);
-    let reports = stage.machine().so_far();
+    let reports = stage.machine().counting().so_far();
     let last = reports.last().expect("a report");
     assert!(last.uncounted.as_deref().is_some_and(|why| why.contains("system call 9")), "{last:?}");
 }

@@ -122,9 +122,10 @@ fn instructions_that_a_trap_flag_would_change_are_answered() {
 fn a_repeated_instruction_counts_when_it_is_done() {
     let (stage, _) = Stage::at(pc_of(leaf));
     let pc = code(b"\xf3\xa4\x90");
-    let before = stage.machine().thread_sum(stage.tid).counts().instructions;
-    let counted =
-        |stage: &Stage| stage.machine().thread_sum(stage.tid).counts().instructions - before;
+    let before = stage.machine().counting().thread_sum(stage.tid).counts().instructions;
+    let counted = |stage: &Stage| {
+        stage.machine().counting().thread_sum(stage.tid).counts().instructions - before
+    };
     let done = executed(&stage, pc, 0);
     stage.expect_entered(stage.tid, pc, &done);
     assert_eq!(counted(&stage), 0);
@@ -136,13 +137,13 @@ fn a_repeated_instruction_counts_when_it_is_done() {
 fn a_system_call_is_made_by_a_routine_and_counts() {
     let (stage, _) = Stage::at(pc_of(leaf));
     let (tid, pc) = (stage.tid, code(b"\x0f\x05\x90"));
-    let before = stage.machine().thread_sum(tid).counts().instructions;
+    let before = stage.machine().counting().thread_sum(tid).counts().instructions;
     let done = needs(&stage, Need::Step, pc, |regs| regs.0.rax = nr::GETPID);
     assert_eq!(done, [Goes(tid, Until::Event, 0)]);
     assert_eq!(stage.regs(tid).0.rip, stage.routine(|routines| routines.run));
     assert_eq!(stage.slot(tid, Slot::Next), pc + 2);
     assert!(matches!(stage.mode(tid), Mode::Running));
-    assert_eq!(stage.machine().thread_sum(tid).counts().instructions, before + 1);
+    assert_eq!(stage.machine().counting().thread_sum(tid).counts().instructions, before + 1);
 }
 
 #[test]

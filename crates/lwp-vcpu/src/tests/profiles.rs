@@ -50,10 +50,10 @@ fn a_sample_that_is_due_is_taken_and_the_next_one_counted_down() {
 fn samples_stop_with_counting() {
     let mut scene = sampling();
     scene.set(Slot::LwpHigh, 50);
-    scene.machine.set_enabled(false);
+    scene.machine.counting().set_enabled(false);
     scene.set(Slot::LwpHigh, 30);
     assert_eq!(sampled(&mut scene), [49]);
-    scene.machine.set_enabled(true);
+    scene.machine.counting().set_enabled(true);
     scene.set(Slot::LwpHigh, 10);
     assert_eq!(sampled(&mut scene), [69]);
 }

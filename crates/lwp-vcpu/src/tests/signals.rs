@@ -114,12 +114,12 @@ fn an_instruction_that_was_executed_alone_counts_once() {
     let (stage, _) = Stage::at(pc_of(leaf));
     let tid = stage.tid;
     stage.signal(tid, SIGSEGV, SEGV_MAPERR, pc_of(leaf));
-    let before = stage.machine().thread_sum(tid).counts().instructions;
+    let before = stage.machine().counting().thread_sum(tid).counts().instructions;
     let next = stage.regs_at(pc_of(branches));
     stage.stands(tid, &next);
     let done = stage.signal(tid, SIGTRAP, TRAP_TRACE, 0);
     stage.expect_entered(tid, pc_of(branches), &done);
-    assert_eq!(stage.machine().thread_sum(tid).counts().instructions, before + 1);
+    assert_eq!(stage.machine().counting().thread_sum(tid).counts().instructions, before + 1);
 }
 
 #[test]
@@ -127,10 +127,10 @@ fn an_instruction_that_faults_does_not_count_and_its_signal_is_delivered() {
     let (stage, _) = Stage::at(pc_of(leaf));
     let tid = stage.tid;
     stage.signal(tid, SIGSEGV, SEGV_MAPERR, pc_of(leaf));
-    let before = stage.machine().thread_sum(tid).counts().instructions;
+    let before = stage.machine().counting().thread_sum(tid).counts().instructions;
     let done = stage.signal(tid, SIGSEGV, SEGV_MAPERR, 0x1234);
     assert_eq!(done, [Interrupted(tid), Goes(tid, Until::Event, SIGSEGV)]);
-    assert_eq!(stage.machine().thread_sum(tid).counts().instructions, before);
+    assert_eq!(stage.machine().counting().thread_sum(tid).counts().instructions, before);
     assert!(matches!(stage.mode(tid), Mode::Delivering { cache: None, .. }));
 }
 
