@@ -218,7 +218,7 @@ impl Counting<'_> {
         });
         let sites: Vec<Site> = sites.filter(|it| evaluator.entries.contains(&it.pc)).collect();
         let space = self.tasks.space_index(tid);
-        if let Some(context) = self.tasks.context_of(self.contexts, tid) {
+        if let Some(context) = self.contexts.of(self.tasks, tid) {
             told.iter().for_each(|counter| context.set_counter(*counter, !code));
         }
         let threads = self.tasks.threads.keys().copied();

@@ -111,7 +111,6 @@ impl<'a> Tracer<'a> {
     }
 
     /// Returns how the first process has ended, if it has.
-    #[cfg(test)]
     pub fn status(&self) -> Option<ExitStatus> {
         self.status
     }
@@ -169,7 +168,7 @@ impl<'a> Tracer<'a> {
                 match sys::wait_any() {
                     Ok(Some((tid, status))) => self.stopped(tid, Stop::from_status(status)),
                     Ok(None) => quiet = true,
-                    Err(_) => return self.status.unwrap_or(ExitStatus::Code(0)),
+                    Err(_) => return self.status().unwrap_or(ExitStatus::Code(0)),
                 }
             }
             if self.is_over() {
@@ -185,7 +184,7 @@ impl<'a> Tracer<'a> {
                 held.wait(&wake, pending.as_ref(), timeout);
             }
         }
-        self.status.unwrap_or(ExitStatus::Code(0))
+        self.status().unwrap_or(ExitStatus::Code(0))
     }
 
     /// Lets the profile's sink know how far the live threads are, every now and then.

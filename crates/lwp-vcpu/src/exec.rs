@@ -73,7 +73,7 @@ impl Machine {
         let owner = Owner::of(tid, &status);
         let (mut space, family, table) = self.new_space(tid, owner, &mappings, anchors)?;
         if let Some(auxiliary) = &launched {
-            self.adjust_auxv(tid, auxiliary);
+            self.processor.adjust_auxv(&self.config, tid, auxiliary);
         }
         let filtered = status.number("Seccomp:").is_some_and(|mode| mode != 0);
         let table = match table {

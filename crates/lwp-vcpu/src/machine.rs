@@ -30,7 +30,7 @@ mod processor;
 mod reports;
 mod tasks;
 
-pub use code_caches::CodeCaches;
+pub use code_caches::{CodeCaches, Where};
 pub use counts::Counting;
 pub use errands::Errands;
 pub use observers::Observers;
@@ -101,7 +101,7 @@ impl Machine {
 
     /// A thread's context.
     pub fn context(&self, tid: Tid) -> Option<Context<'_>> {
-        self.tasks.context_of(&self.contexts, tid)
+        self.contexts.of(&self.tasks, tid)
     }
 
     /// Returns the address space and family of a thread.
@@ -123,7 +123,7 @@ impl Machine {
 
     /// Returns every side of the address space that a thread runs in.
     pub fn all_sides(&self, tid: Tid) -> Vec<usize> {
-        self.caches.all_sides(&self.tasks, tid)
+        self.caches.of(&self.tasks).all_sides(tid)
     }
 
     /// Asks the tracer for help with a thread.

@@ -149,12 +149,12 @@ impl Account {
     }
 }
 
-/// What markers and functions of a program do to its counts.
+/// The changes that markers and functions of a program make to its counts.
 #[derive(Debug)]
 pub struct Marking<'a>(Counting<'a>);
 
 impl Machine {
-    /// Returns what markers and functions have to do with counts.
+    /// Returns the counts, for markers and functions to change.
     pub fn marking(&mut self) -> Marking<'_> {
         Marking(self.counting())
     }

@@ -19,7 +19,7 @@ use crate::config::{Config, Guards, Target};
 use crate::contexts::Contexts;
 use crate::exec::find_syscall;
 use crate::inject::Injector;
-use crate::machine::{CodeCaches, Machine, Tasks};
+use crate::machine::{CodeCaches, Machine, Tasks, Where};
 use crate::maps::{self, Status};
 
 mod fills;
@@ -388,21 +388,21 @@ impl Board {
     }
 }
 
-impl CodeCaches {
+impl Where<'_> {
     /// Returns whether pages of the address space of `tid` are still to be given their protection
     /// back.
-    pub fn has_released(&self, tasks: &Tasks, tid: Tid) -> bool {
-        self.notices_of(tasks, tid).is_some_and(|notices| notices.has_released())
+    pub fn has_released(&self, tid: Tid) -> bool {
+        self.notices_of(tid).is_some_and(|notices| notices.has_released())
     }
 
     /// The pages of the address space of `tid` that cannot be written to for our sake, in order.
-    pub fn protected_pages(&self, tasks: &Tasks, tid: Tid) -> Vec<u64> {
-        self.notices_of(tasks, tid).map_or_else(Vec::new, |notices| notices.protected_pages())
+    pub fn protected_pages(&self, tid: Tid) -> Vec<u64> {
+        self.notices_of(tid).map_or_else(Vec::new, |notices| notices.protected_pages())
     }
 
     /// The notices of the address space of `tid`.
-    pub fn notices_of(&self, tasks: &Tasks, tid: Tid) -> Option<Arc<Notices>> {
-        let space = self.spaces.get(tasks.base_space(tid)?)?.as_ref()?;
+    pub fn notices_of(&self, tid: Tid) -> Option<Arc<Notices>> {
+        let space = self.caches.spaces.get(self.tasks.base_space(tid)?)?.as_ref()?;
         match &space.notices {
             Source::Given(notices) => Some(Arc::clone(notices)),
             _ => None,
@@ -410,16 +410,18 @@ impl CodeCaches {
     }
 
     /// The notices of the address space of `tid` that are had by protection.
-    fn protecting(&self, tasks: &Tasks, tid: Tid) -> Option<Arc<Notices>> {
-        self.notices_of(tasks, tid).filter(|notices| notices.protection().is_some())
+    fn protecting(&self, tid: Tid) -> Option<Arc<Notices>> {
+        self.notices_of(tid).filter(|notices| notices.protection().is_some())
     }
 
     /// The pages of the address space of `tid` to which the kernel may write whenever it likes.
-    fn unasked_of(&self, tasks: &Tasks, tid: Tid) -> Unasked {
-        let base = tasks.base_space(tid).and_then(|base| self.spaces[base].as_ref());
+    fn unasked_of(&self, tid: Tid) -> Unasked {
+        let base = self.tasks.base_space(tid).and_then(|base| self.caches.spaces[base].as_ref());
         base.map_or_else(Unasked::default, |space| space.unasked.clone())
     }
+}
 
+impl CodeCaches {
     /// Does without notices from now on: nobody can wait for them.
     pub fn withdraw_notices(&mut self) {
         for place in &mut self.spaces {
@@ -470,7 +472,7 @@ impl Guarding<'_> {
 
     /// Has all sides of the address space of `tid` know these notices.
     fn give_notices(&mut self, tid: Tid, source: Source) {
-        for side in self.caches.all_sides(self.tasks, tid) {
+        for side in self.caches.of(self.tasks).all_sides(tid) {
             if let Some(Some(space)) = self.caches.spaces.get_mut(side) {
                 space.notices = source.clone();
             }
@@ -479,7 +481,7 @@ impl Guarding<'_> {
 
     fn make_notices(&mut self, tid: Tid, way: Way) -> Option<Arc<Notices>> {
         let pid = self.tasks.threads.get(&tid)?.pid;
-        let unasked = self.caches.unasked_of(self.tasks, tid);
+        let unasked = self.caches.of(self.tasks).unasked_of(tid);
         let Way::Userfault(reach) = way else {
             // The filters of ours let a program protect its memory; those of its own need not.
             if filters(tid)? > filters(std::process::id() as Tid)? {

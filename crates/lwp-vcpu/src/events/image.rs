@@ -33,7 +33,7 @@ pub fn start_image(machine: &mut Machine, tid: Tid, parent: i32) -> Handled {
     let mut regs = machine.tracees.regs(tid)?;
     let added = machine.extended_stack(tid, &regs);
     regs.0.rsp = added.unwrap_or(regs.0.rsp);
-    let settled = machine.settled_stack(tid, &regs);
+    let settled = machine.config.settled_stack(tid, &regs);
     regs.0.rsp = settled.unwrap_or(regs.0.rsp);
     if added.or(settled).is_some() {
         machine.tracees.set_regs(tid, &regs)?;
@@ -44,7 +44,7 @@ pub fn start_image(machine: &mut Machine, tid: Tid, parent: i32) -> Handled {
     };
     match set_up {
         Ok(()) => {
-            machine.watch_inherited(tid);
+            machine.proc_files().watch_inherited(tid);
             machine.enter(tid, &regs)?;
             if wards::holds_image(machine, tid) { Ok(()) } else { machine.tracees.cont(tid, 0) }
         }

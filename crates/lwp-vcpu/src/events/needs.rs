@@ -143,7 +143,7 @@ fn guard(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
 pub fn step(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
     machine.marking().enter_function(tid, app);
     machine.counting().end_code(tid, app.0.rip, app.0.rdi);
-    machine.sample_before(tid, app);
+    machine.counting().sample_before(tid, app);
     if let Some(next) = machine.lwp_step(tid, app) {
         return make_side(machine, tid, &next);
     }

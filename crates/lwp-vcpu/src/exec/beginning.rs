@@ -4,21 +4,11 @@ use lwp_ptrace::regs::{CS_64, Regs};
 use lwp_ptrace::{Tid, memory};
 
 use crate::auxiliary::{AT_HWCAP, AT_HWCAP2, AT_IGNORE, AT_RANDOM, AT_SYSINFO_EHDR, Auxiliary};
-use crate::config::{CpuModel, Target};
-use crate::machine::Machine;
+use crate::config::{Config, CpuModel, Target};
+use crate::machine::{Machine, Processor};
 use crate::{addition, first_stack, maps};
 
 impl Machine {
-    /// The place that the stack of a program that begins with these registers has been moved to:
-    /// under determinism, the place where it always is.
-    pub fn settled_stack(&self, tid: Tid, regs: &Regs) -> Option<u64> {
-        let launched = matches!(self.config.target, Target::Launch { .. });
-        if !self.config.deterministic || !launched || regs.0.cs != CS_64 {
-            return None;
-        }
-        first_stack::settle(tid, regs.0.rsp, &maps::read(tid))
-    }
-
     /// The place that the stack of a program that begins with these registers has been moved to
     /// because something was added to its arguments and variables.
     pub fn extended_stack(&mut self, tid: Tid, regs: &Regs) -> Option<u64> {
@@ -32,22 +22,35 @@ impl Machine {
         }
         Some(stack)
     }
+}
 
+impl Config {
+    /// The place that the stack of a program that begins with these registers has been moved to:
+    /// under determinism, the place where it always is.
+    pub fn settled_stack(&self, tid: Tid, regs: &Regs) -> Option<u64> {
+        let launched = matches!(self.target, Target::Launch { .. });
+        if !self.deterministic || !launched || regs.0.cs != CS_64 {
+            return None;
+        }
+        first_stack::settle(tid, regs.0.rsp, &maps::read(tid))
+    }
+}
+
+impl Processor {
     /// Shows the virtual processor in a new program's auxiliary vector, and under determinism takes
     /// what differs from run to run out of it: the random bytes and the vdso.
-    pub(super) fn adjust_auxv(&mut self, tid: Tid, auxiliary: &Auxiliary) {
-        let fixed = self.config.cpu != CpuModel::Host;
-        if !fixed && !self.config.deterministic {
+    pub(super) fn adjust_auxv(&mut self, config: &Config, tid: Tid, auxiliary: &Auxiliary) {
+        let fixed = config.cpu != CpuModel::Host;
+        if !fixed && !config.deterministic {
             return;
         }
         for (at, [kind, value]) in auxiliary.entries() {
             let new = match kind {
-                AT_HWCAP if fixed => [kind, u64::from(self.processor.cpu.cpuid(1, 0)[3])],
+                AT_HWCAP if fixed => [kind, u64::from(self.cpu.cpuid(1, 0)[3])],
                 AT_HWCAP2 if fixed => [kind, 0],
-                AT_SYSINFO_EHDR if self.config.deterministic => [AT_IGNORE, 0],
-                AT_RANDOM if self.config.deterministic => {
-                    let bytes = [self.processor.next_random(), self.processor.next_random()]
-                        .map(u64::to_le_bytes);
+                AT_SYSINFO_EHDR if config.deterministic => [AT_IGNORE, 0],
+                AT_RANDOM if config.deterministic => {
+                    let bytes = [self.next_random(), self.next_random()].map(u64::to_le_bytes);
                     let _ = memory::write_exact(tid, value, &bytes.concat());
                     continue;
                 }

@@ -1,5 +1,5 @@
-//! The contexts of an address space, mapped into it: at first, for more threads, and anew for a copy
-//! that fork has made.
+//! The contexts of an address space, mapped into it: for more threads, and anew for a copy that
+//! fork has made.
 
 use lwp_ptrace::regs::Regs;
 use lwp_ptrace::{Tid, limits};

@@ -38,7 +38,7 @@ pub struct Mapper<'a> {
 }
 
 impl Machine {
-    /// Returns what maps memory of ours.
+    /// Returns the means to map memory of ours.
     pub fn mapper(&self) -> Mapper<'_> {
         let Self { tasks, caches, contexts, tracees, .. } = self;
         Mapper { tasks, caches, contexts, tracees }
@@ -95,7 +95,7 @@ impl Mapper<'_> {
         injector: &mut Injector,
         family: usize,
     ) -> Result<u64, String> {
-        let context = self.tasks.context_of(self.contexts, injector.tid).ok_or("no such thread")?;
+        let context = self.contexts.of(self.tasks, injector.tid).ok_or("no such thread")?;
         let Some(Some(family)) = self.caches.families.get(family) else {
             return Err("no such family".into());
         };

@@ -45,7 +45,7 @@ impl Machine {
         if kind == RequestKind::Llwpcb && self.processor.emulated.fills {
             // The host writes records, and could not where pages are guarded.
             self.guarding().do_without_notices(tid);
-            if self.caches.has_released(&self.tasks, tid) {
+            if self.caches.of(&self.tasks).has_released(tid) {
                 self.ask_tracer(tid, Need::Guard);
                 return None;
             }

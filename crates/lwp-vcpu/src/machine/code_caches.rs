@@ -14,6 +14,22 @@ use crate::saving::Saving;
 use crate::space::Space;
 use crate::store::Store;
 
+/// The address spaces in which threads and processes are.
+#[derive(Clone, Copy, Debug)]
+pub struct Where<'a> {
+    /// The processes and threads.
+    pub tasks: &'a Tasks,
+    /// The address spaces.
+    pub caches: &'a CodeCaches,
+}
+
+impl Where<'_> {
+    /// Returns every side of the address space that a thread runs in.
+    pub fn all_sides(&self, tid: Tid) -> Vec<usize> {
+        self.tasks.base_space(tid).map_or_else(Vec::new, |base| self.caches.sides(base).collect())
+    }
+}
+
 /// All address spaces and translations.
 #[derive(Debug, Default)]
 pub struct CodeCaches {
@@ -47,9 +63,9 @@ impl CodeCaches {
         self.side(tasks.space_index(tid)?)
     }
 
-    /// Returns every side of the address space that a thread runs in.
-    pub fn all_sides(&self, tasks: &Tasks, tid: Tid) -> Vec<usize> {
-        tasks.base_space(tid).map_or_else(Vec::new, |base| self.sides(base).collect())
+    /// Returns these, as the threads of a run are in them.
+    pub fn of<'a>(&'a self, tasks: &'a Tasks) -> Where<'a> {
+        Where { tasks, caches: self }
     }
 
     /// Returns a side of an address space, with its family.

@@ -6,15 +6,10 @@ use lwp_ptrace::Tid;
 
 use super::{Account, CodeCaches, Machine, Observers, Tasks};
 use crate::config::{Config, Plan};
-use crate::contexts::{Context, Contexts, Sum};
+use crate::contexts::{Contexts, Sum};
 use crate::outcome::{ProcessReport, ThreadReport};
 
 impl Tasks {
-    /// A thread's context.
-    pub fn context_of<'c>(&self, contexts: &'c Contexts, tid: Tid) -> Option<Context<'c>> {
-        Some(contexts.context(self.threads.get(&tid)?.slot))
-    }
-
     /// A thread is about to end: its CPU time can be asked for now, and not later.
     pub fn note_cpu_time(&mut self, config: &Config, tid: Tid) {
         let now = cpu_time(config, tid);

@@ -135,21 +135,21 @@ impl Machine {
         // It may be another thread of the same address space.
         let own = self.tasks.base_space(tid);
         let other = elsewhere.map(|(other, _)| other).filter(|other| {
-            self.tasks.base_space(*other) != own && self.caches.has_released(&self.tasks, *other)
+            self.tasks.base_space(*other) != own && self.caches.of(&self.tasks).has_released(*other)
         });
         if let Some(other) = other
             && self.tasks.threads.get(&other).is_some_and(|thread| thread.need.is_none())
         {
             self.ask_tracer(other, Need::Guard);
         }
-        other.is_some() || self.caches.has_released(&self.tasks, tid)
+        other.is_some() || self.caches.of(&self.tasks).has_released(tid)
     }
 }
 
 impl Guarding<'_> {
     /// The notices of the address space of `tid`, if the kernel cannot write to what they guard.
     fn notices_to_release(&self, tid: Tid) -> Option<Arc<Notices>> {
-        self.caches.notices_of(self.tasks, tid).filter(|notices| !notices.waits_for_kernel())
+        self.caches.of(self.tasks).notices_of(tid).filter(|notices| !notices.waits_for_kernel())
     }
 
     /// Has the kernel's writes to these ranges succeed, from now on. Returns whether they would
@@ -200,7 +200,7 @@ impl Guarding<'_> {
         if let Some(Some(space)) = base.and_then(|base| self.caches.spaces.get_mut(base)) {
             space.unasked.add(range);
         }
-        if let Some(notices) = self.caches.notices_of(self.tasks, tid) {
+        if let Some(notices) = self.caches.of(self.tasks).notices_of(tid) {
             self.release(&notices, &[range]);
         }
     }
@@ -208,7 +208,7 @@ impl Guarding<'_> {
     /// Nothing is guarded any more in the address space of `tid`.
     pub fn do_without_notices(&mut self, tid: Tid) {
         self.tasks.forget_cuts(self.contexts);
-        for side in self.caches.all_sides(self.tasks, tid) {
+        for side in self.caches.of(self.tasks).all_sides(tid) {
             let Some((space, family)) = self.caches.side(side) else { continue };
             for unit in space.private_units() {
                 family.invalidate_all(unit);
@@ -233,7 +233,7 @@ impl Guarding<'_> {
 
     /// A thread is about to end: the kernel marks the locks that it leaves behind.
     pub fn about_to_leave_locks(&mut self, tid: Tid) {
-        let Some(notices) = self.caches.notices_of(self.tasks, tid) else { return };
+        let Some(notices) = self.caches.of(self.tasks).notices_of(tid) else { return };
         let Ok(head) = sys::robust_list(tid) else { return };
         let word = |at: u64| memory::read_u64(tid, at).unwrap_or(0);
         let (offset, pending) = (word(head.wrapping_add(8)), word(head.wrapping_add(16)));

@@ -254,20 +254,6 @@ pub fn joins(a: &Mapping, b: &Mapping) -> bool {
 }
 
 impl Tasks {
-    /// Returns whether a thread beside `tid` is making a call that changes the mapping of a page.
-    pub(super) fn is_being_changed(&self, tid: Tid, page: u64) -> bool {
-        let base = self.base_space(tid);
-        let touches = |call: &Pending| {
-            // The fifth argument is not kept: a mapping may be moved anywhere.
-            let moves = call.number == syscalls::nr::MREMAP;
-            let [from, _] = syscalls::touches(call, 0);
-            moves || from.0 < page + PAGE && page < from.1
-        };
-        self.threads.iter().any(|(other, thread)| {
-            thread.pending.as_ref().is_some_and(touches) && self.base_space(*other) == base
-        })
-    }
-
     /// Notes the action for SIGSEGV that a thread has set.
     pub fn note_fault_action(&mut self, tid: Tid, at: u64) {
         let Some(thread) = self.threads.get(&tid) else { return };
@@ -281,14 +267,28 @@ impl Guarding<'_> {
     /// Guards the pages of the code at `pc`, and gives others their own protection back. The thread
     /// stands still.
     pub fn guard_code(&mut self, tid: Tid, pc: u64) -> Result<(), Errno> {
-        let Some(notices) = self.caches.protecting(self.tasks, tid) else { return Ok(()) };
+        let Some(notices) = self.caches.of(self.tasks).protecting(tid) else { return Ok(()) };
         let code =
             self.caches.space_of(self.tasks, tid).and_then(|(space, _)| space.known_code(pc));
         let mut guarded = code.map_or_else(Vec::new, |(_, code)| notices.to_guard(pc, code.end));
         // The thread asks again.
-        guarded.retain(|page| !self.tasks.is_being_changed(tid, *page));
+        guarded.retain(|page| !self.is_being_changed(tid, *page));
         self.change_protection(tid, &notices, guarded, &Status::read(tid))?;
         Ok(())
+    }
+
+    /// Returns whether a thread beside `tid` is making a call that changes the mapping of a page.
+    fn is_being_changed(&self, tid: Tid, page: u64) -> bool {
+        let base = self.tasks.base_space(tid);
+        let touches = |call: &Pending| {
+            // The fifth argument is not kept: a mapping may be moved anywhere.
+            let moves = call.number == syscalls::nr::MREMAP;
+            let [from, _] = syscalls::touches(call, 0);
+            moves || from.0 < page + PAGE && page < from.1
+        };
+        self.tasks.threads.iter().any(|(other, thread)| {
+            thread.pending.as_ref().is_some_and(touches) && self.tasks.base_space(*other) == base
+        })
     }
 
     /// A call is about to change mappings in `ranges`: it is to find, and to leave, the program's
@@ -306,7 +306,7 @@ impl Guarding<'_> {
     /// Gives released pages their own protection back. The thread stands still. Returns whether
     /// it has made calls for that.
     pub fn unprotect_now(&mut self, tid: Tid) -> Result<bool, Errno> {
-        match self.caches.protecting(self.tasks, tid) {
+        match self.caches.of(self.tasks).protecting(tid) {
             Some(notices) if notices.has_released() => {
                 self.change_protection(tid, &notices, Vec::new(), &Status::read(tid))
             }
@@ -364,7 +364,8 @@ impl Guarding<'_> {
         let at = self.contexts.context(thread.slot).write_scratch(&action.0);
         let site = self
             .caches
-            .protecting(self.tasks, tid)
+            .of(self.tasks)
+            .protecting(tid)
             .and_then(|notices| notices.protection()?.site(tid));
         let mut injector = Injector::new(self.tracees, tid, site.ok_or(Errno::ESRCH)?, status);
         let _ = injector.call([SYS_RT_SIGACTION, SIGSEGV, at, 0, 8, 0, 0]);
@@ -384,7 +385,7 @@ impl Guarding<'_> {
         if known.is_empty() {
             return;
         }
-        let unasked = self.caches.unasked_of(self.tasks, child);
+        let unasked = self.caches.of(self.tasks).unasked_of(child);
         let means = Means::Protection(Protection::default());
         let Some(notices) = self.caches.notices.add(means, unasked) else { return };
         *notices.told() = *original.told();
@@ -438,7 +439,7 @@ impl FaultAction {
 /// Lets a write to a guarded page happen that has stopped a thread by SIGSEGV. False where the
 /// fault is the program's own.
 pub fn write_fault(machine: &mut Machine, tid: Tid) -> Result<bool, Errno> {
-    let Some(notices) = machine.caches.protecting(&machine.tasks, tid) else { return Ok(false) };
+    let Some(notices) = machine.caches.of(&machine.tasks).protecting(tid) else { return Ok(false) };
     let fault = &machine.tracees.siginfo(tid)?;
     if fault.code() != SEGV_ACCERR {
         return Ok(false);

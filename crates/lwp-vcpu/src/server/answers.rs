@@ -103,7 +103,7 @@ impl Machine {
         match self.syscall_done(cx.tid) {
             Effect::Opened(fd) => {
                 self.opened_for_writing(cx.tid, fd);
-                if self.shows_us(cx.tid, fd) {
+                if self.proc_files().shows_us(cx.tid, fd) {
                     self.ask_tracer(cx.tid, Need::Hide(fd));
                     return None;
                 }

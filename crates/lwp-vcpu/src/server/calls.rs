@@ -33,7 +33,7 @@ impl Machine {
             self.ask_tracer(tid, Need::Step);
             return;
         };
-        if let Some(result) = self.about_to_read(tid, &pending) {
+        if let Some(result) = self.proc_files().about_to_read(tid, &pending) {
             syscalls::answer_instead(self.contexts.context(slot), &mut pending, result);
         }
         match self.stands_in_the_way(tid, slot, &mut pending) {
@@ -44,7 +44,7 @@ impl Machine {
         let alone = pending.result.is_none()
             && pending.shortened.is_none()
             && !self.config.control_line.is_some_and(|line| line.is_written_by(tid, &pending))
-            && !self.tells_of_ours(tid, &pending);
+            && !self.proc_files().tells_of_ours(tid, &pending);
         if alone && self.run_and_go(tid, slot, &pending) {
             return;
         }
@@ -149,10 +149,10 @@ impl Machine {
         match effect {
             Effect::None | Effect::Opened(_) | Effect::Written(..) => {}
             Effect::Limited(pending) => self.show_limit(tid, &pending),
-            Effect::Copied(fd) => self.note_copy(tid, fd),
-            Effect::Described(pending) => self.describe(tid, &pending),
+            Effect::Copied(fd) => self.proc_files().note_copy(tid, fd),
+            Effect::Described(pending) => self.proc_files().describe(tid, &pending),
             Effect::Listed(fd, at, bytes) => {
-                let left = self.without_ours(tid, fd, at, bytes);
+                let left = self.proc_files().without_ours(tid, fd, at, bytes);
                 self.contexts.context(slot).set(Slot::Rax, left);
             }
             Effect::Mapped(range) => self.code_changed(tid, range, true),

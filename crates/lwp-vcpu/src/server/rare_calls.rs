@@ -113,6 +113,6 @@ impl Machine {
         self.settle_effect(tid, slot, effect);
         let Effect::Opened(fd) = effect else { return None };
         self.opened_for_writing(tid, fd);
-        self.shows_us(tid, fd).then_some(fd)
+        self.proc_files().shows_us(tid, fd).then_some(fd)
     }
 }
