@@ -126,7 +126,7 @@ impl Attack {
             5 => self.answer(),
             6 => self.look(words),
             _ => {
-                self.machine.tasks.note_cpu_time(&machine.config, self.tid);
+                self.machine.tasks.note_cpu_time(&self.machine.config, self.tid);
                 self.machine.counting().keep_counts(self.tid, self.slot);
             }
         }

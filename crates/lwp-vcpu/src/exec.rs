@@ -5,17 +5,18 @@ use lwp_ptrace::regs::{CS_64, Regs};
 use lwp_ptrace::{Tid, memory, sys};
 
 use crate::auxiliary::Auxiliary;
-use crate::config::Target;
+use crate::config::{Config, Plan, Target};
 use crate::contexts::ContextFile;
 use crate::family::{Basis, Family, Kind};
 use crate::huge_table;
 use crate::inject::Injector;
 use crate::lwp::sampled_selection;
-use crate::machine::{Machine, Mode};
+use crate::machine::{Machine, Mode, Observers};
 use crate::maps::{self, Mapping, Status};
 use crate::memory_map::{LOW, is_ours, low_window};
 use crate::notices::FaultAction;
 use crate::owner::Owner;
+use crate::profile::Profiler;
 use crate::space::Space;
 pub use mapping::path_of;
 use places::plan_arenas;
@@ -114,7 +115,7 @@ impl Machine {
             let most = most.min(GIB).next_multiple_of(LEAST).max(LEAST);
             arenas.iter_mut().for_each(|(_, bytes, _)| *bytes = most.min(*bytes));
         }
-        let kind = Kind { basis: self.first_basis(), owner, arenas };
+        let kind = Kind { basis: self.config.first_basis(&self.observers), owner, arenas };
         let family = self.family_for(kind)?;
         self.tasks.forget_cuts(&self.contexts);
         let mut space = Space::new(family, self.caches.usual_arenas(family));
@@ -126,23 +127,14 @@ impl Machine {
         Ok((space, family, table.unwrap_or(Table::Empty)))
     }
 
-    /// The things that the code of a new program's family depends on.
-    pub fn first_basis(&self) -> Basis {
-        let lwp = match self.config.lwp {
-            _ if self.config.watches() => Lwp::On(sampled_selection(&self.config)),
-            Some(_) => Lwp::Off,
-            None => Lwp::Absent,
-        };
-        Basis { plan: self.plan(), lwp, layout: low_window(LOW) }
-    }
-
     /// Makes ready what a first program needs and what does not depend on it.
     ///
     /// # Errors
     ///
     /// Those of making its memory.
     pub fn prepare(&self) -> sys::Result<Family> {
-        let mut family = Family::new(0, &self.first_basis(), self.processor.emulated)?;
+        let mut family =
+            Family::new(0, &self.config.first_basis(&self.observers), self.processor.emulated)?;
         for known in self.processor.cpu.asked_at_start() {
             family.remember_cpuid(known);
         }
@@ -164,6 +156,29 @@ impl Machine {
         keep_base(&mut cache);
         cache.forget_syscall();
         self.tracees.set_regs(tid, &cache)
+    }
+}
+
+impl Config {
+    /// The plan of translated code.
+    pub fn plan_of_code(&self, observers: &Observers) -> lwp_dbt::Plan {
+        match self.plan {
+            Plan::Plain => lwp_dbt::Plan::Plain,
+            Plan::Exact if observers.profiler.as_ref().is_some_and(Profiler::wants_calls) => {
+                lwp_dbt::Plan::Calls
+            }
+            Plan::Exact => lwp_dbt::Plan::Exact,
+        }
+    }
+
+    /// The things that the code of a new program's family depends on.
+    pub fn first_basis(&self, observers: &Observers) -> Basis {
+        let lwp = match self.lwp {
+            _ if self.watches() => Lwp::On(sampled_selection(self)),
+            Some(_) => Lwp::Off,
+            None => Lwp::Absent,
+        };
+        Basis { plan: self.plan_of_code(observers), lwp, layout: low_window(LOW) }
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use lwp_ptrace::{Tid, Tracees, sys};
 
-use crate::config::{Config, Plan};
+use crate::config::Config;
 use crate::contexts::{Context, Contexts, FileId, Sum};
 use crate::control_line::Line;
 use crate::family::Family;
@@ -85,17 +85,6 @@ impl Machine {
             finished: false,
             tracees,
             config,
-        }
-    }
-
-    /// The plan of translated code.
-    pub fn plan(&self) -> lwp_dbt::Plan {
-        match self.config.plan {
-            Plan::Plain => lwp_dbt::Plan::Plain,
-            Plan::Exact if self.observers.profiler.as_ref().is_some_and(Profiler::wants_calls) => {
-                lwp_dbt::Plan::Calls
-            }
-            Plan::Exact => lwp_dbt::Plan::Exact,
         }
     }
 
@@ -212,43 +201,6 @@ impl Machine {
         let own = std::mem::replace(&mut self.tasks.processes.get_mut(&pid)?.contexts, file);
         self.contexts.files.leave(own);
         Some(())
-    }
-
-    /// Lets the threads of an address space know where there is code, if there is more of it than
-    /// they know.
-    ///
-    /// Nobody executes what they do not know of: whoever comes there first asks, and is answered
-    /// after this.
-    pub fn tell_code(&mut self, index: usize) {
-        self.tell_code_and(index, &[]);
-    }
-
-    /// Tells them of an arena as well that is about to be mapped.
-    pub fn tell_arena(&mut self, index: usize, arena: (u64, u64)) {
-        let again = |machine: &mut Self| {
-            if let Some(Some(space)) = machine.caches.spaces.get_mut(index) {
-                space.tell_again();
-            }
-        };
-        again(self);
-        self.tell_code_and(index, &[arena]);
-        // Perhaps nothing comes of it.
-        again(self);
-    }
-
-    fn tell_code_and(&mut self, index: usize, arenas: &[(u64, u64)]) {
-        let Some(Some(space)) = self.caches.spaces.get_mut(index) else { return };
-        let Some((state, mut code)) = space.code_for_threads() else { return };
-        code.extend(arenas);
-        // What is known on one side is not known on another.
-        let alone = space.sides.is_empty();
-        code.extend(self.caches.ours_in(index));
-        let code = alone.then_some(&code[..]);
-        for (&tid, thread) in &self.tasks.threads {
-            if self.tasks.space_index(tid) == Some(index) {
-                self.contexts.context(thread.slot).set_code_ranges(state, code);
-            }
-        }
     }
 
     /// Moves a thread, which is not running translated code, to another side of its address space.

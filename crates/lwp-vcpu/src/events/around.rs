@@ -24,7 +24,7 @@ fn pending(app: &Regs) -> Pending {
 
 /// Returns whether such a call is to be made here.
 pub fn concerns(machine: &Machine, tid: Tid, app: &Regs) -> bool {
-    machine.ours_of(tid).parts_around(&pending(app)).is_some()
+    machine.caches.of(&machine.tasks).ours_of(tid).parts_around(&pending(app)).is_some()
 }
 
 /// Makes it.
@@ -37,8 +37,12 @@ pub fn call(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
 /// The call's result. An error means that nothing could be done in the program.
 fn made(machine: &mut Machine, tid: Tid, app: &Regs) -> Result<i64, String> {
     let call = pending(app);
-    let (parts, told) =
-        machine.ours_of(tid).parts_around(&call).ok_or("there is nothing of ours any more")?;
+    let (parts, told) = machine
+        .caches
+        .of(&machine.tasks)
+        .ours_of(tid)
+        .parts_around(&call)
+        .ok_or("there is nothing of ours any more")?;
     let site = match is_syscall(tid, app.0.rip) {
         true => app.0.rip,
         false => find_syscall(tid, &maps::read(tid)).ok_or("no system call instruction found")?,

@@ -31,7 +31,7 @@ pub fn start_image(machine: &mut Machine, tid: Tid, parent: i32) -> Handled {
         .processes
         .insert(tid, Process { space: usize::MAX, report, contexts, fault_action: None });
     let mut regs = machine.tracees.regs(tid)?;
-    let added = machine.extended_stack(tid, &regs);
+    let added = machine.observers.extended_stack(&machine.config, tid, &regs);
     regs.0.rsp = added.unwrap_or(regs.0.rsp);
     let settled = machine.config.settled_stack(tid, &regs);
     regs.0.rsp = settled.unwrap_or(regs.0.rsp);

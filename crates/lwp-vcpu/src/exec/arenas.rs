@@ -90,7 +90,7 @@ impl Machine {
     ) -> Result<(), String> {
         let there = (arena.address, arena.address + arena.bytes);
         let index = self.tasks.space_index(tid).ok_or("no such thread")?;
-        self.tell_arena(index, there);
+        self.lists().tell_arena(index, there);
         if careful
             && self
                 .tasks

@@ -5,19 +5,19 @@ use lwp_ptrace::{Tid, memory};
 
 use crate::auxiliary::{AT_HWCAP, AT_HWCAP2, AT_IGNORE, AT_RANDOM, AT_SYSINFO_EHDR, Auxiliary};
 use crate::config::{Config, CpuModel, Target};
-use crate::machine::{Machine, Processor};
+use crate::machine::{Observers, Processor};
 use crate::{addition, first_stack, maps};
 
-impl Machine {
+impl Observers {
     /// The place that the stack of a program that begins with these registers has been moved to
     /// because something was added to its arguments and variables.
-    pub fn extended_stack(&mut self, tid: Tid, regs: &Regs) -> Option<u64> {
-        let addition = addition::for_program(tid, &self.config.additions)?;
+    pub fn extended_stack(&mut self, config: &Config, tid: Tid, regs: &Regs) -> Option<u64> {
+        let addition = addition::for_program(tid, &config.additions)?;
         if regs.0.cs != CS_64 {
             return None;
         }
         let stack = addition::put(tid, regs.0.rsp, &maps::read(tid), addition)?;
-        if let Some(profiler) = &mut self.observers.profiler {
+        if let Some(profiler) = &mut self.profiler {
             profiler.add_addition(tid, addition);
         }
         Some(stack)

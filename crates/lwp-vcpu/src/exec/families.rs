@@ -90,7 +90,7 @@ impl Machine {
         if index >= FAMILIES {
             return Err("too many different address space layouts at a time".into());
         }
-        let prepared = match index == 0 && kind.basis == self.first_basis() {
+        let prepared = match index == 0 && kind.basis == self.config.first_basis(&self.observers) {
             true => self.caches.prepared.take(),
             false => None,
         };
@@ -113,7 +113,10 @@ impl Machine {
         family.store = self.caches.store.clone();
         family.sampled_code = self.config.sampled_code;
         family.within.clone_from(&self.config.within);
-        family.evaluators = Evaluators::of(&self.config, self.plan() == lwp_dbt::Plan::Calls);
+        family.evaluators = Evaluators::of(
+            &self.config,
+            self.config.plan_of_code(&self.observers) == lwp_dbt::Plan::Calls,
+        );
         let places = self.observers.profiler.is_some() && !self.config.samples();
         if places {
             family.keep_origins();

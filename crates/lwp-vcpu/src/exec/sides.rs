@@ -66,7 +66,7 @@ impl Machine {
             space.sides.push((selection, index));
             space.tell_again();
         }
-        self.tell_code(base);
+        self.lists().tell_code(base);
         Ok(())
     }
 
@@ -90,7 +90,7 @@ impl Machine {
         let mappings = maps::read(tid);
         let site = find_syscall(tid, &mappings)
             .ok_or_else(|| "no system call instruction found in the program's memory".to_owned())?;
-        let (lwp, plan) = (Lwp::On(selection), self.plan());
+        let (lwp, plan) = (Lwp::On(selection), self.config.plan_of_code(&self.observers));
         let room = low_for_side(&mappings).filter(|_| windows < LOW_WINDOWS);
         let mut surplus = Vec::new();
         let (kind, place) = match room {

@@ -124,7 +124,8 @@ impl Machine {
     fn lwp_know_cut(&mut self, tid: Tid, cut: &Led, event: DueFor) -> bool {
         // What cut fragments execute is counted by the host, where it is. Samples lead to it
         // anyway.
-        let counted = self.plan() != lwp_dbt::Plan::Plain || self.observers.profiler.is_some();
+        let counted = self.config.plan_of_code(&self.observers) != lwp_dbt::Plan::Plain
+            || self.observers.profiler.is_some();
         if !cut.lasts || counted && event != DueFor::Sample {
             return false;
         }
@@ -144,7 +145,7 @@ impl Machine {
                 return None;
             }
         };
-        self.answer_for_processor(slot, kind);
+        self.processor.answer_for(self.contexts.context(slot), kind);
         if let Some(thread) = self.tasks.threads.get_mut(&tid) {
             thread.account.correction.add(lwp_dbt::deltas_of(block), 1);
         }

@@ -4,9 +4,10 @@ use lwp_dbt::{AppPc, RequestKind, Slot};
 use lwp_ptrace::Tid;
 
 use super::Backlog;
+use crate::contexts::Context;
 use crate::exit::{Exit, ThreadCx};
 use crate::lwp::ThreadLwp;
-use crate::machine::{Machine, Mode, Need};
+use crate::machine::{Machine, Mode, Need, Processor};
 use crate::syscalls::Effect;
 use crate::x87::Pointers;
 
@@ -56,12 +57,14 @@ impl Machine {
             }
             Exit::SyscallDone => self.after_syscall(cx, pc),
             Exit::Cpuid(asked) => {
-                let len = self.answer_for_processor(cx.slot, RequestKind::Cpuid);
+                let len =
+                    self.processor.answer_for(self.contexts.context(cx.slot), RequestKind::Cpuid);
                 self.remember_cpuid(cx.tid, cx.slot, asked);
                 self.after_instruction(cx, pc, len)
             }
             Exit::Xgetbv => {
-                let len = self.answer_for_processor(cx.slot, RequestKind::Xgetbv);
+                let len =
+                    self.processor.answer_for(self.contexts.context(cx.slot), RequestKind::Xgetbv);
                 self.after_instruction(cx, pc, len)
             }
             Exit::Lwp(kind) => self.lwp_instruction(cx, kind),
@@ -128,24 +131,6 @@ impl Machine {
         }
     }
 
-    /// Carries out CPUID or XGETBV on the registers in the context; returns the instruction's
-    /// length.
-    pub fn answer_for_processor(&self, slot: usize, kind: RequestKind) -> u64 {
-        let context = self.contexts.context(slot);
-        if kind == RequestKind::Xgetbv {
-            let value = self.processor.cpu.xcr0();
-            context.set(Slot::Rax, value & 0xffff_ffff);
-            context.set(Slot::Rdx, value >> 32);
-            return 3;
-        }
-        let leaf = context.get(Slot::Rax) as u32;
-        let out = self.processor.cpu.cpuid(leaf, context.get(Slot::Rcx) as u32);
-        for (field, value) in [Slot::Rax, Slot::Rbx, Slot::Rcx, Slot::Rdx].iter().zip(out) {
-            context.set(*field, u64::from(value));
-        }
-        2
-    }
-
     /// Puts the answer to CPUID that is in the context where translated code finds it the next
     /// time.
     fn remember_cpuid(&mut self, tid: Tid, slot: usize, [leaf, subleaf]: [u32; 2]) {
@@ -172,5 +157,24 @@ impl Machine {
             return family.invalidate_at(range.unit, tid, pc);
         }
         self.forged(tid, "changed code where none compares itself");
+    }
+}
+
+impl Processor {
+    /// Carries out CPUID or XGETBV on the registers in the context; returns the instruction's
+    /// length.
+    pub fn answer_for(&self, context: Context<'_>, kind: RequestKind) -> u64 {
+        if kind == RequestKind::Xgetbv {
+            let value = self.cpu.xcr0();
+            context.set(Slot::Rax, value & 0xffff_ffff);
+            context.set(Slot::Rdx, value >> 32);
+            return 3;
+        }
+        let leaf = context.get(Slot::Rax) as u32;
+        let out = self.cpu.cpuid(leaf, context.get(Slot::Rcx) as u32);
+        for (field, value) in [Slot::Rax, Slot::Rbx, Slot::Rcx, Slot::Rdx].iter().zip(out) {
+            context.set(*field, u64::from(value));
+        }
+        2
     }
 }

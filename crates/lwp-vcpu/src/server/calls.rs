@@ -36,7 +36,7 @@ impl Machine {
         if let Some(result) = self.proc_files().about_to_read(tid, &pending) {
             syscalls::answer_instead(self.contexts.context(slot), &mut pending, result);
         }
-        match self.stands_in_the_way(tid, slot, &mut pending) {
+        match self.lists().stands_in_the_way(tid, slot, &mut pending) {
             Way::Clear => {}
             Way::Moves => return self.ask_tracer(tid, Need::Flush),
             Way::Around => return self.ask_tracer(tid, Need::Around),
@@ -59,7 +59,7 @@ impl Machine {
         let fills = self.processor.emulated.fills;
         self.guarding().about_to_fill(tid, slot, fills);
         let mut pending = self.look_at_call(tid, slot)?;
-        if self.stands_in_the_way(tid, slot, &mut pending) != Way::Clear {
+        if self.lists().stands_in_the_way(tid, slot, &mut pending) != Way::Clear {
             let context = self.contexts.context(slot);
             syscalls::answer_instead(context, &mut pending, crate::ways::REFUSED);
         }

@@ -91,7 +91,8 @@ impl Machine {
         }
         // Looking for it may have brought other code to light too.
         let found = space.code_at(family, tid, pc.0);
-        self.tell_code(self.tasks.space_index(tid)?);
+        let index = self.tasks.space_index(tid)?;
+        self.lists().tell_code(index);
         let (start, range) = found?;
         let (space, family) = self.space_of(tid)?;
         if !space.has_arena(family.arena_of(range.unit)?) {

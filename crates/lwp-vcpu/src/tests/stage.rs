@@ -41,13 +41,14 @@ impl Idle {
     pub fn new() -> Self {
         let (sender, receiver) = channel::<()>();
         let (tell, told) = channel();
-        std::thread::spawn(move || {
+        let idle = move || {
             let path = fs::read_link("/proc/thread-self").expect("a thread has a directory");
             let name = path.file_name().and_then(|name| name.to_str()?.parse().ok());
             let _ = tell.send(name.expect("its name is a number"));
             // The other end says nothing, and is gone at last.
             let _ = receiver.recv();
-        });
+        };
+        std::thread::Builder::new().spawn(idle).expect("a thread");
         Self { tid: told.recv().expect("the thread tells its number"), _until_dropped: sender }
     }
 }
@@ -158,7 +159,7 @@ impl Stage {
     pub fn routine(&self, offset: impl Fn(&Routines) -> u32) -> u64 {
         let mut machine = self.machine();
         let (_, family) = machine.space_of(self.tid).expect("an address space");
-        family.routine(offset(&family.translator.routines()))
+        family.routine(offset(family.translator.routines()))
     }
 
     /// Says that a thread has been led into translated code at `pc`, and goes on.
