@@ -306,7 +306,7 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    fn time_out(&mut self) {
+    pub fn time_out(&mut self) {
         let machine = lock(self.machine);
         if self.terminated {
             let _ = machine.tracees.kill(self.first, SIGKILL);

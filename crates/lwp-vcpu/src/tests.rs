@@ -8,8 +8,11 @@
 mod births;
 mod counting;
 mod exits;
+mod guards;
 mod leaving;
+mod limits;
 mod needs;
+mod places;
 mod profiles;
 mod recording;
 mod script;

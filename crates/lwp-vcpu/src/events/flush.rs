@@ -3,7 +3,7 @@
 //!
 //! All its threads are stopped and taken out of translated code (*parked*), the address space is
 //! given another family, and they go on where they were in the application. What their counters
-//! said is kept (`Machine::keep_counts`), so that counts stay exact. Nothing points into the old
+//! said is kept (`Counting::keep_counts`), so that counts stay exact. Nothing points into the old
 //! arenas then: what the application has on its stack are its own addresses.
 //!
 //! An address space that two processes share is not flushed: the parent of a vfork cannot be

@@ -3,7 +3,7 @@
 //! The kernel locks mappings one by one just as well, so those of the program are (mlock2). What
 //! may be locked is the whole of a process's address space, or nothing: that is judged here, by the
 //! same rule, without what is ours. Future mappings are the kernel's to lock; what is ours among
-//! them is unlocked at once (`Machine::map_late`).
+//! them is unlocked at once (`Mapper::map_late`).
 
 use lwp_dbt::Slot;
 use lwp_ptrace::regs::Regs;

@@ -73,14 +73,18 @@ pub(super) fn cpu_time(config: &Config, tid: Tid) -> Option<Duration> {
     text.split(' ').next()?.parse().ok().map(Duration::from_nanos)
 }
 
-/// The counts of a run's threads, and what a recorder is told of them.
+/// The counts of a run's threads, and the reports to a recorder.
 #[derive(Debug)]
 pub struct Counting<'a> {
-    /// See [`Machine`]; the other fields too.
+    /// The configuration of the run.
     pub config: &'a Config,
+    /// The contexts, which have the counters.
     pub contexts: &'a mut Contexts,
+    /// The threads, with their accounts.
     pub tasks: &'a mut Tasks,
+    /// The translations, which say what a counter stands for.
     pub caches: &'a mut CodeCaches,
+    /// Reports and recorders.
     pub observers: &'a mut Observers,
 }
 

@@ -3,13 +3,14 @@
 use lwp_dbt::Slot;
 use lwp_ptrace::regs::Regs;
 use lwp_ptrace::tracees::Until;
-use lwp_ptrace::{Stop, Tid};
+use lwp_ptrace::{Stop, Tid, Tracee};
 
 use super::script::Done::{self, Called, Detached, Goes, Interrupted, Killed};
 use super::stage::{Idle, Stage};
 use super::{Scene, leaf, pc_of};
-use crate::config::Plan;
+use crate::config::{Plan, Target};
 use crate::machine::Mode;
+use crate::outcome::ExitStatus;
 use crate::syscalls::nr;
 
 const CLONE_VM: u64 = 0x100;
@@ -192,7 +193,6 @@ fn a_thread_that_ends_has_its_last_counts_settled() {
 
 #[test]
 fn a_run_ends_as_its_first_process_does() {
-    use crate::outcome::ExitStatus;
     for (stop, status) in [
         (Stop::Exited(7), ExitStatus::Code(7)),
         (
@@ -217,7 +217,7 @@ fn a_thread_that_cannot_be_led_on_ends_its_process_with_a_status_of_ours() {
     tracer.stopped(stage.tid, Stop::Signal(SIGSEGV));
     assert_eq!(stage.script.done(), [Killed(stage.tid, SIGKILL)]);
     tracer.stopped(stage.tid, Stop::Killed { signal: SIGKILL, core: false });
-    assert_eq!(tracer.status(), Some(crate::outcome::ExitStatus::Code(125)));
+    assert_eq!(tracer.status(), Some(ExitStatus::Code(125)));
 }
 
 /// A stack with no argument and no variable, as a new program finds it.
@@ -310,4 +310,40 @@ fn threads_that_are_needed_are_interrupted_and_forgers_killed() {
     assert_eq!(stage.script.done(), [Killed(stage.tid, SIGKILL)]);
     let why = stage.machine().observers.reports[0].uncounted.clone();
     assert!(why.is_some_and(|why| why.ends_with("a word")));
+}
+
+#[test]
+fn a_program_that_takes_too_long_is_asked_to_end_and_killed() {
+    const SIGTERM: i32 = 15;
+    let (stage, _) = Stage::at(pc_of(leaf));
+    let mut tracer = stage.tracer();
+    tracer.time_out();
+    assert_eq!(stage.script.done(), [Killed(stage.tid, SIGTERM)]);
+    tracer.time_out();
+    assert_eq!(stage.script.done(), [Killed(stage.tid, SIGKILL)]);
+}
+
+#[test]
+fn a_live_process_is_taken_over_with_all_its_threads() {
+    let stage = Stage::before(Target::Attach { pid: std::process::id() as i32 });
+    let other = Idle::new();
+    let mut regs = stage.regs_at(pc_of(leaf));
+    regs.0.gs_base = 0x9000;
+    for tid in [stage.tid, other.tid] {
+        stage.stands(tid, &regs);
+    }
+    // One of them waits in a call, which it makes again.
+    stage.script.thread(other.tid, |thread| {
+        (thread.regs.0.orig_rax, thread.regs.0.rax) = (34, -514i64 as u64);
+    });
+    let threads = [stage.tid, other.tid].map(Tracee);
+    stage.tracer().attach(stage.tid, &threads).expect("it can be taken over");
+    let done = stage.script.done();
+    for tid in [stage.tid, other.tid] {
+        assert!(done.contains(&Goes(tid, Until::Event, 0)), "{done:?}");
+        assert_eq!(stage.slot(tid, Slot::AppGs), 0x9000);
+    }
+    assert_eq!(stage.slot(stage.tid, Slot::Pc), pc_of(leaf));
+    assert_eq!(stage.slot(other.tid, Slot::Pc), pc_of(leaf) - 2);
+    assert_eq!(stage.regs(other.tid).0.rax, 34);
 }

@@ -23,7 +23,7 @@ const SYS_OPEN: u64 = 2;
 const SYS_CLOSE: u64 = 3;
 
 /// A thread waits for the tracer to do something, and is stopped for that.
-fn needs(stage: &Stage, need: Need, pc: u64, set: impl FnOnce(&mut Regs)) -> Vec<Done> {
+pub(super) fn needs(stage: &Stage, need: Need, pc: u64, set: impl FnOnce(&mut Regs)) -> Vec<Done> {
     let tid = stage.tid;
     let mut waits = stage.asking(tid, RequestKind::Step, pc);
     let registers = waits;

@@ -283,6 +283,30 @@ fn a_wait_that_cannot_be_restarted_is_made_again_or_is_over() {
 }
 
 #[test]
+fn a_transfer_that_is_cut_goes_on_with_what_is_left() {
+    const GETRANDOM: u64 = 318;
+    let (stage, mut cut, _) = Stage::in_call(GETRANDOM, 256);
+    let tid = stage.tid;
+    (cut.0.rdi, cut.0.rsi) = (0x1000, 1024);
+    stage.stands(tid, &cut);
+    stage.signal(tid, SIGWINCH, SI_USER, 0);
+    assert_eq!(stage.stop(tid, Stop::Interrupted), [Goes(tid, Until::Syscall, 0)]);
+    let rest = stage.regs(tid).0;
+    assert_eq!((rest.rip, rest.rax), (cut.0.rip - 2, GETRANDOM));
+    assert_eq!((rest.rdi, rest.rsi), (0x1100, 768));
+    // The rest is made, and the program sees one call.
+    let mut begins = stage.regs(tid);
+    (begins.0.rip, begins.0.orig_rax, begins.0.rax) = (cut.0.rip, GETRANDOM, ENOSYS);
+    stage.stands(tid, &begins);
+    assert_eq!(stage.stop(tid, Stop::Syscall), [Goes(tid, Until::Syscall, 0)]);
+    begins.0.rax = 768;
+    stage.stands(tid, &begins);
+    assert_eq!(stage.stop(tid, Stop::Syscall).last(), Some(&Goes(tid, Until::Event, 0)));
+    let whole = stage.regs(tid).0;
+    assert_eq!((whole.rax, whole.rdi, whole.rsi), (1024, 0x1000, 1024));
+}
+
+#[test]
 fn a_core_dump_waits_for_all_threads_of_its_process() {
     let (stage, cache) = Stage::at(pc_of(leaf));
     let (tid, other) = (stage.tid, stage.another());

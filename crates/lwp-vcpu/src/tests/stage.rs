@@ -8,11 +8,11 @@ use lwp_dbt::routines::Routines;
 use lwp_dbt::{CachePc, Commit, PcSource, RequestKind, Slot};
 use lwp_ptrace::regs::{CS_64, Regs};
 use lwp_ptrace::tracees::Until;
-use lwp_ptrace::{Stop, Tid};
+use lwp_ptrace::{Stop, Tid, Tracees, sys};
 
 use super::Scene;
 use super::script::{Done, Script};
-use crate::config::Control;
+use crate::config::{Config, Control, Plan, Target};
 use crate::events::Tracer;
 use crate::exec::find_syscall;
 use crate::machine::{Machine, Mode};
@@ -57,6 +57,16 @@ impl Stage {
     pub fn of(scene: Scene) -> Self {
         let Scene { machine, script, tid, .. } = scene;
         Self { machine: Mutex::new(machine), script, tid, stack: Box::new([0; STACK]) }
+    }
+
+    /// A run that has taken nothing in yet.
+    pub fn before(target: Target) -> Self {
+        let config = Config { target, ..Config::launch("test".into(), Vec::new(), Plan::Exact) };
+        let bell = Arc::new(sys::event_fd().expect("an eventfd"));
+        let script = Arc::new(Script::default());
+        let tracees = Arc::clone(&script) as Arc<dyn Tracees>;
+        let machine = Mutex::new(Machine::new(config, bell, tracees));
+        Self { machine, script, tid: std::process::id() as Tid, stack: Box::new([0; STACK]) }
     }
 
     /// A thread that stands at the beginning of the translation of a function; with its registers.
