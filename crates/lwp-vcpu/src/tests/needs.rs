@@ -264,3 +264,25 @@ fn counting_is_switched_on_request() {
     tracer.requests();
     assert_eq!(stage.script.done(), [Done::Killed(stage.tid, 15)]);
 }
+
+#[test]
+fn a_call_of_the_32_bit_table_is_made_natively_unless_ours_is_there() {
+    const GETPID_32: u64 = 20;
+    const MUNMAP_32: u64 = 91;
+    let (stage, _) = Stage::at(pc_of(leaf));
+    let (tid, pc) = (stage.tid, code(b"\xcd\x80\x90"));
+    let done = needs(&stage, Need::Step, pc, |regs| regs.0.rax = GETPID_32);
+    assert_eq!(done, [Goes(tid, Until::Instruction, 0)]);
+    stage.script.thread(tid, |thread| thread.regs.0.rip = pc + 2);
+    stage.signal(tid, SIGTRAP, TRAP_TRACE, 0);
+    let mut machine = stage.machine();
+    let (_, family) = machine.space_of(tid).expect("an address space");
+    let low = family.layout().low;
+    drop(machine);
+    // Nothing of the program's is there.
+    let done = needs(&stage, Need::Step, pc, |regs| {
+        (regs.0.rax, regs.0.rbx, regs.0.rcx) = (MUNMAP_32, low, 4096);
+    });
+    stage.expect_entered(tid, pc + 2, &done);
+    assert_eq!(stage.regs(tid).0.rax, 0);
+}
