@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use crate::workspace;
 
 /// Packages that miri can interpret: their unit tests make no system calls but to read files.
-const INTERPRETED: &[&str] = &["lwp-arch", "lwp-profile"];
+const INTERPRETED: &[&str] = &["lwp-arch", "lwp-profile", "lwp-uarch"];
 
 /// A command of rustup's cargo, for another toolchain than the one at hand.
 fn cargo(toolchain: &str) -> Command {

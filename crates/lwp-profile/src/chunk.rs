@@ -193,7 +193,7 @@ impl Batch {
     }
 }
 
-/// Bytes read at a time.
+/// Bytes read at a time of a file.
 const BATCH_BYTES: usize = 4 << 20;
 
 /// Walks the chunks of a file, a batch of them in memory at a time.
@@ -204,13 +204,20 @@ pub struct Batches<R> {
     at: u64,
     /// The beginning of a chunk that the last batch had no whole of.
     rest: Vec<u8>,
+    /// Bytes read at a time.
+    most: usize,
     over: bool,
 }
 
 impl<R: Read> Batches<R> {
     /// Starts behind the header, which has been read.
     pub fn new(file: R) -> Self {
-        Self { file, at: HEADER_BYTES as u64, rest: Vec::new(), over: false }
+        Self::reading(file, BATCH_BYTES)
+    }
+
+    /// The same with so many bytes at a time.
+    fn reading(file: R, most: usize) -> Self {
+        Self { file, at: HEADER_BYTES as u64, rest: Vec::new(), most, over: false }
     }
 
     /// The next batch; an empty one behind the last.
@@ -223,9 +230,9 @@ impl<R: Read> Batches<R> {
         // What a length says is not reserved: it may be wrong. A chunk may need several rounds.
         while !self.over && batch.chunks.is_empty() && batch.damage.is_none() {
             let before = batch.bytes.len();
-            batch.bytes.reserve(BATCH_BYTES);
-            self.file.by_ref().take(BATCH_BYTES as u64).read_to_end(&mut batch.bytes)?;
-            self.over = batch.bytes.len() - before < BATCH_BYTES;
+            batch.bytes.reserve(self.most);
+            self.file.by_ref().take(self.most as u64).read_to_end(&mut batch.bytes)?;
+            self.over = batch.bytes.len() - before < self.most;
             self.split(&mut batch);
         }
         self.over |= batch.damage.is_some();
@@ -316,8 +323,11 @@ mod tests {
     }
 
     /// How many chunks a file has, and its damage.
+    /// Bytes of a batch: few, because an interpreter takes its time for each.
+    const MOST: usize = 4096;
+
     fn read(bytes: impl Read) -> (usize, Option<(u64, &'static str)>) {
-        let mut batches = Batches::new(bytes);
+        let mut batches = Batches::reading(bytes, MOST);
         let mut chunks = 0;
         loop {
             let batch = batches.next_batch().unwrap();
@@ -347,12 +357,12 @@ mod tests {
 
     #[test]
     fn chunks_may_be_larger_than_a_batch_and_straddle_two() {
-        let large = vec![7; BATCH_BYTES * 2 + 5];
-        let half = vec![9; BATCH_BYTES / 2 + 1];
+        let large = vec![7; MOST * 2 + 5];
+        let half = vec![9; MOST / 2 + 1];
         let bytes = file(&[&half, &half, &half, &large, b"small", &half]);
         assert_eq!(read(&bytes[HEADER_BYTES..]), (6, None));
         // However the bytes arrive.
-        let (front, back) = bytes[HEADER_BYTES..].split_at(BATCH_BYTES + 17);
+        let (front, back) = bytes[HEADER_BYTES..].split_at(MOST + 17);
         assert_eq!(read(front.chain(back)), (6, None));
         let cut = &bytes[HEADER_BYTES..bytes.len() - 1];
         assert_eq!(read(cut).0, 5);

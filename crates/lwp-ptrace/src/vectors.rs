@@ -28,7 +28,12 @@ impl Vectors {
     ///
     /// That of ptrace(2).
     pub fn of(tid: i32) -> Result<Self> {
-        sys::get_extended_state(tid).map(|image| Self { image })
+        sys::get_extended_state(tid).map(Self::within)
+    }
+
+    /// Those in an XSAVE image of the kernel's.
+    pub fn within(image: Vec<u8>) -> Self {
+        Self { image }
     }
 
     /// So many bytes, at most eight, of vector register `number` from `offset` on. What the

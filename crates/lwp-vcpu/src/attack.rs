@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lwp_dbt::Slot;
-use lwp_ptrace::{Regs, sys};
+use lwp_ptrace::{Ptrace, Regs, sys};
 
 use crate::config::{Config, Markers, Plan};
 use crate::exec::Anchors;
@@ -48,7 +48,7 @@ pub fn attack(bytes: &[u8]) -> io::Result<()> {
         }
         attack.step(&mut words);
     }
-    attack.machine.remove_thread(pid);
+    attack.machine.counting().remove_thread(pid);
     Ok(())
 }
 
@@ -86,7 +86,8 @@ struct Attack {
 impl Attack {
     fn new(tid: i32, kind: u8) -> io::Result<Self> {
         let errno = |error: sys::Errno| io::Error::from_raw_os_error(error.0);
-        let mut machine = Machine::new(config(kind), Arc::new(sys::event_fd().map_err(errno)?));
+        let bell = Arc::new(sys::event_fd().map_err(errno)?);
+        let mut machine = Machine::new(config(kind), bell, Arc::new(Ptrace));
         let report = machine.observers.add_report(tid, 0, String::new(), String::new());
         let contexts = machine.contexts.files.add().map_err(errno)?;
         machine
@@ -125,8 +126,8 @@ impl Attack {
             5 => self.answer(),
             6 => self.look(words),
             _ => {
-                self.machine.note_cpu_time(self.tid);
-                self.machine.keep_counts(self.tid, self.slot);
+                self.machine.tasks.note_cpu_time(&self.machine.config, self.tid);
+                self.machine.counting().keep_counts(self.tid, self.slot);
             }
         }
     }

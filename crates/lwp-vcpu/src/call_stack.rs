@@ -16,7 +16,7 @@ use rustc_hash::FxHashMap;
 
 use self::dumps::Dumps;
 use self::languages::Languages;
-use crate::machine::Machine;
+use crate::machine::Counting;
 use crate::maps::{self, Mapping};
 use crate::profile::{Module, ModuleMapping, Place, Profiler, Sample, path_in_process};
 
@@ -364,7 +364,7 @@ impl CallStacks {
     }
 }
 
-impl Machine {
+impl Counting<'_> {
     /// Reports the samples `events`, a bit each, of a thread with these registers.
     pub fn report_samples(&mut self, tid: Tid, events: u32, registers: Registers) {
         let Some(thread) = self.tasks.threads.get(&tid) else { return };

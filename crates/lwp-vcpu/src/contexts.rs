@@ -11,8 +11,9 @@ use lwp_dbt::context::{
     RANGES_AT, SETS_AT, TargetFeatures, UNDO_AT, UNDO_BYTES, UNDOS, lwp_slot_displacement, ranges,
 };
 use lwp_dbt::{Counters, EventDeltas, RequestKind, Slot};
-use lwp_ptrace::{SharedMemory, sys};
+use lwp_ptrace::{SharedMemory, Tid, sys};
 
+use crate::machine::Tasks;
 use crate::memory_map::{
     APPLY_LIST, DOORS, DOORS_AT, MAX_COUNTERS, SLEEP_AT, SLOT_BYTES, VECTOR_AT, VECTOR_BYTES,
     slot_address,
@@ -103,6 +104,11 @@ impl Contexts {
     /// The slot of an address space's `local`th thread.
     pub fn slot_of(&self, id: FileId, local: usize) -> Option<usize> {
         self.files.get(id)?.slot(local)
+    }
+
+    /// The context of a thread of a run.
+    pub fn of(&self, tasks: &Tasks, tid: Tid) -> Option<Context<'_>> {
+        Some(self.context(tasks.threads.get(&tid)?.slot))
     }
 
     /// The context of a thread that has this slot.

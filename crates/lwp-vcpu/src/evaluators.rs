@@ -16,7 +16,7 @@ use rustc_hash::FxHashMap;
 use crate::config::Config;
 use crate::contexts::Context;
 use crate::family::{Family, UnitId};
-use crate::machine::Machine;
+use crate::machine::Counting;
 use crate::maps::Mapping;
 use crate::profile::path_in_process;
 use crate::space::Space;
@@ -204,11 +204,11 @@ fn compiles((space, family): (&Space, &mut Family), tid: Tid) -> bool {
     family.evaluators.compiles.insert(known.unwrap_or_else(look)).1
 }
 
-impl Machine {
+impl Counting<'_> {
     /// The instruction at `pc` is about to be executed, with which a code object may end, or all of
     /// them: whatever has been counted for it is a function's that has no other chance to be named.
     pub fn end_code(&mut self, tid: Tid, pc: u64, code: u64) {
-        let Some((_, family)) = self.space_of(tid) else { return };
+        let Some((_, family)) = self.caches.space_of(self.tasks, tid) else { return };
         let Some(evaluator) = family.evaluators.ending_at(pc).cloned() else { return };
         let told = family.ending_sites(pc);
         let all = family.evaluator_sites().to_vec();
@@ -218,7 +218,7 @@ impl Machine {
         });
         let sites: Vec<Site> = sites.filter(|it| evaluator.entries.contains(&it.pc)).collect();
         let space = self.tasks.space_index(tid);
-        if let Some(context) = self.context(tid) {
+        if let Some(context) = self.contexts.of(self.tasks, tid) {
             told.iter().for_each(|counter| context.set_counter(*counter, !code));
         }
         let threads = self.tasks.threads.keys().copied();
@@ -236,7 +236,7 @@ impl Machine {
     fn called_at(&self, sites: &[Site], tids: &[Tid]) -> Vec<u64> {
         let mut codes = Vec::new();
         for tid in tids {
-            let Some(executions) = self.tasks.executions(&self.contexts, &self.caches, *tid) else {
+            let Some(executions) = self.tasks.executions(self.contexts, self.caches, *tid) else {
                 continue;
             };
             let kept = self.tasks.threads.get(tid).map(|it| it.account.profile.kept_calls());
@@ -277,7 +277,7 @@ impl Machine {
     /// The number of the function that a code object is of.
     fn function_of(&mut self, tid: Tid, evaluator: &Evaluator, code: u64) -> Option<u32> {
         if matches!(evaluator.counted, Counted::Php(_)) {
-            let (space, family) = self.space_of(tid)?;
+            let (space, family) = self.caches.space_of(self.tasks, tid)?;
             if compiles((space, family), tid) {
                 return None;
             }
@@ -291,15 +291,15 @@ impl Machine {
         if !self.observers.counts_places() {
             return;
         }
-        let Some((_, family)) = self.space_of(tid) else { return };
+        let Some((_, family)) = self.caches.space_of(self.tasks, tid) else { return };
         if family.evaluator_sites().is_empty() {
             return;
         }
-        let Some(executions) = self.tasks.executions(&self.contexts, &self.caches, tid) else {
+        let Some(executions) = self.tasks.executions(self.contexts, self.caches, tid) else {
             return;
         };
         for ((id, code), _) in executions.calls() {
-            let Some((_, family)) = self.space_of(tid) else { return };
+            let Some((_, family)) = self.caches.space_of(self.tasks, tid) else { return };
             let pc = family.code_cache.fragment(id).pc.0;
             let Some(evaluator) = family.evaluators.entered_at(pc).cloned() else { continue };
             let function = self.function_of(tid, &evaluator, code);

@@ -110,6 +110,11 @@ impl<'a> Tracer<'a> {
         }
     }
 
+    /// Returns how the first process has ended, if it has.
+    pub fn status(&self) -> Option<ExitStatus> {
+        self.status
+    }
+
     /// Takes in the first process, stopped at its exec event.
     pub fn begin(&mut self, tid: Tid) -> Handled {
         self.exec(&mut lock(self.machine), tid)
@@ -127,23 +132,26 @@ impl<'a> Tracer<'a> {
             .processes
             .insert(pid, Process { space: usize::MAX, report, contexts, fault_action: None });
         let text = |error: Errno| error.to_string();
-        let regs = leader.regs().map_err(text)?;
+        let regs = machine.tracees.regs(leader.0).map_err(text)?;
         for thread in threads {
             machine.add_thread(thread.0, pid, contexts).ok_or("too many threads at a time")?;
         }
         let mut quiet = regs;
         quiet.forget_syscall();
-        leader.set_regs(&quiet).map_err(text)?;
+        machine.tracees.set_regs(leader.0, &quiet).map_err(text)?;
         machine.set_up(leader.0, &quiet)?;
         machine.find_heap(leader.0);
         for thread in threads {
-            let mut regs = if *thread == leader { regs } else { thread.regs().map_err(text)? };
+            let mut regs = match *thread == leader {
+                true => regs,
+                false => machine.tracees.regs(thread.0).map_err(text)?,
+            };
             if let Some(context) = machine.context(thread.0) {
                 context.set(Slot::AppGs, regs.0.gs_base);
             }
             regs.rewind_syscall();
             machine.enter(thread.0, &regs).map_err(text)?;
-            thread.cont(0).map_err(text)?;
+            machine.tracees.cont(thread.0, 0).map_err(text)?;
         }
         Ok(())
     }
@@ -160,7 +168,7 @@ impl<'a> Tracer<'a> {
                 match sys::wait_any() {
                     Ok(Some((tid, status))) => self.stopped(tid, Stop::from_status(status)),
                     Ok(None) => quiet = true,
-                    Err(_) => return self.status.unwrap_or(ExitStatus::Code(0)),
+                    Err(_) => return self.status().unwrap_or(ExitStatus::Code(0)),
                 }
             }
             if self.is_over() {
@@ -176,7 +184,7 @@ impl<'a> Tracer<'a> {
                 held.wait(&wake, pending.as_ref(), timeout);
             }
         }
-        self.status.unwrap_or(ExitStatus::Code(0))
+        self.status().unwrap_or(ExitStatus::Code(0))
     }
 
     /// Lets the profile's sink know how far the live threads are, every now and then.
@@ -185,7 +193,7 @@ impl<'a> Tracer<'a> {
         if machine.observers.profiler.is_some()
             && self.checkpointed.elapsed() >= machine.config.checkpoint
         {
-            machine.checkpoint();
+            machine.counting().checkpoint();
             self.checkpointed = Instant::now();
         }
     }
@@ -250,10 +258,10 @@ impl<'a> Tracer<'a> {
     }
 
     /// Stops the threads that the server wants something done for.
-    fn needs(&mut self) {
+    pub fn needs(&mut self) {
         let mut machine = lock(self.machine);
         for tid in std::mem::take(&mut machine.errands.needy) {
-            let _ = sys::interrupt(tid);
+            let _ = machine.tracees.interrupt(tid);
         }
         if !self.detaching {
             flush::replace_improved(&mut machine);
@@ -261,7 +269,11 @@ impl<'a> Tracer<'a> {
         for (tid, error) in wards::attend(&mut machine) {
             if error != Errno::ESRCH {
                 let pid = machine.tasks.threads.get(&tid).map_or(tid, |thread| thread.pid);
-                self.end(pid, &format!("thread {tid} was held and cannot go on: {error}"));
+                self.end(
+                    &machine,
+                    pid,
+                    &format!("thread {tid} was held and cannot go on: {error}"),
+                );
             }
         }
         for (pid, what) in std::mem::take(&mut machine.errands.forgeries) {
@@ -270,7 +282,7 @@ impl<'a> Tracer<'a> {
                 let report = process.report;
                 machine.observers.reports[report].uncounted = Some(reason.clone());
             }
-            self.end(pid, &reason);
+            self.end(&machine, pid, &reason);
         }
     }
 
@@ -284,29 +296,30 @@ impl<'a> Tracer<'a> {
     }
 
     /// Stops every thread in order to let it go.
-    fn detach_all(&mut self) {
+    pub fn detach_all(&mut self) {
         self.detaching = true;
         self.status.get_or_insert(ExitStatus::Detached);
         let mut machine = lock(self.machine);
         wards::let_all_go(&mut machine);
         for &tid in machine.tasks.threads.keys() {
-            let _ = sys::interrupt(tid);
+            let _ = machine.tracees.interrupt(tid);
         }
     }
 
-    fn time_out(&mut self) {
+    pub fn time_out(&mut self) {
+        let machine = lock(self.machine);
         if self.terminated {
-            let _ = sys::kill(self.first, SIGKILL);
+            let _ = machine.tracees.kill(self.first, SIGKILL);
             self.deadline = None;
         } else {
-            let _ = sys::kill(self.first, SIGTERM);
+            let _ = machine.tracees.kill(self.first, SIGTERM);
             self.terminated = true;
             self.deadline = Some(Instant::now() + Duration::from_secs(2));
         }
     }
 
     /// One stop of one thread, whatever it is.
-    fn stopped(&mut self, tid: Tid, stop: Stop) {
+    pub fn stopped(&mut self, tid: Tid, stop: Stop) {
         let machine = self.machine;
         let mut machine = lock(machine);
         trace(&machine, tid, stop);
@@ -343,16 +356,15 @@ impl<'a> Tracer<'a> {
                 wards::keep(&mut machine, tid, true);
                 Ok(())
             }
-            Stop::Group(_) => {
-                calm::stopped_by_job_control(&mut machine, tid).and_then(|()| sys::listen(tid))
-            }
+            Stop::Group(_) => calm::stopped_by_job_control(&mut machine, tid)
+                .and_then(|()| machine.tracees.listen(tid)),
             Stop::Interrupted if self.detaching && in_place(&machine, tid) => {
                 detach_thread(&mut machine, tid)
             }
             Stop::Interrupted => interrupted(&mut machine, tid),
             Stop::Signal(signal) => signalled(&mut machine, tid, signal),
             Stop::Syscall => at_syscall(&mut machine, tid),
-            Stop::Other(_) => Tracee(tid).cont(0),
+            Stop::Other(_) => machine.tracees.cont(tid, 0),
         };
         flush::press(&mut machine, tid);
         wards::press(&mut machine, tid);
@@ -369,20 +381,20 @@ impl<'a> Tracer<'a> {
     /// A thread stands still and cannot be led on: its process ends, and says why.
     fn lose(&mut self, machine: &Machine, tid: Tid, stop: Stop, error: Errno) {
         let pid = machine.tasks.threads.get(&tid).map_or(tid, |thread| thread.pid);
-        self.end(pid, &format!("thread {tid} cannot go on after {stop:?}: {error}"));
+        self.end(machine, pid, &format!("thread {tid} cannot go on after {stop:?}: {error}"));
     }
 
     /// Ends a process that cannot be traced any further.
-    fn end(&mut self, pid: i32, reason: &str) {
+    fn end(&mut self, machine: &Machine, pid: i32, reason: &str) {
         lwp_terminal::say!("lwp: process {pid} is killed: {reason}");
         self.lost |= pid == self.first;
-        let _ = sys::kill(pid, SIGKILL);
+        let _ = machine.tracees.kill(pid, SIGKILL);
     }
 
     /// A thread has ended.
     fn gone(&mut self, machine: &mut Machine, tid: Tid, stop: Stop) {
         let pid = machine.tasks.threads.get(&tid).map(|thread| thread.pid);
-        machine.remove_thread(tid);
+        machine.counting().remove_thread(tid);
         if let Some(pid) = pid {
             let last = !machine.tasks.threads.values().any(|thread| thread.pid == pid);
             wards::gone(machine, pid, tid, stop.status(), last);
@@ -419,7 +431,7 @@ impl<'a> Tracer<'a> {
             .map(|(&tid, _)| tid)
             .collect();
         for other in others {
-            machine.remove_thread(other);
+            machine.counting().remove_thread(other);
         }
         let parent = match machine.tasks.processes.remove(&pid) {
             Some(process) => {
@@ -434,8 +446,8 @@ impl<'a> Tracer<'a> {
         };
         birth::orphans(machine);
         // Leave the system call before anything is done in the new image.
-        sys::cont_syscall(tid, 0)?;
-        match Tracee(tid).wait()? {
+        machine.tracees.cont_syscall(tid)?;
+        match machine.tracees.wait(tid)? {
             Stop::Syscall => {}
             stop @ (Stop::Exited(_) | Stop::Killed { .. }) => {
                 self.gone(machine, tid, stop);
@@ -448,12 +460,12 @@ impl<'a> Tracer<'a> {
 
     /// Tells a thread at the end of its call that it could not make another.
     fn decline(&mut self, machine: &mut Machine, tid: Tid) -> Handled {
-        sys::cont_syscall(tid, 0)?;
-        match Tracee(tid).wait()? {
+        machine.tracees.cont_syscall(tid)?;
+        match machine.tracees.wait(tid)? {
             Stop::Syscall => {
-                let mut regs = Tracee(tid).regs()?;
+                let mut regs = machine.tracees.regs(tid)?;
                 regs.0.rax = EAGAIN as u64;
-                Tracee(tid).set_regs(&regs)
+                machine.tracees.set_regs(tid, &regs)
             }
             stop @ (Stop::Exited(_) | Stop::Killed { .. }) => {
                 self.gone(machine, tid, stop);
@@ -465,8 +477,8 @@ impl<'a> Tracer<'a> {
 
     /// A thread or process has been made.
     fn child(&mut self, machine: &mut Machine, tid: Tid) -> Handled {
-        let child = sys::event_message(tid)? as Tid;
-        let regs = Tracee(tid).regs()?;
+        let child = machine.tracees.event_message(tid)? as Tid;
+        let regs = machine.tracees.regs(tid)?;
         if !machine.tasks.threads.contains_key(&child)
             && let Some(thread) = machine.tasks.threads.get(&tid)
         {
@@ -477,8 +489,8 @@ impl<'a> Tracer<'a> {
         }
         match machine.tasks.threads.get(&tid).map(|thread| thread.mode) {
             // By a way into the kernel that is stepped over: INT 0x80.
-            Some(Mode::Stepping { .. }) => sys::single_step(tid, 0),
-            _ => Tracee(tid).cont(0),
+            Some(Mode::Stepping { .. }) => machine.tracees.single_step(tid),
+            _ => machine.tracees.cont(tid, 0),
         }
     }
 }
@@ -486,7 +498,7 @@ impl<'a> Tracer<'a> {
 fn trace(machine: &Machine, tid: Tid, stop: Stop) {
     if machine.config.trials.trace {
         if let (Stop::Signal(_), Ok(regs), Ok(info)) =
-            (stop, Tracee(tid).regs(), sys::get_siginfo(tid))
+            (stop, machine.tracees.regs(tid), machine.tracees.siginfo(tid))
         {
             lwp_terminal::say!(
                 "lwp: rip {:#x} rsp {:#x} code {} addr {:#x} rax {:#x} rcx {:#x} fl {:#x}",
@@ -529,8 +541,8 @@ fn interrupted(machine: &mut Machine, tid: Tid) -> Handled {
     match thread.mode {
         Mode::New => begin(machine, tid),
         Mode::Delivering { cache, app } => delivered(machine, tid, cache, app),
-        Mode::Stepping { .. } => sys::single_step(tid, 0),
-        Mode::Calling { .. } => sys::cont_syscall(tid, 0),
+        Mode::Stepping { .. } => machine.tracees.single_step(tid),
+        Mode::Calling { .. } => machine.tracees.cont_syscall(tid),
         // It goes on when all others of its address space stand still too.
         Mode::Parked { .. } => Ok(()),
         Mode::Running if dying::concerns(machine, tid) => dying::park(machine, tid, false),

@@ -1,8 +1,11 @@
 //! System calls made in a stopped tracee.
 
+use std::sync::Arc;
+
 use lwp_dbt::routines::BATCH_WORDS;
 use lwp_ptrace::limits::MoreFiles;
-use lwp_ptrace::{Stop, Tid, Tracee, handover, memory, sys};
+use lwp_ptrace::tracees::{self, Tracees};
+use lwp_ptrace::{Stop, Tid, handover, memory};
 
 use crate::maps::Status;
 
@@ -79,7 +82,8 @@ impl Map {
 #[derive(Debug)]
 pub struct Injector {
     /// The tracee.
-    pub tracee: Tracee,
+    pub tid: Tid,
+    tracees: Arc<dyn Tracees>,
     pid: i32,
     /// The tracee's own mask of blocked signals, while it is another.
     mask: Option<u64>,
@@ -95,17 +99,19 @@ pub struct Injector {
 
 impl Injector {
     /// For calls by the `syscall` instruction at `site` of `tid`.
-    pub fn new(tid: Tid, site: u64, status: &Status) -> Self {
+    pub fn new(tracees: &Arc<dyn Tracees>, tid: Tid, site: u64, status: &Status) -> Self {
         const SIGTRAP_BIT: u64 = 1 << 4;
         let quiet = ["SigIgn:", "SigBlk:"]
             .iter()
             .any(|field| status.signals(field).is_some_and(|set| set & SIGTRAP_BIT != 0));
         let pid = status.number("Tgid:").and_then(|pid| i32::try_from(pid).ok()).unwrap_or(tid);
-        let mask = sys::get_sigmask(tid).ok();
+        let mask = tracees.sigmask(tid).ok();
         // A SIGTRAP that the kernel forces upon a thread which blocks it resets its disposition.
-        let blocked = mask.is_some_and(|mask| sys::set_sigmask(tid, !SIGTRAP_BIT | mask).is_ok());
+        let blocked =
+            mask.is_some_and(|mask| tracees.set_sigmask(tid, !SIGTRAP_BIT | mask).is_ok());
         let mask = mask.filter(|_| blocked);
-        Self { tracee: Tracee(tid), pid, mask, held: Vec::new(), site, quiet, batch: None }
+        let tracees = Arc::clone(tracees);
+        Self { tid, tracees, pid, mask, held: Vec::new(), site, quiet, batch: None }
     }
 
     /// Lists of calls can from now on be made by the routine at `code`; the tracee's stack pointer
@@ -126,7 +132,7 @@ impl Injector {
         if first.is_ok() {
             return first;
         }
-        let second = match MoreFiles::allow(self.tracee.0) {
+        let second = match MoreFiles::allow(self.tid) {
             Ok(_more) => self.call(call),
             Err(_) => first,
         };
@@ -144,7 +150,7 @@ impl Injector {
     ///
     /// Not in a program with a filter: it may be killed for a call that it does not expect to make.
     pub fn receive(&mut self, descriptor: i32, scratch: u64) -> Result<u64, String> {
-        let tid = self.tracee.0;
+        let tid = self.tid;
         if Status::read(tid).number("Seccomp:").is_some_and(|mode| mode != 0) {
             return Err("it has a system call filter".into());
         }
@@ -188,12 +194,10 @@ impl Injector {
     }
 
     fn single(&mut self, call: Call) -> Result<i64, String> {
-        let [nr, args @ ..] = call;
-        let made = match self.quiet {
-            true => self.tracee.syscall_quietly(self.site, nr, args, &mut self.held),
-            false => self.tracee.syscall(self.site, nr, args, &mut self.held),
-        };
-        made.map_err(|error| format!("system call {nr} in the program: {error}"))
+        let [number, args @ ..] = call;
+        let call = tracees::Call { site: self.site, number, args, quiet: self.quiet };
+        let made = self.tracees.call(self.tid, call, &mut self.held);
+        made.map_err(|error| format!("system call {number} in the program: {error}"))
     }
 
     /// Makes a list of calls in one stop: those that `make` returns for the address of `text` in
@@ -204,7 +208,7 @@ impl Injector {
         make: impl FnOnce(u64) -> Vec<Call>,
     ) -> Option<Result<Vec<i64>, String>> {
         let (code, top) = self.batch?;
-        let tid = self.tracee.0;
+        let tid = self.tid;
         let text_at = (top - text.len() as u64) & !15;
         let calls = make(text_at);
         let end: Call = [0; BATCH_WORDS];
@@ -216,8 +220,8 @@ impl Injector {
         let whole = [&list[..], text].concat();
         memory::write_exact(tid, at, &whole).ok()?;
         let made = self
-            .tracee
-            .run(code, at, &mut self.held)
+            .tracees
+            .run(tid, code, at, &mut self.held)
             .and_then(|()| memory::read_exact(tid, at, &mut list));
         let _ = memory::write_exact(tid, at, &saved);
         if let Err(error) = made {
@@ -230,16 +234,16 @@ impl Injector {
 
 impl Drop for Injector {
     fn drop(&mut self) {
-        let tid = self.tracee.0;
+        let tid = self.tid;
         // A tracee that is gone wants nothing back.
         if let Some(mask) = self.mask {
-            let _ = sys::set_sigmask(tid, mask);
+            let _ = self.tracees.set_sigmask(tid, mask);
         }
         for stop in &self.held {
             match stop {
-                Stop::Signal(signal) => drop(sys::tgkill(self.pid, tid, *signal)),
+                Stop::Signal(signal) => drop(self.tracees.send(self.pid, tid, *signal)),
                 // Where its group stands still this stops it as a member.
-                Stop::Interrupted | Stop::Group(_) => drop(sys::interrupt(tid)),
+                Stop::Interrupted | Stop::Group(_) => drop(self.tracees.interrupt(tid)),
                 _ => {}
             }
         }

@@ -7,9 +7,9 @@ use lwp_dbt::{AppPc, CodeCache, Counters, ExecutionProfile, Role, Targets};
 use lwp_ptrace::Tid;
 use rustc_hash::FxHashMap;
 
-use crate::contexts::Context;
+use crate::contexts::{Context, Contexts};
 use crate::family::{Family, Module};
-use crate::machine::Machine;
+use crate::machine::{CodeCaches, Machine, Tasks};
 
 /// The most counters that are looked at for the targets of indirect branches.
 const MOST_TARGETS: usize = 1 << 16;
@@ -98,25 +98,27 @@ impl Learned {
     }
 }
 
-impl Machine {
+impl CodeCaches {
     /// Takes in what a thread's counters say before they are cleared.
-    pub fn learn_from(&mut self, tid: Tid) {
-        let Some(thread) = self.tasks.threads.get(&tid) else { return };
-        let (slot, long) = (thread.slot, self.caches.saving.is_long(thread.account.started));
-        let Some(index) = self.tasks.space_index(tid) else { return };
-        self.caches.saving.long |= long;
-        let Some((_, family)) = self.caches.side(index) else { return };
+    pub fn learn_from(&mut self, tasks: &Tasks, contexts: &Contexts, tid: Tid) {
+        let Some(thread) = tasks.threads.get(&tid) else { return };
+        let (slot, long) = (thread.slot, self.saving.is_long(thread.account.started));
+        let Some(index) = tasks.space_index(tid) else { return };
+        self.saving.long |= long;
+        let Some((_, family)) = self.side(index) else { return };
         // What is known of programs that end soon is not going to change by this run.
         let new = |module: &Module| module.unit.new_fragments() > 0;
         if !family.translator.learns() || !long && !family.modules.iter().any(new) {
             return;
         }
         if family.learned.wants_another() {
-            let context = self.contexts.context(slot);
+            let context = contexts.context(slot);
             family.learned.take(family.code_cache.counters(), context, true);
         }
     }
+}
 
+impl Machine {
     /// Looks where the indirect branches of threads lead at the moment: of all, or of some where
     /// there are many.
     pub fn look_at_targets(&mut self) {

@@ -68,7 +68,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use lwp_ptrace::spawn::SpawnError;
-use lwp_ptrace::{Tracee, limits, spawn, sys};
+use lwp_ptrace::{Ptrace, Tracee, limits, spawn, sys};
 
 pub use addition::Addition;
 pub use config::{
@@ -137,7 +137,7 @@ fn run_virtually(
         .map_err(|error| machine_error("preparing to wait for the program", error, ""))?;
     let started = Instant::now();
     let before = sys::cpu_times();
-    let mut machine = Machine::new(config.clone(), wake);
+    let mut machine = Machine::new(config.clone(), wake, Arc::new(Ptrace));
     machine.observers.started = started;
     machine.observers.profiler = sink.map(profile::Profiler::new);
     machine.caches.store = keep::store_for(&machine.config);

@@ -474,10 +474,10 @@ impl Machine {
         }
         self.lwp_retire(tid, &executed);
         if self.config.samples()
-            && let Ok(mut regs) = lwp_ptrace::Tracee(tid).regs()
+            && let Ok(mut regs) = self.tracees.regs(tid)
         {
             regs.0.rip = pc;
-            self.take_overdue(tid, sampler::stopped_with(&regs));
+            self.counting().take_overdue(tid, sampler::stopped_with(&regs));
         }
         self.tasks.lwp_publish(&self.contexts, tid);
     }
@@ -486,13 +486,13 @@ impl Machine {
     /// fault now is lost.
     fn lwp_retire(&mut self, tid: Tid, executed: &Executed) {
         let timestamp = self.processor.timestamp(self.observers.started);
-        self.filter_samples_at(tid, executed.ip);
+        self.tasks.filter_samples_at(&self.config, &self.caches, tid, executed.ip);
         if let Some(Profiled { lwp, context, .. }) = self.tasks.profiled(&self.contexts, tid) {
             lwp.surroundings.timestamp = timestamp;
             lwp.finish_accesses(context, executed.ip);
             let _ = lwp.retire(&mut TraceeMemory::new(tid), executed);
         }
-        self.tasks.lwp_interrupt(tid, self.config.lwp.as_ref());
+        self.tasks.lwp_interrupt(&*self.tracees, tid, self.config.lwp.as_ref());
     }
 }
 

@@ -8,9 +8,9 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lwp_ptrace::{Tid, sys};
+use lwp_ptrace::{Tid, Tracees, sys};
 
-use crate::config::{Config, Plan};
+use crate::config::Config;
 use crate::contexts::{Context, Contexts, FileId, Sum};
 use crate::control_line::Line;
 use crate::family::Family;
@@ -30,7 +30,8 @@ mod processor;
 mod reports;
 mod tasks;
 
-pub use code_caches::CodeCaches;
+pub use code_caches::{CodeCaches, Where};
+pub use counts::Counting;
 pub use errands::Errands;
 pub use observers::Observers;
 pub use processor::Processor;
@@ -61,11 +62,13 @@ pub struct Machine {
     pub line: Line,
     /// Everything is over: the server ends.
     pub finished: bool,
+    /// Control of the threads.
+    pub tracees: Arc<dyn Tracees>,
 }
 
 impl Machine {
     /// A machine with nothing in it.
-    pub fn new(config: Config, wake_tracer: Arc<OwnedFd>) -> Self {
+    pub fn new(config: Config, wake_tracer: Arc<OwnedFd>, tracees: Arc<dyn Tracees>) -> Self {
         let way = notices::way(&config);
         let processor = Processor::new(&config, way.is_some_and(notices::Way::looks_at_calls));
         let spin = if sys::allowed_cpus() > 1 { pauses_in(THREAD_SPIN) } else { 0 };
@@ -80,29 +83,19 @@ impl Machine {
             seen: Seen::default(),
             line: Line::default(),
             finished: false,
+            tracees,
             config,
-        }
-    }
-
-    /// The plan of translated code.
-    pub fn plan(&self) -> lwp_dbt::Plan {
-        match self.config.plan {
-            Plan::Plain => lwp_dbt::Plan::Plain,
-            Plan::Exact if self.observers.profiler.as_ref().is_some_and(Profiler::wants_calls) => {
-                lwp_dbt::Plan::Calls
-            }
-            Plan::Exact => lwp_dbt::Plan::Exact,
         }
     }
 
     /// A thread's context.
     pub fn context(&self, tid: Tid) -> Option<Context<'_>> {
-        Some(self.contexts.context(self.tasks.threads.get(&tid)?.slot))
+        self.contexts.of(&self.tasks, tid)
     }
 
     /// Returns the address space and family of a thread.
     pub fn space_of(&mut self, tid: Tid) -> Option<(&mut Space, &mut Family)> {
-        self.caches.side(self.tasks.space_index(tid)?)
+        self.caches.space_of(&self.tasks, tid)
     }
 
     /// Returns the family in whose translated code or routines `pc` lies, in the address space of a
@@ -119,8 +112,7 @@ impl Machine {
 
     /// Returns every side of the address space that a thread runs in.
     pub fn all_sides(&self, tid: Tid) -> Vec<usize> {
-        let base = self.tasks.base_space(tid);
-        base.map_or_else(Vec::new, |base| self.caches.sides(base).collect())
+        self.caches.of(&self.tasks).all_sides(tid)
     }
 
     /// Asks the tracer for help with a thread.
@@ -169,7 +161,7 @@ impl Machine {
             comm: None,
             correction: Sum::default(),
             settled: false,
-            counting: self.wants_counts(pid, &bounds),
+            counting: self.counting().wants_counts(pid, &bounds),
             bounds,
             mark: Sum::default(),
             kept: Sum::default(),
@@ -211,43 +203,6 @@ impl Machine {
         Some(())
     }
 
-    /// Lets the threads of an address space know where there is code, if there is more of it than
-    /// they know.
-    ///
-    /// Nobody executes what they do not know of: whoever comes there first asks, and is answered
-    /// after this.
-    pub fn tell_code(&mut self, index: usize) {
-        self.tell_code_and(index, &[]);
-    }
-
-    /// Tells them of an arena as well that is about to be mapped.
-    pub fn tell_arena(&mut self, index: usize, arena: (u64, u64)) {
-        let again = |machine: &mut Self| {
-            if let Some(Some(space)) = machine.caches.spaces.get_mut(index) {
-                space.tell_again();
-            }
-        };
-        again(self);
-        self.tell_code_and(index, &[arena]);
-        // Perhaps nothing comes of it.
-        again(self);
-    }
-
-    fn tell_code_and(&mut self, index: usize, arenas: &[(u64, u64)]) {
-        let Some(Some(space)) = self.caches.spaces.get_mut(index) else { return };
-        let Some((state, mut code)) = space.code_for_threads() else { return };
-        code.extend(arenas);
-        // What is known on one side is not known on another.
-        let alone = space.sides.is_empty();
-        code.extend(self.caches.ours_in(index));
-        let code = alone.then_some(&code[..]);
-        for (&tid, thread) in &self.tasks.threads {
-            if self.tasks.space_index(tid) == Some(index) {
-                self.contexts.context(thread.slot).set_code_ranges(state, code);
-            }
-        }
-    }
-
     /// Moves a thread, which is not running translated code, to another side of its address space.
     /// Its counters are the translator's that it leaves: what they say is kept.
     pub fn change_side(&mut self, tid: Tid, side: Option<usize>) {
@@ -256,7 +211,7 @@ impl Machine {
             return;
         }
         let slot = thread.slot;
-        self.keep_counts(tid, slot);
+        self.counting().keep_counts(tid, slot);
         self.contexts.context(slot).set_code_ranges(0, None);
         if let Some(thread) = self.tasks.threads.get_mut(&tid) {
             thread.side = side;

@@ -15,7 +15,7 @@ use crate::config::{Markers, Plan};
 use crate::contexts::Sum;
 use crate::exit::ThreadCx;
 use crate::family::Family;
-use crate::machine::{Account, Machine, Tasks, Thread};
+use crate::machine::{Account, Counting, Machine, Tasks, Thread};
 use crate::profile::Profiler;
 use crate::server::{Backlog, remove_entries};
 use crate::space::Space;
@@ -149,7 +149,53 @@ impl Account {
     }
 }
 
+/// The changes that markers and functions of a program make to its counts.
+#[derive(Debug)]
+pub struct Marking<'a>(Counting<'a>);
+
 impl Machine {
+    /// Returns the counts, for markers and functions to change.
+    pub fn marking(&mut self) -> Marking<'_> {
+        Marking(self.counting())
+    }
+
+    /// The instruction at `pc` is the last one of a marker, and has been counted.
+    pub fn marker(&mut self, cx: ThreadCx, pc: AppPc) -> Option<Backlog> {
+        let ThreadCx { tid, slot, .. } = cx;
+        let Some(marker) = marker_at(tid, pc.0) else {
+            // Somebody has changed the code meanwhile.
+            self.forged(tid, "a marker where none is");
+            return None;
+        };
+        let context = self.contexts.context(slot);
+        let asked = [Slot::Rax, Slot::Rdi].map(|field| context.get(field));
+        if let Some([rax, rdx]) = self.marking().obey(tid, marker, pc.0, asked, true) {
+            let context = self.contexts.context(slot);
+            context.set(Slot::Rax, rax);
+            context.set(Slot::Rdx, rdx);
+        }
+        self.after_instruction(cx, pc, marker.last_bytes())
+    }
+
+    /// The same where the host is to execute the instruction at the application's pc, which has not
+    /// been counted. `None` if it is no marker's.
+    pub fn marker_alone(&mut self, tid: Tid, app: &Regs) -> Option<Regs> {
+        if !self.processor.emulated.markers {
+            return None;
+        }
+        let marker = marker_at(tid, app.0.rip)?;
+        let mut next = *app;
+        if let Some([rax, rdx]) =
+            self.marking().obey(tid, marker, app.0.rip, [app.0.rax, app.0.rdi], false)
+        {
+            (next.0.rax, next.0.rdx) = (rax, rdx);
+        }
+        next.0.rip += marker.last_bytes();
+        Some(next)
+    }
+}
+
+impl Counting<'_> {
     /// Returns whether a thread of `pid` with these bounds counts.
     pub fn wants_counts(&self, pid: i32, bounds: &Bounds) -> bool {
         let started = self.tasks.started_counting.get(&pid).copied();
@@ -170,40 +216,9 @@ impl Machine {
             thread.account.counting = on;
         }
     }
+}
 
-    /// The instruction at `pc` is the last one of a marker, and has been counted.
-    pub fn marker(&mut self, cx: ThreadCx, pc: AppPc) -> Option<Backlog> {
-        let ThreadCx { tid, slot, .. } = cx;
-        let Some(marker) = marker_at(tid, pc.0) else {
-            // Somebody has changed the code meanwhile.
-            self.forged(tid, "a marker where none is");
-            return None;
-        };
-        let context = self.contexts.context(slot);
-        let asked = [Slot::Rax, Slot::Rdi].map(|field| context.get(field));
-        if let Some([rax, rdx]) = self.obey(tid, marker, pc.0, asked, true) {
-            let context = self.contexts.context(slot);
-            context.set(Slot::Rax, rax);
-            context.set(Slot::Rdx, rdx);
-        }
-        self.after_instruction(cx, pc, marker.last_bytes())
-    }
-
-    /// The same where the host is to execute the instruction at the application's pc, which has not
-    /// been counted. `None` if it is no marker's.
-    pub fn marker_alone(&mut self, tid: Tid, app: &Regs) -> Option<Regs> {
-        if !self.processor.emulated.markers {
-            return None;
-        }
-        let marker = marker_at(tid, app.0.rip)?;
-        let mut next = *app;
-        if let Some([rax, rdx]) = self.obey(tid, marker, app.0.rip, [app.0.rax, app.0.rdi], false) {
-            (next.0.rax, next.0.rdx) = (rax, rdx);
-        }
-        next.0.rip += marker.last_bytes();
-        Some(next)
-    }
-
+impl Marking<'_> {
     /// Does what a marker says, given rax and rdi. `counted`: the counters have its last
     /// instruction.
     fn obey(
@@ -227,8 +242,8 @@ impl Machine {
             Marker::Own(_) => return None,
             Marker::Valgrind => memory::read_u64(tid, rax).ok()?,
         };
-        self.config.markers?;
-        self.tasks.collect_misses(&self.contexts, tid);
+        self.0.config.markers?;
+        self.0.tasks.collect_misses(self.0.contexts, tid);
         match request {
             request::START_INSTRUMENTATION | request::CACHEGRIND_START => {
                 self.start_counting(tid, &here, true);
@@ -237,7 +252,7 @@ impl Machine {
                 self.start_counting(tid, &here, false);
             }
             request::TOGGLE_COLLECT => {
-                if let Some(thread) = self.tasks.threads.get_mut(&tid) {
+                if let Some(thread) = self.0.tasks.threads.get_mut(&tid) {
                     thread.account.bounds.collects ^= true;
                 }
                 self.switch_at(tid, &here);
@@ -249,7 +264,7 @@ impl Machine {
                 self.end_part(tid, label.unwrap_or_default());
             }
             request::RUNNING_ON_VALGRIND
-                if matches!(self.config.markers, Some(Markers::Callgrind { .. })) =>
+                if matches!(self.0.config.markers, Some(Markers::Callgrind { .. })) =>
             {
                 return Some([rax, 1]);
             }
@@ -261,11 +276,11 @@ impl Machine {
 
     /// Remembers what a thread has executed up to a marker and with it.
     fn begin_reading(&mut self, tid: Tid, counted: bool) {
-        let mut sum = self.thread_sum(tid);
+        let mut sum = self.0.thread_sum(tid);
         if !counted {
             sum.add(instructions(1), 1);
         }
-        if let Some(thread) = self.tasks.threads.get_mut(&tid) {
+        if let Some(thread) = self.0.tasks.threads.get_mut(&tid) {
             thread.account.bounds.read_from = sum;
         }
     }
@@ -273,12 +288,12 @@ impl Machine {
     /// The number of events `event` that a thread has executed before a marker, in all or since the
     /// last one that says so; and that they are counted.
     fn read_count(&mut self, tid: Tid, event: u64, counted: bool, since: bool) -> Option<Answer> {
-        if self.config.plan != Plan::Exact {
+        if self.0.config.plan != Plan::Exact {
             return None;
         }
-        let mut sum = self.thread_sum(tid);
+        let mut sum = self.0.thread_sum(tid);
         if since {
-            sum = sum.minus(self.tasks.threads.get(&tid)?.account.bounds.read_from);
+            sum = sum.minus(self.0.tasks.threads.get(&tid)?.account.bounds.read_from);
         }
         if counted {
             sum.add(instructions(-1), 1);
@@ -300,58 +315,59 @@ impl Machine {
 
     /// Starts or stops counting in the whole process of a thread.
     fn start_counting(&mut self, tid: Tid, here: &Here, on: bool) {
-        let Some(pid) = self.tasks.threads.get(&tid).map(|thread| thread.pid) else { return };
-        self.tasks.started_counting.insert(pid, on);
+        let Some(pid) = self.0.tasks.threads.get(&tid).map(|thread| thread.pid) else { return };
+        self.0.tasks.started_counting.insert(pid, on);
         self.switch_at(tid, here);
-        let others: Vec<Tid> = self.tasks.threads_of(pid);
+        let others: Vec<Tid> = self.0.tasks.threads_of(pid);
         for tid in others {
-            self.switch_counting(tid);
+            self.0.switch_counting(tid);
         }
     }
 
     /// Brings a thread that stands at a marker to the state that is wanted. The marker itself is
     /// not counted.
     fn switch_at(&mut self, tid: Tid, here: &Here) {
-        let before = self.tasks.threads.get(&tid).map(|thread| thread.account.counting);
-        self.switch_counting(tid);
-        if let (Some(before), Some(thread)) = (before, self.tasks.threads.get_mut(&tid)) {
+        let before = self.0.tasks.threads.get(&tid).map(|thread| thread.account.counting);
+        self.0.switch_counting(tid);
+        if let (Some(before), Some(thread)) = (before, self.0.tasks.threads.get_mut(&tid)) {
             thread.account.leave_marker_out(here, before);
         }
     }
 
     /// Forgets what the process of a thread has counted.
     fn start_over(&mut self, tid: Tid) {
-        let Some(pid) = self.tasks.threads.get(&tid).map(|thread| thread.pid) else { return };
-        for tid in self.tasks.threads_of(pid) {
-            self.mark_executions(tid, false);
-            let total = self.thread_sum(tid);
-            let Some(thread) = self.tasks.threads.get_mut(&tid) else { continue };
+        let Some(pid) = self.0.tasks.threads.get(&tid).map(|thread| thread.pid) else { return };
+        for tid in self.0.tasks.threads_of(pid) {
+            self.0.mark_executions(tid, false);
+            let total = self.0.thread_sum(tid);
+            let Some(thread) = self.0.tasks.threads.get_mut(&tid) else { continue };
             (thread.account.kept, thread.account.mark) = (Sum::default(), total);
             thread.account.profile.forget_kept();
-            self.tasks.forget_misses(tid);
+            self.0.tasks.forget_misses(tid);
         }
     }
 
     /// Makes the counts of a thread's process so far a part of their own, called `label`.
     fn end_part(&mut self, tid: Tid, label: String) {
-        let Some(pid) = self.tasks.threads.get(&tid).map(|thread| thread.pid) else { return };
-        if !self.observers.counts_places() {
+        let Some(pid) = self.0.tasks.threads.get(&tid).map(|thread| thread.pid) else { return };
+        if !self.0.observers.counts_places() {
             return;
         }
-        let threads = self.tasks.threads_of(pid);
+        let threads = self.0.tasks.threads_of(pid);
         for &tid in &threads {
-            self.report_thread(tid);
+            self.0.report_thread(tid);
         }
-        let serial = |tid| self.tasks.threads.get(tid).map(|thread| thread.account.profile.serial);
+        let serial =
+            |tid| self.0.tasks.threads.get(tid).map(|thread| thread.account.profile.serial);
         let serials: Vec<u32> = threads.iter().filter_map(serial).collect();
-        if let Some(profiler) = &mut self.observers.profiler {
+        if let Some(profiler) = &mut self.0.observers.profiler {
             profiler.end_part(pid, &serials, &label);
         }
         for tid in threads {
-            self.mark_executions(tid, false);
-            self.tasks.forget_misses(tid);
-            let fresh = self.observers.profiler.as_mut().map(Profiler::new_thread);
-            if let (Some(thread), Some(fresh)) = (self.tasks.threads.get_mut(&tid), fresh) {
+            self.0.mark_executions(tid, false);
+            self.0.tasks.forget_misses(tid);
+            let fresh = self.0.observers.profiler.as_mut().map(Profiler::new_thread);
+            if let (Some(thread), Some(fresh)) = (self.0.tasks.threads.get_mut(&tid), fresh) {
                 thread.account.profile.forget_kept();
                 (thread.account.profile.serial, thread.account.profile.announced) =
                     (fresh.serial, false);
@@ -413,22 +429,26 @@ fn withhold((space, family): (&mut Space, &mut Family), tid: Tid, pc: u64) {
     }
 }
 
-impl Machine {
+impl Marking<'_> {
     /// The host is about to execute the instruction at the application's pc, which may be a
     /// function's first.
     pub fn enter_function(&mut self, tid: Tid, app: &Regs) {
-        if self.config.within.is_empty()
-            || !self.space_of(tid).is_some_and(|side| begins_function(side, app.0.rip))
+        if self.0.config.within.is_empty()
+            || !self
+                .0
+                .caches
+                .space_of(self.0.tasks, tid)
+                .is_some_and(|side| begins_function(side, app.0.rip))
         {
             return;
         }
         let Ok(to) = memory::read_u64(tid, app.0.rsp) else { return };
         let frame = Frame { stack: app.0.rsp, to };
         self.leave_functions(tid, frame.stack);
-        let Some(thread) = self.tasks.threads.get_mut(&tid) else { return };
+        let Some(thread) = self.0.tasks.threads.get_mut(&tid) else { return };
         if thread.account.bounds.enter(frame) {
             self.toggle(tid);
-            if let Some(side) = self.space_of(tid) {
+            if let Some(side) = self.0.caches.space_of(self.0.tasks, tid) {
                 withhold(side, tid, to);
             }
         }
@@ -437,16 +457,18 @@ impl Machine {
     /// A thread has got to `pc` with its stack at `stack`, by an indirect branch that did not find
     /// it. Returns whether others like it may find it.
     pub fn returned(&mut self, tid: Tid, pc: u64, stack: u64) -> bool {
-        if self.config.within.is_empty() {
+        if self.0.config.within.is_empty() {
             return true;
         }
         self.leave_functions(tid, stack);
-        let Some(pid) = self.tasks.threads.get(&tid).map(|thread| thread.pid) else { return true };
+        let Some(pid) = self.0.tasks.threads.get(&tid).map(|thread| thread.pid) else {
+            return true;
+        };
         let waited = |thread: &Thread| {
             thread.pid == pid && thread.account.bounds.frames.iter().any(|frame| frame.to == pc)
         };
-        let free = !self.tasks.threads.values().any(waited);
-        if free && let Some((space, _)) = self.space_of(tid) {
+        let free = !self.0.tasks.threads.values().any(waited);
+        if free && let Some((space, _)) = self.0.caches.space_of(self.0.tasks, tid) {
             space.inserted.withheld.remove(&pc);
         }
         free
@@ -454,7 +476,7 @@ impl Machine {
 
     /// A thread's stack ends at `stack`: the functions below are done.
     fn leave_functions(&mut self, tid: Tid, stack: u64) {
-        while let Some(thread) = self.tasks.threads.get_mut(&tid)
+        while let Some(thread) = self.0.tasks.threads.get_mut(&tid)
             && thread.account.bounds.leave(stack)
         {
             self.toggle(tid);
@@ -463,11 +485,11 @@ impl Machine {
 
     /// A thread has entered or left a function.
     fn toggle(&mut self, tid: Tid) {
-        if let Some(thread) = self.tasks.threads.get_mut(&tid) {
-            thread.account.bounds.toggle(self.config.markers);
+        if let Some(thread) = self.0.tasks.threads.get_mut(&tid) {
+            thread.account.bounds.toggle(self.0.config.markers);
         }
-        self.tasks.collect_misses(&self.contexts, tid);
-        self.switch_counting(tid);
+        self.0.tasks.collect_misses(self.0.contexts, tid);
+        self.0.switch_counting(tid);
     }
 }
 

@@ -12,13 +12,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use lwp_ptrace::userfault::{Reach, SYS_USERFAULTFD, Userfault, Write, Writes};
-use lwp_ptrace::{Tid, sys};
+use lwp_ptrace::{Tid, Tracees, sys};
 use rustc_hash::FxHashMap;
 
 use crate::config::{Config, Guards, Target};
+use crate::contexts::Contexts;
 use crate::exec::find_syscall;
 use crate::inject::Injector;
-use crate::machine::Machine;
+use crate::machine::{CodeCaches, Machine, Tasks, Where};
 use crate::maps::{self, Status};
 
 mod fills;
@@ -387,12 +388,82 @@ impl Board {
     }
 }
 
+impl Where<'_> {
+    /// Returns whether pages of the address space of `tid` are still to be given their protection
+    /// back.
+    pub fn has_released(&self, tid: Tid) -> bool {
+        self.notices_of(tid).is_some_and(|notices| notices.has_released())
+    }
+
+    /// The pages of the address space of `tid` that cannot be written to for our sake, in order.
+    pub fn protected_pages(&self, tid: Tid) -> Vec<u64> {
+        self.notices_of(tid).map_or_else(Vec::new, |notices| notices.protected_pages())
+    }
+
+    /// The notices of the address space of `tid`.
+    pub fn notices_of(&self, tid: Tid) -> Option<Arc<Notices>> {
+        let space = self.caches.spaces.get(self.tasks.base_space(tid)?)?.as_ref()?;
+        match &space.notices {
+            Source::Given(notices) => Some(Arc::clone(notices)),
+            _ => None,
+        }
+    }
+
+    /// The notices of the address space of `tid` that are had by protection.
+    fn protecting(&self, tid: Tid) -> Option<Arc<Notices>> {
+        self.notices_of(tid).filter(|notices| notices.protection().is_some())
+    }
+
+    /// The pages of the address space of `tid` to which the kernel may write whenever it likes.
+    fn unasked_of(&self, tid: Tid) -> Unasked {
+        let base = self.tasks.base_space(tid).and_then(|base| self.caches.spaces[base].as_ref());
+        base.map_or_else(Unasked::default, |space| space.unasked.clone())
+    }
+}
+
+impl CodeCaches {
+    /// Does without notices from now on: nobody can wait for them.
+    pub fn withdraw_notices(&mut self) {
+        for place in &mut self.spaces {
+            let Some(space) = place.as_mut() else { continue };
+            let Some(Some(family)) = self.families.get_mut(space.family) else { continue };
+            if matches!(space.notices, Source::Given(_)) {
+                for unit in space.private_units() {
+                    family.invalidate_all(unit);
+                }
+            }
+            space.notices.give_up();
+        }
+    }
+}
+
+/// The guards of pages with code: of the address spaces in which threads run.
+#[derive(Debug)]
+pub struct Guarding<'a> {
+    tasks: &'a mut Tasks,
+    contexts: &'a Contexts,
+    caches: &'a mut CodeCaches,
+    tracees: &'a Arc<dyn Tracees>,
+}
+
 impl Machine {
+    /// Returns the guards of pages with code.
+    pub fn guarding(&mut self) -> Guarding<'_> {
+        let Self { tasks, contexts, caches, tracees, .. } = self;
+        Guarding { tasks, contexts, caches, tracees }
+    }
+}
+
+impl Guarding<'_> {
     /// Finds out whether notice of writes to code can be had in the address space of `tid`, which
     /// stands still, unless another thread has asked before: pages stay guarded by the notices that
     /// were there first.
     pub fn find_notices(&mut self, tid: Tid) {
-        if self.space_of(tid).is_some_and(|(space, _)| !matches!(space.notices, Source::Unknown)) {
+        if self
+            .caches
+            .space_of(self.tasks, tid)
+            .is_some_and(|(space, _)| !matches!(space.notices, Source::Unknown))
+        {
             return;
         }
         let notices = self.caches.notices.way.and_then(|way| self.make_notices(tid, way));
@@ -401,22 +472,16 @@ impl Machine {
 
     /// Has all sides of the address space of `tid` know these notices.
     fn give_notices(&mut self, tid: Tid, source: Source) {
-        for side in self.all_sides(tid) {
+        for side in self.caches.of(self.tasks).all_sides(tid) {
             if let Some(Some(space)) = self.caches.spaces.get_mut(side) {
                 space.notices = source.clone();
             }
         }
     }
 
-    /// The pages of the address space of `tid` to which the kernel may write whenever it likes.
-    fn unasked_of(&self, tid: Tid) -> Unasked {
-        let base = self.tasks.base_space(tid).and_then(|base| self.caches.spaces[base].as_ref());
-        base.map_or_else(Unasked::default, |space| space.unasked.clone())
-    }
-
     fn make_notices(&mut self, tid: Tid, way: Way) -> Option<Arc<Notices>> {
         let pid = self.tasks.threads.get(&tid)?.pid;
-        let unasked = self.unasked_of(tid);
+        let unasked = self.caches.of(self.tasks).unasked_of(tid);
         let Way::Userfault(reach) = way else {
             // The filters of ours let a program protect its memory; those of its own need not.
             if filters(tid)? > filters(std::process::id() as Tid)? {
@@ -430,7 +495,7 @@ impl Machine {
             return None;
         }
         let site = find_syscall(tid, &maps::read(tid))?;
-        let mut injector = Injector::new(tid, site, &status);
+        let mut injector = Injector::new(self.tracees, tid, site, &status);
         let number = injector.call([SYS_USERFAULTFD, reach.flags(), 0, 0, 0, 0, 0]).ok()?;
         let descriptor = Userfault::take(pid, number as i32);
         let _ = injector.call([SYS_CLOSE, number, 0, 0, 0, 0, 0]);
@@ -438,30 +503,16 @@ impl Machine {
         self.caches.notices.add(Means::Userfault { descriptor, waits_for_kernel }, unasked)
     }
 
-    /// Does without notices from now on: nobody can wait for them.
-    pub fn withdraw_notices(&mut self) {
-        for place in &mut self.caches.spaces {
-            let Some(space) = place.as_mut() else { continue };
-            let Some(Some(family)) = self.caches.families.get_mut(space.family) else { continue };
-            if matches!(space.notices, Source::Given(_)) {
-                for unit in space.private_units() {
-                    family.invalidate_all(unit);
-                }
-            }
-            space.notices.give_up();
-        }
-    }
-
     /// The page of `address` is about to be written to: cuts off what was translated of it, and
     /// lets that happen.
-    fn about_to_be_written(&mut self, notices: &Notices, address: u64) {
+    pub fn about_to_be_written(&mut self, notices: &Notices, address: u64) {
         self.cut_off_page(notices.key, address & !(PAGE - 1));
         notices.let_write(address);
     }
 
     /// Has what is translated of pages that have been left alone for long enough guarded again.
     /// Returns whether there are others that have not.
-    fn end_pauses(&mut self, all: &[Arc<Notices>]) -> bool {
+    pub fn end_pauses(&mut self, all: &[Arc<Notices>]) -> bool {
         for notices in all {
             for page in notices.pauses_over() {
                 self.cut_off_page(notices.key, page);
@@ -473,7 +524,7 @@ impl Machine {
     /// Cuts off what was translated of a page of the address space whose notices these are, on all
     /// its sides.
     fn cut_off_page(&mut self, key: u64, page: u64) {
-        self.tasks.forget_cuts(&self.contexts);
+        self.tasks.forget_cuts(self.contexts);
         for place in &mut self.caches.spaces {
             let Some(space) = place.as_mut().filter(|space| space.has_notices(key)) else {
                 continue;

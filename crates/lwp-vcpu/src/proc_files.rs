@@ -17,9 +17,11 @@ use lwp_ptrace::child::without_fixed_layout;
 use lwp_ptrace::{Tid, memory};
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 
+use crate::config::Config;
+use crate::contexts::Contexts;
 use crate::exec::{find_syscall, path_of};
 use crate::inject::Injector;
-use crate::machine::Machine;
+use crate::machine::{CodeCaches, Machine, Tasks};
 use crate::maps::{self, Status};
 use crate::memory_map::{DATA_BYTES, is_ours};
 use crate::syscalls::{Pending, nr};
@@ -117,10 +119,58 @@ impl Seen {
     }
 }
 
+/// The files of `/proc` that threads have, as a run knows them.
+#[derive(Clone, Copy, Debug)]
+pub struct ProcFiles<'a> {
+    config: &'a Config,
+    contexts: &'a Contexts,
+    tasks: &'a Tasks,
+    caches: &'a CodeCaches,
+    seen: &'a Seen,
+}
+
 impl Machine {
+    /// Returns the files of `/proc`.
+    pub fn proc_files(&self) -> ProcFiles<'_> {
+        let Self { config, contexts, tasks, caches, seen, .. } = self;
+        ProcFiles { config, contexts, tasks, caches, seen }
+    }
+
+    /// Puts the text that a stopped thread would read natively in the place of the file that it has
+    /// open at `fd`. It executes nothing meanwhile that a signal could interrupt.
+    pub fn hide_us(&mut self, tid: Tid, fd: i32) -> Result<(), String> {
+        let file = self.proc_files().proc_file(tid, fd).ok_or("it is another file by now")?;
+        if file.kind == Kind::MapFiles {
+            // What is listed of it is looked at.
+            self.proc_files().watch(tid, fd, true);
+            return Ok(());
+        }
+        let text = self.proc_files().text_of(file, tid).ok_or("there is no such process")?;
+        let memory = file_of(file.kind, &text).map_err(|error| error.to_string())?;
+        let cloexec = flags_of(tid, fd).unwrap_or(0) & O_CLOEXEC;
+        let path = format!("/proc/{tid}/fd/{fd}");
+        let real = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok();
+        let context = self.context(tid).ok_or("no such thread")?;
+        let scratch = context.write_scratch(path_of(memory.as_raw_fd()).as_bytes());
+        let mappings = maps::read(tid);
+        let site = find_syscall(tid, &mappings).ok_or("no system call instruction found")?;
+        let mut injector = Injector::new(&self.tracees, tid, site, &Status::read(tid));
+        let opened = injector.open(scratch, O_CLOEXEC);
+        let new = opened.or_else(|_| injector.receive(memory.as_raw_fd(), scratch))?;
+        injector.call([SYS_DUP3, new, fd as u64, cloexec, 0, 0, 0])?;
+        injector.call([SYS_CLOSE, new, 0, 0, 0, 0, 0])?;
+        drop(injector);
+        self.seen.add(Stand { file, memory, real });
+        self.proc_files().watch(tid, fd, true);
+        Ok(())
+    }
+}
+
+impl<'a> ProcFiles<'a> {
     /// Returns whether the file that a thread has open at `fd` is one that shows what is ours.
     pub fn shows_us(&self, tid: Tid, fd: i32) -> bool {
-        let filtered = self.context(tid).is_none_or(|it| it.get(Slot::NoSyscalls) != 0);
+        let filtered =
+            self.contexts.of(self.tasks, tid).is_none_or(|it| it.get(Slot::NoSyscalls) != 0);
         !filtered && self.proc_file(tid, fd).is_some_and(|file| file.kind != Kind::Mem)
     }
 
@@ -163,35 +213,6 @@ impl Machine {
         self.tasks.threads.keys().find(is).copied()
     }
 
-    /// Puts the text that a stopped thread would read natively in the place of the file that it has
-    /// open at `fd`. It executes nothing meanwhile that a signal could interrupt.
-    pub fn hide_us(&mut self, tid: Tid, fd: i32) -> Result<(), String> {
-        let file = self.proc_file(tid, fd).ok_or("it is another file by now")?;
-        if file.kind == Kind::MapFiles {
-            // What is listed of it is looked at.
-            self.watch(tid, fd, true);
-            return Ok(());
-        }
-        let text = self.text_of(file, tid).ok_or("there is no such process")?;
-        let memory = file_of(file.kind, &text).map_err(|error| error.to_string())?;
-        let cloexec = flags_of(tid, fd).unwrap_or(0) & O_CLOEXEC;
-        let path = format!("/proc/{tid}/fd/{fd}");
-        let real = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok();
-        let context = self.context(tid).ok_or("no such thread")?;
-        let scratch = context.write_scratch(path_of(memory.as_raw_fd()).as_bytes());
-        let mappings = maps::read(tid);
-        let site = find_syscall(tid, &mappings).ok_or("no system call instruction found")?;
-        let mut injector = Injector::new(tid, site, &Status::read(tid));
-        let opened = injector.open(scratch, O_CLOEXEC);
-        let new = opened.or_else(|_| injector.receive(memory.as_raw_fd(), scratch))?;
-        injector.call([SYS_DUP3, new, fd as u64, cloexec, 0, 0, 0])?;
-        injector.call([SYS_CLOSE, new, 0, 0, 0, 0, 0])?;
-        drop(injector);
-        self.seen.add(Stand { file, memory, real });
-        self.watch(tid, fd, true);
-        Ok(())
-    }
-
     /// Has the threads of a process tell when they read from somewhere in the file at `fd`, or no
     /// longer.
     fn watch(&self, tid: Tid, fd: i32, on: bool) {
@@ -207,7 +228,7 @@ impl Machine {
     /// A thread is about to make a call that may read from the beginning of a file of ours: then
     /// that is to be of now. Returns the result of one that such a file natively refuses: it has
     /// no end.
-    pub fn about_to_read(&mut self, tid: Tid, pending: &Pending) -> Option<i64> {
+    pub fn about_to_read(&self, tid: Tid, pending: &Pending) -> Option<i64> {
         const EINVAL: i64 = -22;
         const SEEK_SET: u32 = 0;
         const SEEK_CUR: u32 = 1;
@@ -278,7 +299,7 @@ impl Machine {
     }
 
     /// The file of `/proc` in whose place a thread has one of ours open at `fd`.
-    fn real_file(&self, tid: Tid, fd: i32) -> Option<&OwnedFd> {
+    fn real_file(&self, tid: Tid, fd: i32) -> Option<&'a OwnedFd> {
         self.seen.at(tid, fd)?.real.as_ref()
     }
 
@@ -305,7 +326,7 @@ impl Machine {
             // Names need not be of characters; they are not looked into.
             Some(bytes)
         };
-        let protected = self.protected_pages(about);
+        let protected = self.caches.of(self.tasks).protected_pages(about);
         let ours = || Some(Ours::sum(&String::from_utf8_lossy(&read("smaps")?)));
         let stopped = self.tasks.threads.get(&about).is_some_and(|thread| thread.signals.stopped);
         // A thread that is stopped for us runs natively, and so does one that waits for us.

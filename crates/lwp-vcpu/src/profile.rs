@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 use crate::addition::Addition;
 use crate::contexts::Contexts;
 use crate::family::{Family, UnitId};
-use crate::machine::{CodeCaches, Machine, Tasks};
+use crate::machine::{CodeCaches, Counting, Observers, Tasks};
 use crate::maps::Mapping;
 
 mod interpreted;
@@ -432,13 +432,40 @@ impl Tasks {
     }
 }
 
-impl Machine {
+impl Tasks {
+    /// The identity of a thread, and the events that it has sampled.
+    fn identity_of(
+        &self,
+        contexts: &Contexts,
+        observers: &Observers,
+        tid: Tid,
+    ) -> Option<ThreadExecutions> {
+        let thread = self.threads.get(&tid)?;
+        let image = self.processes.get(&thread.pid)?.report;
+        Some(ThreadExecutions {
+            serial: thread.account.profile.serial,
+            image: u32::try_from(image).unwrap_or(u32::MAX),
+            pid: thread.pid,
+            tid,
+            comm: thread.account.name_in(&observers.reports[image]),
+            sampled: thread.sampled_totals(contexts),
+            misses: thread
+                .lwp
+                .as_ref()
+                .map(|lwp| lwp.misses(thread.account.counting))
+                .unwrap_or_default(),
+            ..ThreadExecutions::default()
+        })
+    }
+}
+
+impl Counting<'_> {
     /// Notes what a thread has executed when counting is switched.
     pub fn mark_executions(&mut self, tid: Tid, off: bool) {
         if !self.observers.counts_places() {
             return;
         }
-        let Some(total) = self.tasks.executions(&self.contexts, &self.caches, tid) else { return };
+        let Some(total) = self.tasks.executions(self.contexts, self.caches, tid) else { return };
         let Some(thread) = self.tasks.threads.get_mut(&tid) else { return };
         let profile = &mut thread.account.profile;
         if off {
@@ -453,7 +480,9 @@ impl Machine {
         if self.observers.profiler.is_none() || !self.config.reports(tid) {
             return;
         }
-        let Some(mut who) = self.identity_of(tid) else { return };
+        let Some(mut who) = self.tasks.identity_of(self.contexts, self.observers, tid) else {
+            return;
+        };
         if self.config.samples() {
             if let Some(profiler) = &mut self.observers.profiler {
                 profiler.sink.thread(&who);
@@ -461,7 +490,7 @@ impl Machine {
             return;
         }
         self.name_calls(tid);
-        let Some(total) = self.tasks.executions(&self.contexts, &self.caches, tid) else { return };
+        let Some(total) = self.tasks.executions(self.contexts, self.caches, tid) else { return };
         let Some(thread) = self.tasks.threads.get(&tid) else { return };
         let profile = &thread.account.profile;
         let mut counted = profile.kept.clone();
@@ -480,26 +509,6 @@ impl Machine {
         }
     }
 
-    /// The identity of a thread, and the events that it has sampled.
-    fn identity_of(&self, tid: Tid) -> Option<ThreadExecutions> {
-        let thread = self.tasks.threads.get(&tid)?;
-        let image = self.tasks.processes.get(&thread.pid)?.report;
-        Some(ThreadExecutions {
-            serial: thread.account.profile.serial,
-            image: u32::try_from(image).unwrap_or(u32::MAX),
-            pid: thread.pid,
-            tid,
-            comm: thread.account.name_in(&self.observers.reports[image]),
-            sampled: thread.sampled_totals(&self.contexts),
-            misses: thread
-                .lwp
-                .as_ref()
-                .map(|lwp| lwp.misses(thread.account.counting))
-                .unwrap_or_default(),
-            ..ThreadExecutions::default()
-        })
-    }
-
     /// A thread leaves its translations for others, and its counters start over: what they say is
     /// reported, and what follows is another report's.
     pub fn close_report(&mut self, tid: Tid) {
@@ -510,7 +519,7 @@ impl Machine {
         }
         // Without a sink nothing was reported: the thread's own report has all of it in the end.
         if self.observers.profiler.is_some() {
-            if let Some(mut profiled) = self.tasks.profiled(&self.contexts, tid) {
+            if let Some(mut profiled) = self.tasks.profiled(self.contexts, tid) {
                 profiled.restart_sampling();
             }
             self.tasks.forget_misses(tid);

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use lwp_dbt::Slot;
 use lwp_ptrace::{Tid, limits, memory};
 
-use crate::machine::{CodeCaches, Machine, Tasks};
+use crate::machine::{CodeCaches, Machine, Tasks, Where};
 use crate::memory_map::{DATA_BYTES, HARD_BYTES, OVERHEAD_BYTES};
 use crate::syscalls::{Pending, nr};
 
@@ -63,16 +63,6 @@ fn bytes_of(limit: [u64; 2]) -> Vec<u8> {
     limit.iter().flat_map(|half| half.to_le_bytes()).collect()
 }
 
-impl CodeCaches {
-    /// Bytes of ours in an address space.
-    fn bytes_of_ours(&self, base: usize) -> u64 {
-        let mut ours = self.ours(base).all();
-        ours.sort_unstable();
-        ours.dedup();
-        ours.iter().map(|(start, end)| end - start).sum()
-    }
-}
-
 impl Tasks {
     /// The bytes by which the kernel's limits on a process's address space are higher than the
     /// program's.
@@ -110,18 +100,30 @@ fn raise_for([soft, hard]: [u64; 2], ours: u64, hard_now: Option<u64>, raised: u
     [if soft == NONE { 0 } else { ours.min(within) }, more]
 }
 
-impl Machine {
+impl CodeCaches {
+    /// Bytes of ours in an address space.
+    fn bytes_of_ours(&self, base: usize) -> u64 {
+        let mut ours = self.ours(base).all();
+        ours.sort_unstable();
+        ours.dedup();
+        ours.iter().map(|(start, end)| end - start).sum()
+    }
+}
+
+impl Where<'_> {
     /// Bytes of ours in the address space of a process.
     fn bytes_of_ours(&self, pid: i32) -> u64 {
         let process = self.tasks.processes.get(&pid);
         process.map_or(0, |process| self.caches.bytes_of_ours(process.space))
     }
+}
 
+impl Machine {
     /// The process that a thread calls so, if it is one of the run and has something of ours.
     fn limited_process(&self, tid: Tid, number: i32) -> Option<i32> {
         let thread = match number {
             0 => tid,
-            number => self.thread_called(tid, number)?,
+            number => self.proc_files().thread_called(tid, number)?,
         };
         let pid = self.tasks.threads.get(&thread).map_or(thread, |thread| thread.pid);
         self.tasks.processes.contains_key(&pid).then_some(pid)
@@ -138,7 +140,7 @@ impl Machine {
             RLIMIT_DATA => [DATA_BYTES; 2],
             _ => {
                 let hard_now = limits::address_space(pid).map(|[_, hard]| hard);
-                let ours = self.bytes_of_ours(pid);
+                let ours = self.caches.of(&self.tasks).bytes_of_ours(pid);
                 raise_for(limit, ours, hard_now, self.tasks.raised_of(pid)[1])
             }
         };
@@ -184,7 +186,7 @@ impl Machine {
         limits::raise_address_space(pid, OVERHEAD_BYTES);
         let result = change(self);
         let own = soft.saturating_sub(raised[0]);
-        let soft = own.saturating_add(self.bytes_of_ours(pid)).min(hard);
+        let soft = own.saturating_add(self.caches.of(&self.tasks).bytes_of_ours(pid)).min(hard);
         limits::set_address_space(pid, [soft, hard]);
         self.tasks.raised.insert(pid, [soft - own.min(soft), raised[1]]);
         result

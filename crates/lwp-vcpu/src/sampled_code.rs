@@ -11,7 +11,8 @@ use std::path::Path;
 use lwp_dbt::IpFilter;
 use lwp_ptrace::Tid;
 
-use crate::machine::Machine;
+use crate::config::Config;
+use crate::machine::{CodeCaches, Tasks, Where};
 use crate::maps::Mapping;
 use crate::profile::path_in_process;
 
@@ -83,10 +84,10 @@ impl SampledCode {
     }
 }
 
-impl Machine {
+impl Where<'_> {
     /// The IP filter at `pc`, in the address space of a thread.
-    fn sampled_ip_at(&self, tid: Tid, pc: u64) -> Option<IpFilter> {
-        let code = self.config.sampled_code.as_ref()?;
+    fn sampled_ip_at(&self, config: &Config, tid: Tid, pc: u64) -> Option<IpFilter> {
+        let code = config.sampled_code.as_ref()?;
         let of_unit = || {
             let space = self.caches.spaces.get(self.tasks.space_index(tid)?)?.as_ref()?;
             let (_, range) = space.known_code(pc)?;
@@ -95,15 +96,17 @@ impl Machine {
         };
         code.everywhere().or_else(of_unit).or(Some(code.elsewhere()))
     }
+}
 
+impl Tasks {
     /// The host is about to deal with the instruction at `pc` of a thread whose samples are
     /// filtered.
-    pub fn filter_samples_at(&mut self, tid: Tid, pc: u64) {
-        if self.config.sampled_code.is_none() {
+    pub fn filter_samples_at(&mut self, config: &Config, caches: &CodeCaches, tid: Tid, pc: u64) {
+        if config.sampled_code.is_none() {
             return;
         }
-        let ip = self.sampled_ip_at(tid, pc);
-        if let Some(lwp) = self.tasks.lwp_mut(tid) {
+        let ip = caches.of(self).sampled_ip_at(config, tid, pc);
+        if let Some(lwp) = self.lwp_mut(tid) {
             lwp.selection.ip = ip;
         }
     }

@@ -101,7 +101,7 @@ pub fn serve<'scope>(machine: &'scope Mutex<Machine>, scope: &'scope Scope<'scop
             if let Some(waiting) = guard.caches.notices.new_waiting()
                 && !watch_writes(machine, scope, waiting)
             {
-                guard.withdraw_notices();
+                guard.caches.withdraw_notices();
             }
             served = true;
         }

@@ -12,7 +12,7 @@ use lwp_ptrace::regs::{Raw, Regs, general_value};
 use crate::contexts::{Context, Sum};
 use crate::family::Family;
 use crate::lwp::{finish_record, set_result};
-use crate::machine::Machine;
+use crate::machine::{Counting, Machine};
 use crate::syscalls::Pending;
 use crate::x87::Pointers;
 
@@ -65,7 +65,7 @@ impl Machine {
     /// Must come before the application's registers are used; may change rax, where a system call
     /// had just returned.
     pub fn leave(&mut self, tid: Tid, cache: &Regs, view: &mut View) {
-        let mut correction = self.unfinished(tid, &view.state, view.fragment);
+        let mut correction = self.counting().unfinished(tid, &view.state, view.fragment);
         self.observers.take_call_back(&mut self.tasks, tid, view);
         let in_cut = self.lwp_leave(tid, view);
         match view.state.commit {
@@ -150,74 +150,13 @@ impl Machine {
         }
     }
 
-    /// The correction to the counters, which say too much or too little when a fragment is left at
-    /// `state`.
-    pub fn unfinished(&mut self, tid: Tid, state: &AppState, fragment: Option<FragmentId>) -> Sum {
-        let mut correction = Sum::default();
-        let cut = self.tasks.lwp(tid).and_then(|lwp| lwp.cut_of(fragment));
-        if cut.is_some_and(|(_, within)| within) {
-            return correction;
-        }
-        self.note_unfinished(tid, state, fragment);
-        if let (Some((index, charged)), Some(id)) = (state.partial, fragment) {
-            if charged && let Some((_, family)) = self.space_of(tid) {
-                correction.add(family.code_cache.fragment(id).deltas.negated(), 1);
-            }
-            correction.add(EventDeltas { instructions: index as i32, ..EventDeltas::default() }, 1);
-        }
-        if state.edge_pending {
-            correction.add(EventDeltas { conditional_taken: -1, ..EventDeltas::default() }, 1);
-        }
-        if let Some(id) = fragment
-            && let Some((_, family)) = self.space_of(tid)
-        {
-            correction.add(family.code_cache.remainder(state, id).negated(), 1);
-        }
-        correction
-    }
-
-    /// The same by place, for the profile.
-    fn note_unfinished(&mut self, tid: Tid, state: &AppState, fragment: Option<FragmentId>) {
-        let Some(id) = fragment else { return };
-        if let Some((index, charged)) = state.partial {
-            self.observers
-                .note_place(&mut self.tasks, tid, |places| places.cut_short(id, index, charged));
-        }
-        if state.edge_pending {
-            // As long as the fragment is not charged, the edge is that of the one before.
-            let from = self.space_of(tid).and_then(|(_, family)| {
-                let first = PcSource::Known(family.code_cache.fragment(id).pc);
-                let uncharged = matches!(state.partial, Some((_, false))) || state.pc == first;
-                if uncharged { family.before_edge(id) } else { Some(id) }
-            });
-            if let Some(from) = from {
-                self.observers.note_place(&mut self.tasks, tid, |places| places.fell_through(from));
-            }
-        }
-        if state.remainder.is_some() {
-            self.note_remainder(tid, state, id);
-        }
-    }
-
-    /// The rest of the superblock that a thread leaves at `state`, for the profile.
-    fn note_remainder(&mut self, tid: Tid, state: &AppState, fragment: FragmentId) {
-        let mut rest = Vec::new();
-        if let Some((_, family)) = self.space_of(tid) {
-            let mut add = |what, times| rest.push((what, times));
-            family.code_cache.not_executed(state, fragment, &mut add);
-        }
-        self.observers.note_place(&mut self.tasks, tid, |places| {
-            rest.iter().for_each(|(what, times)| places.happened(*what, *times));
-        });
-    }
-
     /// Accounts for where the thread is when it ends.
     pub fn settle(&mut self, tid: Tid, cache: &Regs) {
         if self.tasks.threads.get(&tid).is_none_or(|thread| thread.account.settled) {
             return;
         }
         let Some(view) = self.view(tid, cache) else { return };
-        let correction = self.unfinished(tid, &view.state, view.fragment);
+        let correction = self.counting().unfinished(tid, &view.state, view.fragment);
         self.observers.take_call_back(&mut self.tasks, tid, &view);
         self.lwp_leave(tid, &view);
         if let Some(thread) = self.tasks.threads.get_mut(&tid) {
@@ -236,6 +175,69 @@ impl Machine {
             app.0.rax = context.get(Slot::Rax);
             app.0.rdi = context.get(Slot::Rdi);
         }
+    }
+}
+
+impl Counting<'_> {
+    /// The correction to the counters, which say too much or too little when a fragment is left at
+    /// `state`.
+    pub fn unfinished(&mut self, tid: Tid, state: &AppState, fragment: Option<FragmentId>) -> Sum {
+        let mut correction = Sum::default();
+        let cut = self.tasks.lwp(tid).and_then(|lwp| lwp.cut_of(fragment));
+        if cut.is_some_and(|(_, within)| within) {
+            return correction;
+        }
+        self.note_unfinished(tid, state, fragment);
+        if let (Some((index, charged)), Some(id)) = (state.partial, fragment) {
+            if charged && let Some((_, family)) = self.caches.space_of(self.tasks, tid) {
+                correction.add(family.code_cache.fragment(id).deltas.negated(), 1);
+            }
+            correction.add(EventDeltas { instructions: index as i32, ..EventDeltas::default() }, 1);
+        }
+        if state.edge_pending {
+            correction.add(EventDeltas { conditional_taken: -1, ..EventDeltas::default() }, 1);
+        }
+        if let Some(id) = fragment
+            && let Some((_, family)) = self.caches.space_of(self.tasks, tid)
+        {
+            correction.add(family.code_cache.remainder(state, id).negated(), 1);
+        }
+        correction
+    }
+
+    /// The same by place, for the profile.
+    fn note_unfinished(&mut self, tid: Tid, state: &AppState, fragment: Option<FragmentId>) {
+        let Some(id) = fragment else { return };
+        if let Some((index, charged)) = state.partial {
+            self.observers
+                .note_place(self.tasks, tid, |places| places.cut_short(id, index, charged));
+        }
+        if state.edge_pending {
+            // As long as the fragment is not charged, the edge is that of the one before.
+            let from = self.caches.space_of(self.tasks, tid).and_then(|(_, family)| {
+                let first = PcSource::Known(family.code_cache.fragment(id).pc);
+                let uncharged = matches!(state.partial, Some((_, false))) || state.pc == first;
+                if uncharged { family.before_edge(id) } else { Some(id) }
+            });
+            if let Some(from) = from {
+                self.observers.note_place(self.tasks, tid, |places| places.fell_through(from));
+            }
+        }
+        if state.remainder.is_some() {
+            self.note_remainder(tid, state, id);
+        }
+    }
+
+    /// The rest of the superblock that a thread leaves at `state`, for the profile.
+    fn note_remainder(&mut self, tid: Tid, state: &AppState, fragment: FragmentId) {
+        let mut rest = Vec::new();
+        if let Some((_, family)) = self.caches.space_of(self.tasks, tid) {
+            let mut add = |what, times| rest.push((what, times));
+            family.code_cache.not_executed(state, fragment, &mut add);
+        }
+        self.observers.note_place(self.tasks, tid, |places| {
+            rest.iter().for_each(|(what, times)| places.happened(*what, *times));
+        });
     }
 }
 

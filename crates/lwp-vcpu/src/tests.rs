@@ -1,20 +1,30 @@
 //! Tests of the engine's decisions that need no other process.
 //!
-//! The program's only thread is one of the test's own process: its code and memory are there to be
-//! read and written, its context is in the test's hands, and no ptrace call reaches it. A test says
-//! what translated code asks, and looks at what the host answers.
+//! The program's threads are those of the test's own process: their code and memory are there to be
+//! read and written, their contexts are in the test's hands, and a [`Script`] takes what ptrace
+//! would do to them. A test says what translated code asks ([`Scene`]) or for what a thread stops
+//! ([`stage::Stage`]), and looks at what the host does.
 
+mod births;
 mod counting;
 mod exits;
+mod guards;
 mod leaving;
+mod limits;
+mod needs;
+mod places;
 mod profiles;
 mod recording;
+mod script;
+mod signals;
+mod stage;
+mod wards;
 
 use std::hint::black_box;
 use std::sync::Arc;
 
 use lwp_dbt::{CachePc, Fragment, FragmentId, RequestKind, Slot};
-use lwp_ptrace::sys;
+use lwp_ptrace::{Tracees, sys};
 
 use crate::config::{Config, Plan};
 use crate::contexts::Context;
@@ -25,10 +35,12 @@ use crate::outcome::Counts;
 use crate::owner::Owner;
 use crate::profile::{Profiler, Sink};
 use crate::state::known_pc;
+use script::Script;
 
 /// A machine of one thread, which asks.
 struct Scene {
     machine: Machine,
+    script: Arc<Script>,
     tid: i32,
     slot: usize,
 }
@@ -65,7 +77,8 @@ impl Scene {
         set_up(&mut config);
         let tid = std::process::id() as i32;
         let bell = Arc::new(sys::event_fd().expect("an eventfd"));
-        let mut machine = Machine::new(config, bell);
+        let script = Arc::new(Script::default());
+        let mut machine = Machine::new(config, bell, Arc::clone(&script) as Arc<dyn Tracees>);
         machine.observers.profiler = sink.map(Profiler::new);
         let report = machine.observers.add_report(tid, 0, String::new(), String::new());
         let contexts = machine.contexts.files.add().expect("memory for contexts");
@@ -77,7 +90,7 @@ impl Scene {
         let (space, ..) = made.expect("an address space");
         let space = machine.caches.add(space);
         machine.tasks.processes.entry(tid).and_modify(|process| process.space = space);
-        let mut scene = Self { machine, tid, slot };
+        let mut scene = Self { machine, script, tid, slot };
         scene.thread().mode = Mode::Running;
         scene
     }
@@ -144,7 +157,7 @@ impl Scene {
 
     /// Everything that has been counted.
     fn counts(&mut self) -> Counts {
-        self.machine.thread_sum(self.tid).counts()
+        self.machine.counting().thread_sum(self.tid).counts()
     }
 }
 

@@ -21,7 +21,7 @@ use lwp_dbt::{Layout, Slot};
 use lwp_ptrace::Tid;
 
 use crate::contexts::{Context, Contexts};
-use crate::machine::{CodeCaches, Machine, Tasks};
+use crate::machine::{CodeCaches, Machine, Tasks, Where};
 use crate::memory_map::{CONTEXTS_AT, slot_offset};
 use crate::syscalls::{self, AtHole, NOWHERE, Pending, nr};
 
@@ -203,10 +203,66 @@ impl Ours {
     }
 }
 
+/// The lists that threads have, in their contexts, of code and of what is ours in their address
+/// space.
+#[derive(Debug)]
+pub struct Lists<'a> {
+    tasks: &'a mut Tasks,
+    contexts: &'a Contexts,
+    caches: &'a mut CodeCaches,
+}
+
 impl Machine {
+    /// Returns the lists of code and of what is ours.
+    pub fn lists(&mut self) -> Lists<'_> {
+        let Self { tasks, contexts, caches, .. } = self;
+        Lists { tasks, contexts, caches }
+    }
+}
+
+impl Where<'_> {
     /// Returns what is ours in the address space of a thread.
     pub fn ours_of(&self, tid: Tid) -> Ours {
         self.tasks.base_space(tid).map(|base| self.caches.ours(base)).unwrap_or_default()
+    }
+}
+
+impl Lists<'_> {
+    /// Lets the threads of an address space know where there is code, if there is more of it than
+    /// they know.
+    ///
+    /// Nobody executes what they do not know of: whoever comes there first asks, and is answered
+    /// after this.
+    pub fn tell_code(&mut self, index: usize) {
+        self.tell_code_and(index, &[]);
+    }
+
+    /// Tells them of an arena as well that is about to be mapped.
+    pub fn tell_arena(&mut self, index: usize, arena: (u64, u64)) {
+        let again = |caches: &mut CodeCaches| {
+            if let Some(Some(space)) = caches.spaces.get_mut(index) {
+                space.tell_again();
+            }
+        };
+        again(self.caches);
+        self.tell_code_and(index, &[arena]);
+        // Perhaps nothing comes of it.
+        again(self.caches);
+    }
+
+    fn tell_code_and(&mut self, index: usize, arenas: &[(u64, u64)]) {
+        let Some(Some(space)) = self.caches.spaces.get_mut(index) else { return };
+        let Some((state, mut code)) = space.code_for_threads() else { return };
+        code.extend(arenas);
+        // What is known on one side is not known on another.
+        let alone = space.sides.is_empty();
+        code.extend(self.caches.ours_in(index));
+        let code = alone.then_some(&code[..]);
+        for (&tid, thread) in &self.tasks.threads {
+            if self.tasks.space_index(tid) == Some(index) {
+                self.contexts.context(thread.slot).set_code_ranges(state, code);
+            }
+        }
     }
 
     /// Looks at a call that may be about memory of ours, and arranges it in the context. Returns
@@ -217,12 +273,13 @@ impl Machine {
         if pending.number == nr::SHMAT && pending.args[1] != 0 {
             touched[0] = syscalls::attaches(tid, pending);
         }
-        let (way, touched) = self.ours_of(tid).arrange(context, pending, touched);
+        let (way, touched) =
+            self.caches.of(self.tasks).ours_of(tid).arrange(context, pending, touched);
         if let Some(thread) = self.tasks.threads.get_mut(&tid) {
             thread.touched = touched;
         }
         if way == Way::Moves
-            && let Some((space, _)) = self.space_of(tid)
+            && let Some((space, _)) = self.caches.space_of(self.tasks, tid)
         {
             space.moves = true;
         }

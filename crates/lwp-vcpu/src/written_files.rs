@@ -24,7 +24,7 @@ impl Machine {
         if flags_of(tid, fd).is_none_or(|flags| flags & O_ACCMODE == 0) {
             return;
         }
-        if let Some(about) = self.memory_at(tid, fd) {
+        if let Some(about) = self.proc_files().memory_at(tid, fd) {
             let of = |other: &&Tid| {
                 self.tasks.threads.get(other).is_some_and(|it| **other == about || it.pid == about)
             };

@@ -6,7 +6,7 @@
 //! kernel saves that. The data pointer is an address of the program's anyway.
 
 use lwp_dbt::{CachePc, Slot};
-use lwp_ptrace::{Tid, memory, sys};
+use lwp_ptrace::{Tid, Tracees, memory};
 
 use crate::contexts::Context;
 use crate::machine::{CodeCaches, Tasks};
@@ -79,8 +79,8 @@ impl<'a> Pointers<'a> {
     }
 
     /// Puts the pointer right in the unit of the thread, which stands still.
-    pub fn put_unit_right(&self) {
-        let Ok(mut image) = sys::get_extended_state(self.tid) else { return };
+    pub fn put_unit_right(&self, tracees: &dyn Tracees) {
+        let Ok(mut image) = tracees.extended_state(self.tid) else { return };
         if image.get(IMAGE_HEADER).is_none_or(|components| components & X87 == 0) {
             return;
         }
@@ -88,7 +88,7 @@ impl<'a> Pointers<'a> {
         let cache = u64::from_le_bytes(image[place.clone()].try_into().expect("eight bytes"));
         if let Some(pc) = self.instruction(cache) {
             image[place].copy_from_slice(&pc.to_le_bytes());
-            let _ = sys::set_extended_state(self.tid, &image);
+            let _ = tracees.set_extended_state(self.tid, &image);
         }
     }
 }

@@ -25,16 +25,16 @@ const LARGE: &[(&str, &str, [usize; 2])] = &[
     ("lwp-dbt", "Routines", [15, 2]),
     ("lwp-dbt", "Translator", [9, 79]),
     ("lwp-dbt", "Unit", [15, 23]),
-    ("lwp-vcpu", "Config", [30, 4]),
+    ("lwp-vcpu", "Config", [30, 7]),
     ("lwp-vcpu", "Context", [1, 45]),
     ("lwp-vcpu", "Family", [22, 58]),
-    ("lwp-vcpu", "Machine", [11, 230]),
+    ("lwp-vcpu", "Machine", [12, 120]),
     ("lwp-vcpu", "Module", [16, 0]),
     ("lwp-vcpu", "Notices", [5, 27]),
     ("lwp-vcpu", "Space", [20, 36]),
     ("lwp-vcpu", "Thread", [13, 11]),
     ("lwp-vcpu", "ThreadLwp", [18, 55]),
-    ("lwp-vcpu", "Tracer", [14, 23]),
+    ("lwp-vcpu", "Tracer", [14, 24]),
 ];
 
 /// Adds the fields and methods that a file without its tests has, by type.

@@ -98,52 +98,8 @@ pub struct Operations {
     pub tail_call: u32,
 }
 
-/// Lua 5.4.
-pub static LUA_5_4: Layout = Layout {
-    status: 10,
-    shared: 24,
-    calls: Calls::Chain { flags: 62, kind: 1 << 1, kind_of_lua: 0, fresh: 1 << 2 },
-    function: 0,
-    instruction: 32,
-    lua_function: 0x46,
-    in_c: None,
-    closure: 24,
-    prototype: 10,
-    code_count: 24,
-    line_count: 28,
-    upvalue_count: 16,
-    constant_count: 20,
-    local_count: 36,
-    upvalue_size: 16,
-    short_strings: true,
-    line: 44,
-    constants: 56,
-    code: 64,
-    upvalues: 80,
-    lines: 88,
-    locals: 104,
-    source: 112,
-    absolutes: Some(Absolutes { count: 40, list: 96 }),
-    operations: Operations {
-        copy: 0,
-        get_upvalue: 9,
-        get_global: 11,
-        get_field: 14,
-        get_method: 20,
-        call: 68,
-        tail_call: 69,
-    },
-    long_global: false,
-    operation_bits: 7,
-    a: 7,
-    b: 16,
-    c: 24,
-    operand_bits: 8,
-    constant: 0,
-};
-
-/// Lua 5.3.3 and later.
-pub static LUA_5_3: Layout = Layout {
+/// Lua 5.3.3 and later. The others say in what they differ.
+const BASE: Layout = Layout {
     status: 12,
     shared: 24,
     calls: Calls::Chain { flags: 66, kind: 1 << 1, kind_of_lua: 1 << 1, fresh: 1 << 3 },
@@ -186,7 +142,42 @@ pub static LUA_5_3: Layout = Layout {
     constant: 1 << 8,
 };
 
-/// Lua 5.1.4 and later.
+/// Lua 5.3.3 and later.
+pub static LUA_5_3: Layout = BASE;
+
+/// Lua 5.4: lines are differences, and instructions have another form.
+pub static LUA_5_4: Layout = Layout {
+    status: 10,
+    calls: Calls::Chain { flags: 62, kind: 1 << 1, kind_of_lua: 0, fresh: 1 << 2 },
+    instruction: 32,
+    prototype: 10,
+    line: 44,
+    constants: 56,
+    code: 64,
+    upvalues: 80,
+    lines: 88,
+    locals: 104,
+    source: 112,
+    absolutes: Some(Absolutes { count: 40, list: 96 }),
+    operations: Operations {
+        get_upvalue: 9,
+        get_global: 11,
+        get_field: 14,
+        get_method: 20,
+        call: 68,
+        tail_call: 69,
+        ..BASE.operations
+    },
+    operation_bits: 7,
+    a: 7,
+    b: 16,
+    c: 24,
+    operand_bits: 8,
+    constant: 0,
+    ..BASE
+};
+
+/// Lua 5.1.4 and later: calls are a list, and a `Proto` has its counts last.
 pub static LUA_5_1: Layout = Layout {
     status: 10,
     shared: 32,
@@ -196,7 +187,6 @@ pub static LUA_5_1: Layout = Layout {
     lua_function: 6,
     in_c: Some(10),
     closure: 32,
-    prototype: 9,
     code_count: 80,
     line_count: 84,
     upvalue_count: 72,
@@ -211,21 +201,15 @@ pub static LUA_5_1: Layout = Layout {
     locals: 48,
     upvalues: 56,
     source: 64,
-    absolutes: None,
     operations: Operations {
-        copy: 0,
         get_upvalue: 4,
         get_global: 5,
         get_field: 6,
         get_method: 11,
         call: 28,
         tail_call: 29,
+        ..BASE.operations
     },
     long_global: true,
-    operation_bits: 6,
-    a: 6,
-    b: 23,
-    c: 14,
-    operand_bits: 9,
-    constant: 1 << 8,
+    ..BASE
 };

@@ -19,7 +19,7 @@ use lwp_dbt::block::saves_state;
 use lwp_dbt::{RequestKind, Slot};
 use lwp_ptrace::regs::{Raw, Regs, general, general_value};
 use lwp_ptrace::sys::Errno;
-use lwp_ptrace::{Tid, Tracee, memory};
+use lwp_ptrace::{Tid, memory};
 
 use super::trap_flag::TRAP_FLAG;
 use crate::contexts::Context;
@@ -144,13 +144,13 @@ pub fn lead_to_call(machine: &mut Machine, tid: Tid, app: &Regs) -> Result<bool,
         machine.contexts.context(slot).cancel();
         return Ok(false);
     };
-    machine.unprotect_now(tid)?;
+    machine.guarding().unprotect_now(tid)?;
     let mut cache = *app;
     cache.0.rip = routine;
     cache.0.gs_base = machine.contexts.context(slot).address();
     keep_base(&mut cache);
     cache.forget_syscall();
-    Tracee(tid).set_regs(&cache)?;
+    machine.tracees.set_regs(tid, &cache)?;
     if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
         thread.mode = Mode::Running;
     }
@@ -189,7 +189,7 @@ pub fn lead_to_fault(
     cache.0.gs_base = context.address();
     keep_base(&mut cache);
     cache.forget_syscall();
-    Tracee(tid).set_regs(&cache)?;
+    machine.tracees.set_regs(tid, &cache)?;
     Ok(true)
 }
 

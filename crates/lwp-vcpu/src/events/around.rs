@@ -2,8 +2,8 @@
 //! that, as natively they go on behind memory that is not mapped.
 
 use lwp_dbt::Slot;
+use lwp_ptrace::Tid;
 use lwp_ptrace::regs::Regs;
-use lwp_ptrace::{Tid, Tracee};
 
 use super::Handled;
 use super::needs::go_on_behind;
@@ -24,12 +24,12 @@ fn pending(app: &Regs) -> Pending {
 
 /// Returns whether such a call is to be made here.
 pub fn concerns(machine: &Machine, tid: Tid, app: &Regs) -> bool {
-    machine.ours_of(tid).parts_around(&pending(app)).is_some()
+    machine.caches.of(&machine.tasks).ours_of(tid).parts_around(&pending(app)).is_some()
 }
 
 /// Makes it.
 pub fn call(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
-    Tracee(tid).set_regs(app)?;
+    machine.tracees.set_regs(tid, app)?;
     let result = made(machine, tid, app).unwrap_or(ENOMEM);
     go_on_behind(machine, tid, app, result)
 }
@@ -37,13 +37,17 @@ pub fn call(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
 /// The call's result. An error means that nothing could be done in the program.
 fn made(machine: &mut Machine, tid: Tid, app: &Regs) -> Result<i64, String> {
     let call = pending(app);
-    let (parts, told) =
-        machine.ours_of(tid).parts_around(&call).ok_or("there is nothing of ours any more")?;
+    let (parts, told) = machine
+        .caches
+        .of(&machine.tasks)
+        .ours_of(tid)
+        .parts_around(&call)
+        .ok_or("there is nothing of ours any more")?;
     let site = match is_syscall(tid, app.0.rip) {
         true => app.0.rip,
         false => find_syscall(tid, &maps::read(tid)).ok_or("no system call instruction found")?,
     };
-    let mut injector = Injector::new(tid, site, &Status::read(tid));
+    let mut injector = Injector::new(&machine.tracees, tid, site, &Status::read(tid));
     // A filter may know the place of the program's call.
     let filtered = machine.context(tid).is_none_or(|context| context.get(Slot::NoSyscalls) != 0);
     if let (Some((_, family)), false) = (machine.space_of(tid), filtered) {

@@ -4,8 +4,8 @@ use std::fs;
 
 use lwp_dbt::{Layout, Slot};
 use lwp_ptrace::regs::Regs;
-use lwp_ptrace::sys::{self, Errno};
-use lwp_ptrace::{Stop, Tid, Tracee};
+use lwp_ptrace::sys::Errno;
+use lwp_ptrace::{Stop, Tid};
 
 use super::departure::release;
 use super::{Handled, SIGKILL, flush, wards};
@@ -35,11 +35,11 @@ pub struct Maker {
 /// or, if the maker has been killed, never.
 pub fn newcomer(machine: &mut Machine, tid: Tid, stop: Stop) -> Handled {
     if stop != Stop::Interrupted {
-        return Tracee(tid).cont(0);
+        return machine.tracees.cont(tid, 0);
     }
     if let Some(place) = machine.tasks.unwanted.iter().position(|unwanted| *unwanted == tid) {
         machine.tasks.unwanted.swap_remove(place);
-        return end_unseen(tid);
+        return end_unseen(machine, tid);
     }
     machine.tasks.newborn.push(tid);
     if maker_is_alive(machine, tid) { Ok(()) } else { orphaned(machine, tid) }
@@ -59,18 +59,18 @@ pub fn reported(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) ->
             && let Err(error) = begin(machine, child)
             && error != Errno::ESRCH
         {
-            kill_without_contexts(child, &error.to_string());
+            kill_without_contexts(machine, child, &error.to_string());
         }
         return true;
     }
     if !is_thread_of(maker.pid, child) {
-        kill_without_contexts(child, "there are too many processes");
+        kill_without_contexts(machine, child, "there are too many processes");
         return true;
     }
     if waits.is_none() {
         machine.tasks.unwanted.push(child);
-    } else if let Err(error) = end_unseen(child) {
-        kill_without_contexts(child, &error.to_string());
+    } else if let Err(error) = end_unseen(machine, child) {
+        kill_without_contexts(machine, child, &error.to_string());
     }
     false
 }
@@ -80,17 +80,24 @@ fn is_thread_of(pid: i32, tid: Tid) -> bool {
 }
 
 /// Ends a new thread, which stands still and has executed nothing yet.
-fn end_unseen(tid: Tid) -> Handled {
+fn end_unseen(machine: &Machine, tid: Tid) -> Handled {
     let site = find_syscall(tid, &maps::read(tid)).ok_or(Errno::ESRCH)?;
     // It is not to write to its maker's memory when it ends.
-    let forget =
-        Injector::new(tid, site, &Status::read(tid)).call([nr::SET_TID_ADDRESS, 0, 0, 0, 0, 0, 0]);
+    let forget = Injector::new(&machine.tracees, tid, site, &Status::read(tid)).call([
+        nr::SET_TID_ADDRESS,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+    ]);
     forget.map_err(|_| Errno::ESRCH)?;
-    let mut regs = Tracee(tid).regs()?;
+    let mut regs = machine.tracees.regs(tid)?;
     (regs.0.rip, regs.0.rax, regs.0.rdi) = (site, EXIT, 0);
     regs.forget_syscall();
-    Tracee(tid).set_regs(&regs)?;
-    Tracee(tid).cont(0)
+    machine.tracees.set_regs(tid, &regs)?;
+    machine.tracees.cont(tid, 0)
 }
 
 /// Returns whether the process that has made `tid` is one of those that may still report it.
@@ -117,7 +124,7 @@ pub fn orphans(machine: &mut Machine) {
 /// Takes in `tid` if its maker is gone. Its contexts still are its maker's, its gs base too, and
 /// its registers are those of the call that made it.
 fn orphaned(machine: &mut Machine, tid: Tid) -> Handled {
-    let regs = Tracee(tid).regs()?;
+    let regs = machine.tracees.regs(tid)?;
     let gs = regs.0.gs_base;
     let mappings = maps::read(tid);
     let contexts = mappings
@@ -143,7 +150,7 @@ fn orphaned(machine: &mut Machine, tid: Tid) -> Handled {
         return begin(machine, tid);
     }
     lwp_terminal::say!("lwp: process {tid} has no known maker and is killed");
-    sys::kill(tid, SIGKILL)
+    machine.tracees.kill(tid, SIGKILL)
 }
 
 /// Takes a new thread or process in. False where that is impossible.
@@ -196,8 +203,8 @@ pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bo
     {
         space.tell_again();
     }
-    machine.tell_guards_to(child);
-    machine.made_by(maker, child, regs);
+    machine.guarding().tell_guards_to(child);
+    machine.guarding().made_by(maker, child, regs);
     // It starts in the code that its maker was in, which may be on another side by now; see
     // `begin`.
     let side = machine.side_at(child, regs.0.rip);
@@ -239,8 +246,8 @@ fn add_process(machine: &mut Machine, child: Tid, made: Made, contexts: FileId) 
     if let Some(raised) = machine.tasks.raised.get(&made.pid).copied() {
         machine.tasks.raised.insert(child, raised);
     }
-    machine.inherit_guards(child, &notices.unwrap_or_default());
-    machine.inherit_bounds(child, child, made.maker);
+    machine.guarding().inherit_guards(child, &notices.unwrap_or_default());
+    machine.counting().inherit_bounds(child, child, made.maker);
 }
 
 /// Returns whether a system call filter is in force in `tid`: it may kill for calls that the
@@ -281,7 +288,7 @@ pub fn begin_now(machine: &mut Machine, tid: Tid) -> Handled {
     start(machine, tid)?;
     // Those that were there when a flush began have been stopped for it.
     if flush::concerns(machine, tid) {
-        let _ = sys::interrupt(tid);
+        let _ = machine.tracees.interrupt(tid);
     }
     Ok(())
 }
@@ -293,7 +300,7 @@ fn start(machine: &mut Machine, tid: Tid) -> Handled {
     if pid == tid && !machine.config.follow_children {
         return let_go(machine, tid);
     }
-    let regs = Tracee(tid).regs()?;
+    let regs = machine.tracees.regs(tid)?;
     // One that is not there was made by an instruction that its maker executed natively.
     let translated = machine.family_at(tid, regs.0.rip).is_some();
     if moving.is_some()
@@ -302,28 +309,28 @@ fn start(machine: &mut Machine, tid: Tid) -> Handled {
         && let Some(path) = short_path(machine, tid)
     {
         lead_in(machine, tid, &regs, path)?;
-        return Tracee(tid).cont(0);
+        return machine.tracees.cont(tid, 0);
     }
     if !settle_in(machine, tid, &regs)? {
         return Ok(());
     }
-    machine.unprotect_now(tid)?;
+    machine.guarding().unprotect_now(tid)?;
     if side.is_some() {
         return begin_unprofiled(machine, tid);
     }
     if !translated {
         machine.enter(tid, &regs)?;
-        return Tracee(tid).cont(0);
+        return machine.tracees.cont(tid, 0);
     }
     let address = machine.context(tid).map_or(0, |context| context.address());
-    Tracee(tid).set_gs_base(address)?;
-    Tracee(tid).cont(0)
+    machine.tracees.set_gs_base(tid, address)?;
+    machine.tracees.cont(tid, 0)
 }
 
 /// The path by which `tid` opens its contexts, if it is one that [`lwp_dbt::routines::MoveIn`]
 /// takes.
 fn short_path(machine: &Machine, tid: Tid) -> Option<[u64; 3]> {
-    let file = machine.contexts.files.get(machine.contexts_of(tid)?)?;
+    let file = machine.contexts.files.get(machine.tasks.contexts_of(tid)?)?;
     let path = path_of(file.fd());
     let mut words = [0; 3];
     if path.len() > Layout::PATH_BYTES {
@@ -343,13 +350,13 @@ fn lead_in(machine: &mut Machine, tid: Tid, regs: &Regs, path: [u64; 3]) -> Hand
     let app = machine.view(tid, regs).ok_or(Errno::ESRCH)?.app;
     let (_, family) = machine.space_of(tid).ok_or(Errno::ESRCH)?;
     let start = family.routine(family.translator.routines().move_in.start);
-    let contexts = machine.contexts_of(tid).ok_or(Errno::ESRCH)?;
+    let contexts = machine.tasks.contexts_of(tid).ok_or(Errno::ESRCH)?;
     let wanted = machine.contexts.files.get(contexts).ok_or(Errno::ESRCH)?.wanted();
     // All that it was made with is replaced.
     let mapped =
         machine.tasks.threads.get(&tid).and_then(|thread| thread.moving).map_or(0, |it| it.1);
     let mapped = mapped.max(wanted);
-    machine.note_contexts(tid, mapped);
+    machine.caches.note_contexts(&machine.tasks, tid, mapped);
     let bytes = slot_offset(mapped);
     let context = machine.context(tid).ok_or(Errno::ESRCH)?;
     let app = &app.0;
@@ -377,7 +384,7 @@ fn lead_in(machine: &mut Machine, tid: Tid, regs: &Regs, path: [u64; 3]) -> Hand
     [led.0.r8, led.0.r9, led.0.r10] = path;
     (led.0.rdx, led.0.rbx) = (CONTEXTS_AT, bytes);
     led.forget_syscall();
-    Tracee(tid).set_regs(&led)
+    machine.tracees.set_regs(tid, &led)
 }
 
 /// Has the contexts of a new tracee mapped while it stands still. False where that cannot be: the
@@ -390,7 +397,7 @@ fn settle_in(machine: &mut Machine, tid: Tid, regs: &Regs) -> Result<bool, Errno
     };
     has_moved(machine, tid);
     let Err(reason) = mapped else { return Ok(true) };
-    kill_without_contexts(tid, &reason);
+    kill_without_contexts(machine, tid, &reason);
     Ok(false)
 }
 
@@ -407,7 +414,7 @@ pub fn is_moving(machine: &Machine, tid: Tid, stop: Stop) -> bool {
 pub fn finish_moving(machine: &mut Machine, tid: Tid) -> bool {
     let finished = moved(machine, tid).unwrap_or_else(|error| {
         if error != Errno::ESRCH {
-            kill_without_contexts(tid, &error.to_string());
+            kill_without_contexts(machine, tid, &error.to_string());
         }
         false
     });
@@ -434,14 +441,14 @@ fn settle_from_outside(
 ) -> Result<(), String> {
     if let Err(reason) = machine.move_in(tid, regs, left_open) {
         machine.stay_with(tid, makers).ok_or(reason)?;
-        machine.note_contexts(tid, mapped);
+        machine.caches.note_contexts(&machine.tasks, tid, mapped);
         machine.within_limit(tid, |machine| machine.grow_contexts(tid))?;
     }
     Ok(())
 }
 
 fn moved(machine: &mut Machine, tid: Tid) -> Result<bool, Errno> {
-    let mut regs = Tracee(tid).regs()?;
+    let mut regs = machine.tracees.regs(tid)?;
     let (_, family) = machine.space_of(tid).ok_or(Errno::ESRCH)?;
     let routines = family.translator.routines();
     let (move_in, go) = (routines.move_in, family.routine(routines.go));
@@ -455,52 +462,52 @@ fn moved(machine: &mut Machine, tid: Tid) -> Result<bool, Errno> {
         _ => None,
     };
     regs.forget_syscall();
-    Tracee(tid).set_regs(&regs)?;
+    machine.tracees.set_regs(tid, &regs)?;
     let makers =
         machine.tasks.threads.get(&tid).and_then(|thread| thread.moving).ok_or(Errno::ESRCH)?;
     if let Err(reason) = settle_from_outside(machine, tid, &regs, makers, left_open) {
-        kill_without_contexts(tid, &reason);
+        kill_without_contexts(machine, tid, &reason);
         return Ok(false);
     }
     // All that it was made with is in its context.
     regs.0.rip = go;
     regs.0.gs_base = machine.context(tid).ok_or(Errno::ESRCH)?.address();
-    Tracee(tid).set_regs(&regs)?;
+    machine.tracees.set_regs(tid, &regs)?;
     if at == move_in.end {
-        Tracee(tid).cont(0)?;
+        machine.tracees.cont(tid, 0)?;
         return Ok(false);
     }
     Ok(true)
 }
 
-fn kill_without_contexts(tid: Tid, reason: &str) {
+fn kill_without_contexts(machine: &Machine, tid: Tid, reason: &str) {
     // One that ends with its process reports that by itself.
-    if Tracee(tid).regs().is_err() || reason.ends_with(&Errno::ESRCH.to_string()) {
+    if machine.tracees.regs(tid).is_err() || reason.ends_with(&Errno::ESRCH.to_string()) {
         return;
     }
     lwp_terminal::say!(
         "lwp: process {tid} cannot have contexts of its own and is killed: {reason}"
     );
-    let _ = sys::kill(tid, SIGKILL);
+    let _ = machine.tracees.kill(tid, SIGKILL);
 }
 
 /// Profiling is off in a new thread or process, whose maker's is on: it leaves the maker's side.
 fn begin_unprofiled(machine: &mut Machine, tid: Tid) -> Handled {
-    let regs = Tracee(tid).regs()?;
+    let regs = machine.tracees.regs(tid)?;
     let Some(mut view) = machine.view(tid, &regs) else { return Err(Errno::ESRCH) };
     machine.leave(tid, &regs, &mut view);
     machine.change_side(tid, None);
     machine.enter(tid, &view.app)?;
-    Tracee(tid).cont(0)
+    machine.tracees.cont(tid, 0)
 }
 
 /// Lets a new child process run natively: not followed.
 fn let_go(machine: &mut Machine, tid: Tid) -> Handled {
-    let regs = Tracee(tid).regs()?;
+    let regs = machine.tracees.regs(tid)?;
     if let Some(view) = machine.view(tid, &regs) {
         let mut app = view.app;
         app.0.gs_base = machine.context(tid).map_or(0, |context| context.get(Slot::AppGs));
-        Tracee(tid).set_regs(&app)?;
+        machine.tracees.set_regs(tid, &app)?;
     }
     if let Some(process) = machine.tasks.processes.get(&tid) {
         let report = process.report;
@@ -508,7 +515,7 @@ fn let_go(machine: &mut Machine, tid: Tid) -> Handled {
             Some("child processes are not followed".into());
     }
     if machine.tasks.threads.get(&tid).is_some_and(|thread| thread.moving.is_some())
-        && let Err(reason) = machine.leave_contexts(tid)
+        && let Err(reason) = machine.mapper().leave_contexts(tid)
     {
         lwp_terminal::say!("lwp: process {tid} keeps its maker's contexts: {reason}");
     }

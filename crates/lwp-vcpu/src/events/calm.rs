@@ -20,9 +20,9 @@
 use std::time::{Duration, Instant};
 
 use lwp_dbt::Slot;
+use lwp_ptrace::Tid;
 use lwp_ptrace::regs::{Regs, restart};
-use lwp_ptrace::sys::{self, Errno};
-use lwp_ptrace::{Tid, Tracee};
+use lwp_ptrace::sys::Errno;
 
 use super::Handled;
 use crate::machine::{Machine, Mode};
@@ -152,16 +152,16 @@ pub fn go_on(machine: &mut Machine, tid: Tid, cache: &Regs) -> Handled {
     thread.signals.ignored.last = Some(now);
     let call = thread.signals.ignored.call;
     if call.is_none() && !close {
-        return Tracee(tid).cont(0);
+        return machine.tracees.cont(tid, 0);
     }
-    let own = sys::get_sigmask(tid)?;
+    let own = machine.tracees.sigmask(tid)?;
     let unblocked = if call.is_some() { syscalls::unblocks(tid, cache) } else { 0 };
     let hidden = ignored_signals(tid) & !own & !unblocked;
-    sys::set_sigmask(tid, own | hidden)?;
+    machine.tracees.set_sigmask(tid, own | hidden)?;
     let look = now + if call.is_some() { LOOK } else { SPAN };
     thread.signals.calm =
         Some(Calm { own, hidden, inside: false, redo: None, call, look, stopping: None });
-    sys::cont_syscall(tid, 0)
+    machine.tracees.cont_syscall(tid)
 }
 
 /// The signals that a thread's process ignores and that can be blocked.
@@ -197,7 +197,7 @@ pub fn end(machine: &mut Machine, tid: Tid) -> Result<(), Errno> {
     let Some(thread) = machine.tasks.threads.get_mut(&tid) else { return Ok(()) };
     let Some(calm) = thread.signals.calm.take() else { return Ok(()) };
     thread.signals.ignored.call = calm.call;
-    sys::set_sigmask(tid, calm.own)
+    machine.tracees.set_sigmask(tid, calm.own)
 }
 
 /// A stop that is none at a system call ends the calm. A call that was to be made again, and has
@@ -211,7 +211,7 @@ pub fn interrupted(machine: &mut Machine, tid: Tid) -> Result<(), Errno> {
     if led_back.is_none() && call.transfer.is_none() {
         return Ok(());
     }
-    let mut regs = Tracee(tid).regs()?;
+    let mut regs = machine.tracees.regs(tid)?;
     match led_back {
         Some(number) if regs.0.rip == call.rip - 2 => {
             regs.0.rip = call.rip;
@@ -224,23 +224,23 @@ pub fn interrupted(machine: &mut Machine, tid: Tid) -> Result<(), Errno> {
         let second = regs.0.rax.cast_signed();
         transfer.put_back(tid, &mut regs, second);
     }
-    Tracee(tid).set_regs(&regs)
+    machine.tracees.set_regs(tid, &regs)
 }
 
 /// Ends the stop of a thread that nothing is wanted of any more. It has perhaps been interrupted in
 /// a call, which goes on, or is over if its time is up.
 pub fn looked_at(machine: &mut Machine, tid: Tid) -> Handled {
-    let mut regs = Tracee(tid).regs()?;
+    let mut regs = machine.tracees.regs(tid)?;
     let call = machine.tasks.threads.get(&tid).and_then(|thread| thread.signals.ignored.call);
     let known = call.is_some_and(|call| call.rip == regs.0.rip);
     if !known && (!regs.in_syscall() || restart::is(regs.0.rax)) {
-        return Tracee(tid).cont(0);
+        return machine.tracees.cont(tid, 0);
     }
     resume_call(machine, tid, &mut regs);
-    Tracee(tid).set_regs(&regs)?;
+    machine.tracees.set_regs(tid, &regs)?;
     match machine.tasks.threads.get(&tid).is_some_and(|it| it.signals.ignored.call.is_some()) {
         true => go_on(machine, tid, &regs),
-        false => Tracee(tid).cont(0),
+        false => machine.tracees.cont(tid, 0),
     }
 }
 
@@ -255,21 +255,21 @@ pub fn stopped_by_job_control(machine: &mut Machine, tid: Tid) -> Result<(), Err
         }
         return Ok(());
     }
-    let mut regs = Tracee(tid).regs()?;
+    let mut regs = machine.tracees.regs(tid)?;
     if ended(&regs) {
         regs.forget_syscall();
-        Tracee(tid).set_regs(&regs)?;
+        machine.tracees.set_regs(tid, &regs)?;
     }
     Ok(())
 }
 
 /// A calm thread has stopped at a system call.
 pub fn at_syscall(machine: &mut Machine, tid: Tid, mut calm: Calm) -> Handled {
-    let mut regs = Tracee(tid).regs()?;
+    let mut regs = machine.tracees.regs(tid)?;
     let again = regs.0.rax as i64 == EINTR || restart::is(regs.0.rax);
     if again || machine.tasks.threads.get(&tid).is_some_and(|thread| thread.need.is_some()) {
         // Any stop takes back what has been asked for before it.
-        sys::interrupt(tid)?;
+        machine.tracees.interrupt(tid)?;
     }
     let filtered = machine.context(tid).is_some_and(|context| context.get(Slot::NoSyscalls) != 0);
     calm.inside = !calm.inside;
@@ -284,11 +284,11 @@ pub fn at_syscall(machine: &mut Machine, tid: Tid, mut calm: Calm) -> Handled {
             // faster than the thread gets to its call.
             if filtered || taken_back == Some(regs.0.rip) {
                 end(machine, tid)?;
-                return Tracee(tid).cont(0);
+                return machine.tracees.cont(tid, 0);
             }
             calm.redo = Some(regs.0.orig_rax);
             regs.forget_syscall();
-            Tracee(tid).set_regs(&regs)?;
+            machine.tracees.set_regs(tid, &regs)?;
         }
         return go_on_calmly(machine, tid, calm);
     }
@@ -299,14 +299,14 @@ pub fn at_syscall(machine: &mut Machine, tid: Tid, mut calm: Calm) -> Handled {
         regs.0.rax = number;
         regs.0.rip -= 2;
         regs.forget_syscall();
-        Tracee(tid).set_regs(&regs)?;
+        machine.tracees.set_regs(tid, &regs)?;
         end(machine, tid)?;
-        return Tracee(tid).cont(0);
+        return machine.tracees.cont(tid, 0);
     }
     let cut = |context| Transfer::interrupted(context, tid, &regs);
     if calm.call.is_none() && machine.context(tid).and_then(cut).is_some() {
         // By the stop that was to end the calm, which this one takes back.
-        sys::interrupt(tid)?;
+        machine.tracees.interrupt(tid)?;
     }
     match calm.call.filter(|_| !again) {
         Some(call) => returned(machine, tid, (calm, call), regs),
@@ -328,19 +328,19 @@ fn returned(
             && let Some(call) = cut_again(machine, tid, &mut regs, call)
         {
             calm.call = Some(call);
-            Tracee(tid).set_regs(&regs)?;
+            machine.tracees.set_regs(tid, &regs)?;
             return go_on_calmly(machine, tid, calm);
         }
         // It is over, whatever comes now: a signal that it has raised itself, for example.
         regs.forget_syscall();
-        Tracee(tid).set_regs(&regs)?;
+        machine.tracees.set_regs(tid, &regs)?;
     }
     calm.call = None;
     if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
         thread.signals.calm = Some(calm);
     }
     end(machine, tid)?;
-    Tracee(tid).cont(0)
+    machine.tracees.cont(tid, 0)
 }
 
 /// Leads a transfer that has moved more of its bytes, and not all, to those that are left: a signal
@@ -364,7 +364,7 @@ fn go_on_calmly(machine: &mut Machine, tid: Tid, calm: Calm) -> Handled {
     if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
         thread.signals.calm = Some(calm);
     }
-    sys::cont_syscall(tid, 0)
+    machine.tracees.cont_syscall(tid)
 }
 
 /// Stops the calm threads that have been calm for long enough, or whose call's time is up, or
@@ -385,7 +385,7 @@ pub fn look(machine: &mut Machine, all: bool) -> Option<Instant> {
         if calm.stopping.is_none_or(|until| until <= now)
             && (all || over || calm.look <= now && !still_right(machine, tid, &calm))
         {
-            let _ = sys::interrupt(tid);
+            let _ = machine.tracees.interrupt(tid);
             calm.stopping = Some(now + SPAN);
         }
         if calm.look <= now {

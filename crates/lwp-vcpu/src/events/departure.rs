@@ -1,7 +1,7 @@
 //! Threads that end, or that go on without us.
 
 use lwp_dbt::Slot;
-use lwp_ptrace::{Tid, Tracee, sys};
+use lwp_ptrace::Tid;
 
 use super::signals::rearm;
 use super::{Handled, wards};
@@ -11,7 +11,7 @@ use crate::warm::Warming;
 
 /// A thread is about to end: where it is decides what its last fragment counts.
 pub fn exiting(machine: &mut Machine, tid: Tid) -> Handled {
-    if let Ok(regs) = Tracee(tid).regs() {
+    if let Ok(regs) = machine.tracees.regs(tid) {
         let cache = match machine.tasks.threads.get(&tid).map(|thread| thread.mode) {
             Some(Mode::Delivering { cache, .. }) => cache,
             Some(Mode::Stepping { .. } | Mode::Parked { .. }) => None,
@@ -21,23 +21,23 @@ pub fn exiting(machine: &mut Machine, tid: Tid) -> Handled {
             machine.settle(tid, &cache);
         }
     }
-    machine.about_to_leave_locks(tid);
-    machine.stop_clock(tid);
-    machine.note_cpu_time(tid);
+    machine.guarding().about_to_leave_locks(tid);
+    machine.observers.stop_clock(&machine.config, tid);
+    machine.tasks.note_cpu_time(&machine.config, tid);
     machine.tasks.note_name(tid);
     if machine.observers.counts_places()
         && let Some((_, family)) = machine.space_of(tid)
     {
         look_at_words(family, tid);
     }
-    machine.name_calls(tid);
-    machine.note_files(tid);
+    machine.counting().name_calls(tid);
+    machine.counting().note_files(tid);
     if let Some(what) = machine.config.warm.clone()
         && let Some((space, family)) = machine.space_of(tid)
     {
         Warming { space, family, tid }.warm(&what);
     }
-    if wards::holds_exiting(machine, tid) { Ok(()) } else { Tracee(tid).cont(0) }
+    if wards::holds_exiting(machine, tid) { Ok(()) } else { machine.tracees.cont(tid, 0) }
 }
 
 /// Returns whether a thread stands where it can be let go: in translated code, and in an address
@@ -51,34 +51,34 @@ pub fn in_place(machine: &Machine, tid: Tid) -> bool {
 
 /// Puts a thread back into its own code and lets it go, counted up to here.
 pub fn detach_thread(machine: &mut Machine, tid: Tid) -> Handled {
-    let regs = Tracee(tid).regs()?;
-    let Some(mut view) = machine.view(tid, &regs) else { return sys::detach(tid, 0) };
+    let regs = machine.tracees.regs(tid)?;
+    let Some(mut view) = machine.view(tid, &regs) else { return machine.tracees.detach(tid) };
     rearm(machine, tid, &regs, &view.app, true);
     machine.leave(tid, &regs, &mut view);
     let mut app = view.app;
     app.rewind_syscall();
     app.0.gs_base = machine.context(tid).map_or(0, |context| context.get(Slot::AppGs));
-    Tracee(tid).set_regs(&app)?;
+    machine.tracees.set_regs(tid, &app)?;
     let pid = machine.tasks.threads.get(&tid).map_or(tid, |thread| thread.pid);
     let last = machine.tasks.threads.values().filter(|thread| thread.pid == pid).count() == 1;
-    if last && let Err(reason) = machine.take_down(tid) {
+    if last && let Err(reason) = machine.mapper().take_down(tid) {
         lwp_terminal::say!("lwp: process {pid} keeps the virtual CPU's mappings: {reason}");
     }
-    machine.stop_clock(tid);
+    machine.observers.stop_clock(&machine.config, tid);
     machine.tasks.note_name(tid);
-    machine.remove_thread(tid);
+    machine.counting().remove_thread(tid);
     if last && let Some(process) = machine.tasks.processes.remove(&pid) {
         wards::left(machine, pid);
         machine.depart(process);
         machine.tasks.give_limit_back(pid);
     }
-    sys::detach(tid, 0)
+    machine.tracees.detach(tid)
 }
 
 /// Lets a thread run natively from here on, out of our sight.
 pub fn release(machine: &mut Machine, tid: Tid) -> Handled {
     let pid = machine.tasks.threads.get(&tid).map_or(tid, |thread| thread.pid);
-    machine.stop_clock(tid);
+    machine.observers.stop_clock(&machine.config, tid);
     if let Some(thread) = machine.tasks.threads.remove(&tid) {
         machine.tasks.slots[thread.slot] = 0;
         if let Some((makers, _)) = thread.moving {
@@ -92,5 +92,5 @@ pub fn release(machine: &mut Machine, tid: Tid) -> Handled {
         wards::left(machine, pid);
         machine.depart(process);
     }
-    sys::detach(tid, 0)
+    machine.tracees.detach(tid)
 }

@@ -7,9 +7,8 @@
 use std::time::{Duration, Instant};
 
 use lwp_dbt::Slot;
+use lwp_ptrace::Tid;
 use lwp_ptrace::regs::restart;
-use lwp_ptrace::sys;
-use lwp_ptrace::{Tid, Tracee};
 
 use super::{Handled, flush};
 use crate::machine::{Machine, Mode};
@@ -67,7 +66,7 @@ pub fn hold(machine: &mut Machine, tid: Tid, signal: i32) -> bool {
         match parked {
             // For a flush.
             Some(Mode::Parked { .. }) => show_segment_base(machine, other),
-            _ => drop(sys::interrupt(other)),
+            _ => drop(machine.tracees.interrupt(other)),
         }
     }
     true
@@ -84,10 +83,10 @@ fn is_fatal(tid: Tid, signal: i32) -> bool {
 /// Gives a stopped thread the application's gs base.
 fn show_segment_base(machine: &Machine, tid: Tid) {
     let base = machine.context(tid).map(|context| context.get(Slot::AppGs));
-    if let (Some(base), Ok(mut regs)) = (base, Tracee(tid).regs()) {
+    if let (Some(base), Ok(mut regs)) = (base, machine.tracees.regs(tid)) {
         regs.0.gs_base = base;
         // One that is gone reports that by itself.
-        let _ = Tracee(tid).set_regs(&regs);
+        let _ = machine.tracees.set_regs(tid, &regs);
     }
 }
 
@@ -105,14 +104,14 @@ pub fn concerns(machine: &Machine, tid: Tid) -> bool {
 /// Takes a stopped thread out of translated code, and shows it where the application has it: in
 /// the call that has been interrupted, if it was in one.
 pub fn park(machine: &mut Machine, tid: Tid, group: bool) -> Handled {
-    let cache = Tracee(tid).regs()?;
+    let cache = machine.tracees.regs(tid)?;
     let seen = machine.view(tid, &cache).map(|view| view.app);
     flush::park(machine, tid, group)?;
     let mode = machine.tasks.threads.get(&tid).map(|thread| thread.mode);
     let Some(Mode::Parked { app, .. }) = mode else { return Ok(()) };
     let interrupted = |rax: u64| restart::is(rax) || rax.cast_signed() == EINTR;
     let in_call = seen.filter(|seen| seen.in_syscall() && interrupted(seen.0.rax));
-    Tracee(tid).set_regs(&in_call.unwrap_or(app))?;
+    machine.tracees.set_regs(tid, &in_call.unwrap_or(app))?;
     show_segment_base(machine, tid);
     Ok(())
 }
@@ -131,7 +130,7 @@ pub fn press(machine: &mut Machine) -> Option<Instant> {
             if let Some(dying) = machine.tasks.dying.get_mut(&pid) {
                 dying.gone_on = true;
             }
-            take(first, signal);
+            take(machine, first, signal);
         } else if !gone_on {
             next = [next, Some(until)].into_iter().flatten().min();
         }
@@ -145,7 +144,7 @@ pub fn press_thread(machine: &Machine, tid: Tid) {
     if concerns(machine, tid)
         && machine.tasks.threads.get(&tid).is_some_and(|thread| runs(&thread.mode))
     {
-        let _ = sys::interrupt(tid);
+        let _ = machine.tracees.interrupt(tid);
     }
 }
 
@@ -161,9 +160,9 @@ fn all_stand_still(machine: &Machine, pid: i32) -> bool {
 }
 
 /// Lets a thread take its signal, to stop again should it survive that.
-fn take(tid: Tid, signal: i32) {
+fn take(machine: &Machine, tid: Tid, signal: i32) {
     // One that is gone reports that by itself.
-    let _ = sys::interrupt(tid).and_then(|()| Tracee(tid).cont(signal));
+    let _ = machine.tracees.interrupt(tid).and_then(|()| machine.tracees.cont(tid, signal));
 }
 
 /// A thread has survived a signal: if the others of its process stand still for that, they go on.
@@ -178,7 +177,7 @@ pub fn survived(machine: &mut Machine, tid: Tid) {
 fn live_on(machine: &mut Machine, pid: i32) {
     let Some(dying) = machine.tasks.dying.remove(&pid) else { return };
     for (tid, signal) in dying.later {
-        take(tid, signal);
+        take(machine, tid, signal);
     }
     for tid in threads_of(machine, pid) {
         if !flush::concerns(machine, tid) {

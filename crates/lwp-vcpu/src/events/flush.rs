@@ -3,15 +3,15 @@
 //!
 //! All its threads are stopped and taken out of translated code (*parked*), the address space is
 //! given another family, and they go on where they were in the application. What their counters
-//! said is kept (`Machine::keep_counts`), so that counts stay exact. Nothing points into the old
+//! said is kept (`Counting::keep_counts`), so that counts stay exact. Nothing points into the old
 //! arenas then: what the application has on its stack are its own addresses.
 //!
 //! An address space that two processes share is not flushed: the parent of a vfork cannot be
 //! stopped before its child is gone. Code that finds no room there runs an instruction at a time.
 
+use lwp_ptrace::Tid;
 use lwp_ptrace::regs::Regs;
-use lwp_ptrace::sys::{self, Errno};
-use lwp_ptrace::{Tid, Tracee};
+use lwp_ptrace::sys::Errno;
 
 use super::needs::{go_on, step};
 use super::signals::rearm;
@@ -37,12 +37,12 @@ pub fn begin(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
     if !machine.caches.side(index).is_some_and(is_needed) {
         // Somebody else has been here first.
         machine.enter(tid, app)?;
-        return Tracee(tid).cont(0);
+        return machine.tracees.cont(tid, 0);
     }
     if shared || is_called_for(machine, index) {
         if put_up_with_waste(machine, index) {
             machine.enter(tid, app)?;
-            return Tracee(tid).cont(0);
+            return machine.tracees.cont(tid, 0);
         }
         return step(machine, tid, app);
     }
@@ -79,7 +79,7 @@ fn stop_all_but(machine: &mut Machine, index: usize, but: Option<Tid>) {
     }
     machine.caches.flushes.push(index);
     for other in threads_in(machine, index).into_iter().filter(|other| Some(*other) != but) {
-        let _ = sys::interrupt(other);
+        let _ = machine.tracees.interrupt(other);
     }
 }
 
@@ -111,7 +111,7 @@ fn is_needed((space, family): (&mut Space, &mut Family)) -> bool {
 
 /// Takes a stopped thread out of translated code and keeps it.
 pub fn park(machine: &mut Machine, tid: Tid, group: bool) -> Handled {
-    let mut cache = Tracee(tid).regs()?;
+    let mut cache = machine.tracees.regs(tid)?;
     if !group && cuts_for_nothing(machine, tid, &cache) {
         abandon(machine, tid);
         return calm::looked_at(machine, tid);
@@ -121,7 +121,7 @@ pub fn park(machine: &mut Machine, tid: Tid, group: bool) -> Handled {
     cache.rewind_syscall();
     let Some(mut view) = machine.view(tid, &cache) else {
         abandon(machine, tid);
-        return if group { sys::listen(tid) } else { Tracee(tid).cont(0) };
+        return if group { machine.tracees.listen(tid) } else { machine.tracees.cont(tid, 0) };
     };
     rearm(machine, tid, &cache, &view.app, true);
     machine.leave(tid, &cache, &mut view);
@@ -130,7 +130,7 @@ pub fn park(machine: &mut Machine, tid: Tid, group: bool) -> Handled {
 }
 
 fn set_parked(machine: &mut Machine, tid: Tid, app: Regs, group: bool) -> Handled {
-    Tracee(tid).set_regs(&app)?;
+    machine.tracees.set_regs(tid, &app)?;
     let Some(thread) = machine.tasks.threads.get_mut(&tid) else { return Err(Errno::ESRCH) };
     thread.mode = Mode::Parked { app, group };
     Ok(())
@@ -144,7 +144,7 @@ pub fn press(machine: &mut Machine, tid: Tid) {
     }
     let running = |thread: &crate::machine::Thread| matches!(thread.mode, Mode::Running);
     if concerns(machine, tid) && machine.tasks.threads.get(&tid).is_some_and(running) {
-        let _ = sys::interrupt(tid);
+        let _ = machine.tracees.interrupt(tid);
     }
     for index in machine.caches.flushes.clone() {
         match machine.caches.spaces.get(index) {
@@ -179,7 +179,7 @@ fn finish_if_still(machine: &mut Machine, index: usize) {
             }
             Ok(()) => {}
             // It has been killed meanwhile, and reports that by itself.
-            Err(_) if Tracee(worker).regs().is_err() => {}
+            Err(_) if machine.tracees.regs(worker).is_err() => {}
             Err(reason) => {
                 lwp_terminal::say!(
                     "lwp: thread {worker}: its translations are not flushed: {reason}"
@@ -215,7 +215,7 @@ pub fn let_on(machine: &mut Machine, tid: Tid) {
         return;
     };
     let gone_on = match group {
-        true => machine.enter(tid, &app).and_then(|()| sys::listen(tid)),
+        true => machine.enter(tid, &app).and_then(|()| machine.tracees.listen(tid)),
         false => go_on(machine, tid, &app),
     };
     // One that has been killed reports that by itself.

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use lwp_ptrace::{Tid, Tracee, sys};
+use lwp_ptrace::Tid;
 
 use super::departure::release;
 use super::{Handled, wards};
@@ -18,7 +18,7 @@ pub fn start_image(machine: &mut Machine, tid: Tid, parent: i32) -> Handled {
         Err(error) => {
             machine.observers.reports[report].uncounted =
                 Some(format!("no memory for its contexts: {error}"));
-            return sys::detach(tid, 0);
+            return machine.tracees.detach(tid);
         }
     };
     machine.tasks.started_counting.remove(&tid);
@@ -30,13 +30,13 @@ pub fn start_image(machine: &mut Machine, tid: Tid, parent: i32) -> Handled {
         .tasks
         .processes
         .insert(tid, Process { space: usize::MAX, report, contexts, fault_action: None });
-    let mut regs = Tracee(tid).regs()?;
-    let added = machine.extended_stack(tid, &regs);
+    let mut regs = machine.tracees.regs(tid)?;
+    let added = machine.observers.extended_stack(&machine.config, tid, &regs);
     regs.0.rsp = added.unwrap_or(regs.0.rsp);
-    let settled = machine.settled_stack(tid, &regs);
+    let settled = machine.config.settled_stack(tid, &regs);
     regs.0.rsp = settled.unwrap_or(regs.0.rsp);
     if added.or(settled).is_some() {
-        Tracee(tid).set_regs(&regs)?;
+        machine.tracees.set_regs(tid, &regs)?;
     }
     let set_up = match machine.add_thread(tid, tid, contexts) {
         Some(_) => machine.within_limit(tid, |machine| machine.set_up(tid, &regs)),
@@ -44,9 +44,9 @@ pub fn start_image(machine: &mut Machine, tid: Tid, parent: i32) -> Handled {
     };
     match set_up {
         Ok(()) => {
-            machine.watch_inherited(tid);
+            machine.proc_files().watch_inherited(tid);
             machine.enter(tid, &regs)?;
-            if wards::holds_image(machine, tid) { Ok(()) } else { Tracee(tid).cont(0) }
+            if wards::holds_image(machine, tid) { Ok(()) } else { machine.tracees.cont(tid, 0) }
         }
         Err(reason) => {
             say_at_once(machine, report, regs.0.cs, &reason);

@@ -3,11 +3,11 @@
 //! The kernel locks mappings one by one just as well, so those of the program are (mlock2). What
 //! may be locked is the whole of a process's address space, or nothing: that is judged here, by the
 //! same rule, without what is ours. Future mappings are the kernel's to lock; what is ours among
-//! them is unlocked at once (`Machine::map_late`).
+//! them is unlocked at once (`Mapper::map_late`).
 
 use lwp_dbt::Slot;
 use lwp_ptrace::regs::Regs;
-use lwp_ptrace::{Tid, Tracee, limits};
+use lwp_ptrace::{Tid, limits};
 
 use super::Handled;
 use super::needs::go_on_behind;
@@ -34,7 +34,7 @@ const AT_ONCE: usize = 32;
 
 /// Makes the call that the thread with the application registers `app` is about to make.
 pub fn lock_all(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
-    Tracee(tid).set_regs(app)?;
+    machine.tracees.set_regs(tid, app)?;
     let result = locked(machine, tid, app).unwrap_or(ENOMEM);
     go_on_behind(machine, tid, app, result)
 }
@@ -63,7 +63,7 @@ fn locked(machine: &mut Machine, tid: Tid, app: &Regs) -> Result<i64, String> {
         return Ok(error);
     }
     let site = find_syscall(tid, &mappings).ok_or("no system call instruction found")?;
-    let mut injector = Injector::new(tid, site, &status);
+    let mut injector = Injector::new(&machine.tracees, tid, site, &status);
     if let Some((_, family)) = machine.space_of(tid) {
         injector.use_batch(family.routine(family.translator.routines().batch), app.0.rsp);
     }

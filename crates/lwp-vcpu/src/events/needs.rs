@@ -5,9 +5,9 @@ use std::time::Instant;
 use iced_x86::{Code, Instruction, Register};
 use lwp_dbt::block::{Block, CodeSource, Decoding, saves_state, stored_pointer};
 use lwp_dbt::{AppPc, Commit, EventDeltas, Slot};
+use lwp_ptrace::Tid;
 use lwp_ptrace::regs::{Raw, Regs, general_value};
 use lwp_ptrace::sys::{self, Errno};
-use lwp_ptrace::{Tid, Tracee};
 
 use super::signals::deliver;
 use super::trap_flag::{self, TRAP_FLAG, is_syscall};
@@ -20,15 +20,15 @@ use crate::x87::Pointers;
 
 /// Does what the server wanted done.
 pub fn satisfy(machine: &mut Machine, tid: Tid, need: Need) -> Handled {
-    let regs = Tracee(tid).regs()?;
-    let Some(mut view) = machine.view(tid, &regs) else { return Tracee(tid).cont(0) };
+    let regs = machine.tracees.regs(tid)?;
+    let Some(mut view) = machine.view(tid, &regs) else { return machine.tracees.cont(tid, 0) };
     if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
         thread.need = None;
     }
     if need == Need::Guard && view.state.commit != Commit::Mailbox {
         // It has asked for nothing: another process waits for its pages.
-        machine.unprotect_now(tid)?;
-        return Tracee(tid).cont(0);
+        machine.guarding().unprotect_now(tid)?;
+        return machine.tracees.cont(tid, 0);
     }
     machine.leave(tid, &regs, &mut view);
     match need {
@@ -39,7 +39,7 @@ pub fn satisfy(machine: &mut Machine, tid: Tid, need: Need) -> Handled {
         Need::Guard => guard(machine, tid, &view.app),
         Need::Step => step(machine, tid, &view.app),
         Need::Hide(fd) => {
-            Tracee(tid).set_regs(&view.app)?;
+            machine.tracees.set_regs(tid, &view.app)?;
             // What cannot be hidden is seen.
             let _ = machine.hide_us(tid, fd);
             go_on(machine, tid, &view.app)
@@ -61,7 +61,7 @@ pub fn go_on(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
         return step(machine, tid, app);
     }
     machine.enter(tid, app)?;
-    Tracee(tid).cont(0)
+    machine.tracees.cont(tid, 0)
 }
 
 /// Lets a thread go on behind the system call at `app`, which has been made for it.
@@ -78,7 +78,7 @@ pub fn go_on_behind(machine: &mut Machine, tid: Tid, app: &Regs, result: i64) ->
 
 /// Makes the side of the address space that the thread's profile wants, and moves the thread there.
 fn make_side(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
-    Tracee(tid).set_regs(app)?;
+    machine.tracees.set_regs(tid, app)?;
     let thread = machine.tasks.threads.get(&tid).ok_or(Errno::ESRCH)?;
     let selection = thread.lwp.as_ref().map(|lwp| lwp.selection);
     if selection.is_none() {
@@ -101,12 +101,12 @@ fn make_side(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
         machine.tasks.lwp_publish(&machine.contexts, tid);
     }
     machine.enter(tid, app)?;
-    Tracee(tid).cont(0)
+    machine.tracees.cont(tid, 0)
 }
 
 fn make_arena(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
     let pc = app.0.rip;
-    Tracee(tid).set_regs(app)?;
+    machine.tracees.set_regs(tid, app)?;
     let unit = machine
         .space_of(tid)
         .and_then(|(space, family)| Some(space.code_at(family, tid, pc)?.1.unit));
@@ -127,23 +127,23 @@ fn make_arena(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
 
 /// Finds out whether notice of writes to code of the thread's address space can be had.
 fn find_notices(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
-    Tracee(tid).set_regs(app)?;
-    machine.find_notices(tid);
+    machine.tracees.set_regs(tid, app)?;
+    machine.guarding().find_notices(tid);
     go_on(machine, tid, app)
 }
 
 /// Guards the pages of the code that the thread is about to execute.
 fn guard(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
-    Tracee(tid).set_regs(app)?;
-    machine.guard_code(tid, app.0.rip)?;
+    machine.tracees.set_regs(tid, app)?;
+    machine.guarding().guard_code(tid, app.0.rip)?;
     go_on(machine, tid, app)
 }
 
 /// Executes one instruction natively, in place.
 pub fn step(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
-    machine.enter_function(tid, app);
-    machine.end_code(tid, app.0.rip, app.0.rdi);
-    machine.sample_before(tid, app);
+    machine.marking().enter_function(tid, app);
+    machine.counting().end_code(tid, app.0.rip, app.0.rdi);
+    machine.counting().sample_before(tid, app);
     if let Some(next) = machine.lwp_step(tid, app) {
         return make_side(machine, tid, &next);
     }
@@ -170,7 +170,7 @@ pub fn step(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
             return go_on(machine, tid, &next);
         }
         BeforeState::Faults(fault) if alone::lead_to_fault(machine, tid, app, fault)? => {
-            return Tracee(tid).cont(0);
+            return machine.tracees.cont(tid, 0);
         }
         BeforeState::Faults(_) => {}
     }
@@ -183,10 +183,10 @@ pub fn step(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
         let next = alone::instruction_at(tid, app.0.rip).next_ip();
         answer = Some(Regs(Raw { rip: next, ..app.0 }));
     }
-    Tracee(tid).set_regs(&native)?;
+    machine.tracees.set_regs(tid, &native)?;
     if calls && alone::lead_to_call(machine, tid, app)? {
         count_instruction(machine, tid, app.0.rip, app.0.rip + 2);
-        return Tracee(tid).cont(0);
+        return machine.tracees.cont(tid, 0);
     }
     if let Some(next) = call_otherwise(machine, tid, app) {
         count_instruction(machine, tid, app.0.rip, next.0.rip);
@@ -197,13 +197,13 @@ pub fn step(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
         thread.mode = Mode::Stepping { pc: app.0.rip, trapped, answer };
         thread.stepping.since = thread.stepping.asked.take().unwrap_or_else(Instant::now);
     }
-    sys::single_step(tid, 0)
+    machine.tracees.single_step(tid)
 }
 
 /// An instruction is about to be executed natively.
 fn about_to_step(machine: &mut Machine, tid: Tid, regs: &Raw) {
     if let Some(mut profiled) = machine.tasks.profiled(&machine.contexts, tid) {
-        profiled.about_to_step(tid, regs);
+        profiled.about_to_step(&*machine.tracees, tid, regs);
     }
 }
 
@@ -213,8 +213,8 @@ fn call_otherwise(machine: &mut Machine, tid: Tid, app: &Regs) -> Option<Regs> {
     if !alone::calls_otherwise(tid, app.0.rip) {
         return None;
     }
-    machine.about_to_call_natively(tid);
-    let _ = machine.unprotect_now(tid);
+    machine.guarding().about_to_call_natively(tid);
+    let _ = machine.guarding().unprotect_now(tid);
     if !alone::calls_32_bits(tid, app.0.rip) {
         return None;
     }
@@ -298,7 +298,7 @@ pub fn stepped(
     signal: i32,
     (pc, trapped, answer): (u64, bool, Option<Regs>),
 ) -> Handled {
-    let mut regs = Tracee(tid).regs()?;
+    let mut regs = machine.tracees.regs(tid)?;
     if let Some(thread) = machine.tasks.threads.get(&tid).filter(|_| !trapped) {
         machine.observers.alone.instructions += 1;
         machine.observers.alone.time += thread.stepping.since.elapsed();
@@ -306,7 +306,7 @@ pub fn stepped(
     if let Some(context) = machine.context(tid) {
         context.set(Slot::AppGs, regs.0.gs_base);
     }
-    let code = sys::get_siginfo(tid)?.code();
+    let code = machine.tracees.siginfo(tid)?.code();
     let instruction = alone::instruction_at(tid, pc);
     let trap = signal == SIGTRAP && is_step(code, &instruction);
     if !trapped {
@@ -315,7 +315,7 @@ pub fn stepped(
     if regs.0.rip != pc {
         put_stored_pointer_right(machine, tid, &instruction, &regs);
         if let Some(fd) = machine.called_natively(tid, regs.0.rax).filter(|_| trap) {
-            Tracee(tid).set_regs(&regs)?;
+            machine.tracees.set_regs(tid, &regs)?;
             // What cannot be hidden is seen.
             let _ = machine.hide_us(tid, fd);
         }

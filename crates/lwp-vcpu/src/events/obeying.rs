@@ -3,9 +3,8 @@
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
+use lwp_ptrace::Tid;
 use lwp_ptrace::regs::Regs;
-use lwp_ptrace::sys;
-use lwp_ptrace::{Tid, Tracee};
 
 use super::needs::go_on;
 use super::{Handled, SIGTERM, Tracer};
@@ -29,14 +28,14 @@ pub struct Held {
 
 /// Leaves a thread, which stands still, so until as many commands have been heard.
 pub fn hold(machine: &mut Machine, tid: Tid, app: &Regs, commands: usize) -> Handled {
-    Tracee(tid).set_regs(app)?;
+    machine.tracees.set_regs(tid, app)?;
     machine.line.held.push_back(Held { tid, app: *app, commands });
     Ok(())
 }
 
 impl Tracer<'_> {
     /// Lets requests take effect, and threads go on that have waited for that.
-    pub(super) fn requests(&mut self) {
+    pub fn requests(&mut self) {
         let attached = matches!(lock(self.machine).config.target, Target::Attach { .. });
         let mut detach = false;
         loop {
@@ -44,16 +43,16 @@ impl Tracer<'_> {
             let Some(request) = self.next_request() else { break };
             let Some(control) = &self.control else { break };
             match request {
-                Request::Enable => lock(self.machine).set_enabled(true),
-                Request::Disable => lock(self.machine).set_enabled(false),
+                Request::Enable => lock(self.machine).counting().set_enabled(true),
+                Request::Disable => lock(self.machine).counting().set_enabled(false),
                 Request::Heard => self.heard += 1,
                 Request::Stop if attached => detach = true,
                 Request::Stop => {
-                    let _ = sys::kill(self.first, SIGTERM);
+                    let _ = lock(self.machine).tracees.kill(self.first, SIGTERM);
                 }
                 Request::Report => {
                     if let Some(reports) = &control.reports {
-                        let _ = reports.send(lock(self.machine).so_far());
+                        let _ = reports.send(lock(self.machine).counting().so_far());
                     }
                 }
             }

@@ -10,7 +10,7 @@
 
 use lwp_dbt::Slot;
 use lwp_ptrace::regs::Regs;
-use lwp_ptrace::{Tid, Tracee, memory, sys};
+use lwp_ptrace::{Tid, memory};
 
 use super::Handled;
 use super::calm::{bit, ignores, keeps, would_ignore};
@@ -47,7 +47,7 @@ fn beside(machine: &Machine, tid: Tid) -> impl Iterator<Item = Tid> {
 /// Makes the call that a thread with the application registers `app` is about to make, or has it
 /// ask again.
 pub fn call(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
-    Tracee(tid).set_regs(app)?;
+    machine.tracees.set_regs(tid, app)?;
     let signal = app.0.rdi as u32;
     let all: Vec<Tid> = beside(machine, tid).collect();
     // Each of them is asked: those that are calm are stopped.
@@ -65,13 +65,13 @@ pub fn call(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
 fn awaits(machine: &Machine, tid: Tid, other: Tid, signal: u32) -> bool {
     let Some(thread) = machine.tasks.threads.get(&other) else { return false };
     if other != tid && thread.signals.calm.is_some_and(|calm| keeps(&calm, signal)) {
-        return sys::interrupt(other).is_ok();
+        return machine.tracees.interrupt(other).is_ok();
     }
     // Pending first: a signal that is taken between the two looks is seen by the second one.
     let status = Status::read(other);
     let of = |field| status.signals(field).unwrap_or(0);
     let unblocked = (of("SigPnd:") | of("ShdPnd:")) & !of("SigBlk:");
-    let taken = || sys::get_siginfo(other).is_ok_and(|it| it.signo() as u32 == signal);
+    let taken = || machine.tracees.siginfo(other).is_ok_and(|it| it.signo() as u32 == signal);
     let delivering = matches!(thread.mode, Mode::Delivering { .. });
     unblocked & bit(signal) != 0 || other != tid && (delivering || taken())
 }

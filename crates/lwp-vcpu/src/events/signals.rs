@@ -2,9 +2,9 @@
 
 use lwp_arch::insn;
 use lwp_dbt::{Commit, RequestKind};
+use lwp_ptrace::Tid;
 use lwp_ptrace::regs::Regs;
-use lwp_ptrace::sys::{self, Errno, SigInfo};
-use lwp_ptrace::{Tid, Tracee};
+use lwp_ptrace::sys::{Errno, SigInfo};
 
 use super::calm::{self, Ignored};
 use super::dying;
@@ -24,7 +24,7 @@ pub fn signalled(machine: &mut Machine, tid: Tid, signal: i32) -> Handled {
     let Some(thread) = machine.tasks.threads.get(&tid) else { return Err(Errno::ESRCH) };
     let mode = thread.mode;
     if signal == SIGSEGV && notices::write_fault(machine, tid)? {
-        return notices::write_again(tid, mode);
+        return notices::write_again(machine, tid, mode);
     }
     match mode {
         Mode::Stepping { pc, trapped, answer } => {
@@ -36,9 +36,9 @@ pub fn signalled(machine: &mut Machine, tid: Tid, signal: i32) -> Handled {
             deliver(machine, tid, signal, cache, app)
         }
         mode => {
-            let regs = Tracee(tid).regs()?;
+            let regs = machine.tracees.regs(tid)?;
             let own = regs.0.eflags & TRAP_FLAG != 0;
-            let info = sys::get_siginfo(tid).ok();
+            let info = machine.tracees.siginfo(tid).ok();
             let is_step = || info.as_ref().is_some_and(|info| is_of_trap_flag(info.code()));
             if own && signal == SIGTRAP && is_step() {
                 return trap_flag::appeared(machine, tid, &regs);
@@ -63,7 +63,7 @@ pub fn signalled(machine: &mut Machine, tid: Tid, signal: i32) -> Handled {
                     }
                     deliver(machine, tid, signal, Some(regs), view.app)
                 }
-                (None, _) => Tracee(tid).cont(signal),
+                (None, _) => machine.tracees.cont(tid, signal),
             }
         }
     }
@@ -124,8 +124,8 @@ fn unreadable(machine: &Machine, tid: Tid, view: &View) -> bool {
 fn ask_instead(machine: &mut Machine, tid: Tid, mut regs: Regs) -> Handled {
     let family = machine.family_at(tid, regs.0.rip).ok_or(Errno::ESRCH)?;
     regs.0.rip = family.routine(family.translator.routines().lwp.due);
-    Tracee(tid).set_regs(&regs)?;
-    Tracee(tid).cont(0)
+    machine.tracees.set_regs(tid, &regs)?;
+    machine.tracees.cont(tid, 0)
 }
 
 /// Hands a signal to the kernel with the application's state in place, so that the frame it builds,
@@ -140,33 +140,33 @@ pub fn deliver(
     cache: Option<Regs>,
     app: Regs,
 ) -> Handled {
-    let mut info = sys::get_siginfo(tid)?;
+    let mut info = machine.tracees.siginfo(tid)?;
     if let Some(cache) = cache {
         let inside = machine.family_at(tid, info.address()).is_some();
         // The program may also have found one of our addresses by itself.
         let offset = info.address().wrapping_sub(cache.0.rip);
         if info.code() > 0 && inside && offset < insn::LONGEST as u64 {
             info.set_address(app.0.rip.wrapping_add(offset));
-            sys::set_siginfo(tid, &info)?;
+            machine.tracees.set_siginfo(tid, &info)?;
         }
         rearm(machine, tid, &cache, &app, true);
     }
-    machine.about_to_lay_frame(tid, app.0.rsp);
+    machine.guarding().about_to_lay_frame(tid, app.0.rsp);
     notices::unprotect_for_signal(machine, tid, &info)?;
     if let Some(pointers) = Pointers::of(&machine.tasks, &machine.caches, tid) {
-        pointers.put_unit_right();
+        pointers.put_unit_right(&*machine.tracees);
     }
     let mut native = app;
     native.0.gs_base = machine.context(tid).map_or(0, |context| context.address());
-    Tracee(tid).set_regs(&native)?;
+    machine.tracees.set_regs(tid, &native)?;
     if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
         thread.mode = Mode::Delivering { cache, app };
     }
     if dying::hold(machine, tid, signal) {
         return Ok(());
     }
-    sys::interrupt(tid)?;
-    Tracee(tid).cont(signal)
+    machine.tracees.interrupt(tid)?;
+    machine.tracees.cont(tid, signal)
 }
 
 /// A signal frame that was redirected for its return is the application's again while a signal is
@@ -194,7 +194,7 @@ pub fn rearm(machine: &mut Machine, tid: Tid, cache: &Regs, app: &Regs, out: boo
 /// The stop after a delivery: either a handler's first instruction, or nothing happened.
 pub fn delivered(machine: &mut Machine, tid: Tid, cache: Option<Regs>, app: Regs) -> Handled {
     dying::survived(machine, tid);
-    let regs = Tracee(tid).regs()?;
+    let regs = machine.tracees.regs(tid)?;
     let handled = regs.0.rip != app.0.rip || regs.0.rsp != app.0.rsp;
     if handled {
         if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
@@ -217,11 +217,11 @@ pub fn delivered(machine: &mut Machine, tid: Tid, cache: Option<Regs>, app: Regs
                     if calling { Mode::Calling { entered: false } } else { Mode::Running };
             }
             let need = machine.tasks.threads.get(&tid).and_then(|thread| thread.need);
-            Tracee(tid).set_regs(&cache)?;
+            machine.tracees.set_regs(tid, &cache)?;
             machine.ask_again(tid);
             match need {
                 Some(need) => satisfy(machine, tid, need),
-                None if calling => sys::cont_syscall(tid, 0),
+                None if calling => machine.tracees.cont_syscall(tid),
                 None => calm::go_on(machine, tid, &cache),
             }
         }

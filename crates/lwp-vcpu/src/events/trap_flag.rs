@@ -7,8 +7,8 @@
 
 use lwp_dbt::Commit;
 use lwp_ptrace::regs::Regs;
-use lwp_ptrace::sys::{self, Errno};
-use lwp_ptrace::{Tid, Tracee, memory};
+use lwp_ptrace::sys::Errno;
+use lwp_ptrace::{Tid, memory};
 
 use super::needs::{go_on, step};
 use super::signals::rearm;
@@ -41,7 +41,7 @@ pub fn call(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
     if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
         thread.mode = Mode::Calling { entered: false };
     }
-    sys::cont_syscall(tid, 0)
+    machine.tracees.cont_syscall(tid)
 }
 
 /// A stop at a system call: at the end of the program's own, back to single steps. The others are
@@ -51,20 +51,22 @@ pub fn at_syscall(machine: &mut Machine, tid: Tid) -> Handled {
     if let Some(calm) = thread.signals.calm {
         return calm::at_syscall(machine, tid, calm);
     }
-    let Mode::Calling { entered } = thread.mode else { return Tracee(tid).cont(0) };
+    let Mode::Calling { entered } = thread.mode else { return machine.tracees.cont(tid, 0) };
     thread.mode = Mode::Calling { entered: !entered };
     if !entered {
-        return sys::cont_syscall(tid, 0);
+        return machine.tracees.cont_syscall(tid);
     }
-    let cache = Tracee(tid).regs()?;
-    let Some(mut view) = machine.view(tid, &cache) else { return sys::cont_syscall(tid, 0) };
+    let cache = machine.tracees.regs(tid)?;
+    let Some(mut view) = machine.view(tid, &cache) else {
+        return machine.tracees.cont_syscall(tid);
+    };
     let returned = view.has_landed();
     if !returned && !matches!(view.state.commit, Commit::AfterSyscall | Commit::RunSyscallDone) {
-        return sys::cont_syscall(tid, 0);
+        return machine.tracees.cont_syscall(tid);
     }
     if lwp_ptrace::regs::restart::is(cache.0.rax) && cache.in_syscall() {
         // A signal comes first, which finds the flag in its place.
-        return sys::cont_syscall(tid, 0);
+        return machine.tracees.cont_syscall(tid);
     }
     rearm(machine, tid, &cache, &view.app, true);
     machine.leave(tid, &cache, &mut view);

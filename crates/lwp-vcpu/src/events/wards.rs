@@ -10,9 +10,9 @@ use std::collections::VecDeque;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use lwp_ptrace::sys::{self, Errno};
+use lwp_ptrace::sys::Errno;
 use lwp_ptrace::wards::{self as door, kind};
-use lwp_ptrace::{Tid, Tracee, memory};
+use lwp_ptrace::{Tid, memory};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Handled, SIGKILL, birth, calm};
@@ -272,7 +272,7 @@ pub fn attend(machine: &mut Machine) -> Vec<(Tid, Errno)> {
             }
             Wish::Stop(tid) => {
                 machine.tasks.wards.wanted.insert(tid);
-                (tid, sys::interrupt(tid))
+                (tid, machine.tracees.interrupt(tid))
             }
         };
         if let Err(error) = done {
@@ -288,7 +288,7 @@ fn go(machine: &mut Machine, tid: Tid) -> Handled {
         None => Ok(()),
         Some(Hold::New) => birth::begin_now(machine, tid),
         Some(Hold::Continue) => calm::looked_at(machine, tid),
-        Some(Hold::Group) => sys::listen(tid),
+        Some(Hold::Group) => machine.tracees.listen(tid),
     }
 }
 
@@ -332,9 +332,9 @@ pub fn holds_exiting(machine: &mut Machine, tid: Tid) -> bool {
         return false;
     }
     let Some(pid) = machine.tasks.threads.get(&tid).map(|thread| thread.pid) else { return false };
-    let status = sys::event_message(tid).unwrap_or(0);
+    let status = machine.tracees.event_message(tid).unwrap_or(0);
     // exit(2) ends a thread; exit_group(2), a signal or another thread's exec end them all.
-    let alone = Tracee(tid).regs().is_ok_and(|regs| regs.0.orig_rax == SYS_EXIT);
+    let alone = machine.tracees.regs(tid).is_ok_and(|regs| regs.0.orig_rax == SYS_EXIT);
     holds(machine, pid, tid, [kind::EXITING, tid as u64, status, alone.into()])
 }
 
@@ -391,7 +391,7 @@ pub fn press(machine: &mut Machine, tid: Tid) {
     match machine.tasks.threads.get(&tid).map(|thread| thread.mode) {
         Some(Mode::New) => {}
         Some(_) => {
-            let _ = sys::interrupt(tid);
+            let _ = machine.tracees.interrupt(tid);
         }
         None => {
             machine.tasks.wards.wanted.remove(&tid);
@@ -420,7 +420,7 @@ fn ended(machine: &mut Machine, pid: i32, kills: bool) {
     let wards: Vec<(i32, bool)> = wards.map(|(ward, it)| (*ward, it.created)).collect();
     for (ward, created) in wards {
         if kills && created && machine.tasks.processes.contains_key(&ward) {
-            let _ = sys::kill(ward, SIGKILL);
+            let _ = machine.tracees.kill(ward, SIGKILL);
         }
         let_go(machine, ward);
     }

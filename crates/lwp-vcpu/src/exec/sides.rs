@@ -3,11 +3,12 @@
 use lwp_dbt::{Lwp, Selection};
 use lwp_ptrace::Tid;
 
+use super::mapping::{Mapper, undumped};
 use super::places::{Anchors, low_for_side, plan_side, with_wanted};
-use super::{MAP_FIXED, MAP_FIXED_NOREPLACE, SYS_CLOSE, SYS_MUNMAP, Table, find_syscall, undumped};
+use super::{MAP_FIXED, MAP_FIXED_NOREPLACE, SYS_CLOSE, SYS_MUNMAP, Table, find_syscall};
 use crate::family::{Basis, Family, Kind};
 use crate::inject::Injector;
-use crate::machine::Machine;
+use crate::machine::{CodeCaches, Machine, Tasks};
 use crate::maps::{self, Status};
 use crate::memory_map::LOW_WINDOWS;
 
@@ -55,7 +56,7 @@ impl Machine {
             mapped = self.map_side(tid, base, selection);
         }
         let family = mapped.map_err(SideError::into_reason)?;
-        let arenas = self.usual_arenas(family);
+        let arenas = self.caches.usual_arenas(family);
         let side = match self.caches.spaces.get(base) {
             Some(Some(space)) => space.side(family, arenas),
             _ => return Err("no such address space".into()),
@@ -65,7 +66,7 @@ impl Machine {
             space.sides.push((selection, index));
             space.tell_again();
         }
-        self.tell_code(base);
+        self.lists().tell_code(base);
         Ok(())
     }
 
@@ -89,7 +90,7 @@ impl Machine {
         let mappings = maps::read(tid);
         let site = find_syscall(tid, &mappings)
             .ok_or_else(|| "no system call instruction found in the program's memory".to_owned())?;
-        let (lwp, plan) = (Lwp::On(selection), self.plan());
+        let (lwp, plan) = (Lwp::On(selection), self.config.plan_of_code(&self.observers));
         let room = low_for_side(&mappings).filter(|_| windows < LOW_WINDOWS);
         let mut surplus = Vec::new();
         let (kind, place) = match room {
@@ -99,7 +100,7 @@ impl Machine {
                 (Kind { basis: Basis { plan, lwp, layout }, owner, arenas }, MAP_FIXED_NOREPLACE)
             }
             None => {
-                let (retired, later) = self.retire_side(base)?;
+                let (retired, later) = self.caches.retire_side(&self.tasks, base)?;
                 surplus = later;
                 let Kind { basis: Basis { layout, .. }, arenas, .. } = retired;
                 (Kind { basis: Basis { plan, lwp, layout }, owner, arenas }, MAP_FIXED)
@@ -107,23 +108,25 @@ impl Machine {
         };
         let is_new = !self.caches.layouts.contains_key(&kind);
         let family = self.family_for(kind)?;
-        let made = self.map_family(tid, site, family, place);
+        let made = self.mapper().map_family(tid, site, family, place);
         if !surplus.is_empty() {
-            let mut injector = Injector::new(tid, site, &Status::read(tid));
+            let mut injector = Injector::new(&self.tracees, tid, site, &Status::read(tid));
             for (address, bytes) in surplus {
                 injector.call([SYS_MUNMAP, address, bytes, 0, 0, 0, 0])?;
             }
         }
         if made.is_err() && is_new {
-            self.drop_family(family);
+            self.caches.drop_family(family);
         }
         made.map(|()| family)
     }
+}
 
+impl Mapper<'_> {
     /// Maps a family's low window and arenas into the address space of `tid`, all of them or none.
     fn map_family(&self, tid: Tid, site: u64, family: usize, place: u64) -> Result<(), SideError> {
         let maps = self.family_maps(family, Table::Empty, place)?;
-        let mut injector = Injector::new(tid, site, &Status::read(tid));
+        let mut injector = Injector::new(self.tracees, tid, site, &Status::read(tid));
         let fd = self.reopen_memory(&mut injector, family)?;
         let mut failed = None;
         for (done, map) in maps.iter().enumerate() {
@@ -148,14 +151,15 @@ impl Machine {
             Some((_, reason)) => Err(SideError::Other(reason)),
         }
     }
+}
 
+impl CodeCaches {
     /// Takes a side that no thread runs on out of an address space; a new one is to be mapped over
     /// it in one step, since a thread may still wait in its routines, which are the same. Returns
     /// where it has other arenas than its first, which nothing is mapped over.
-    fn retire_side(&mut self, base: usize) -> Result<(Kind, Vec<Range>), String> {
-        let in_use =
-            |side: usize| self.tasks.threads.values().any(|thread| thread.side == Some(side));
-        let Some(space) = &self.caches.spaces[base] else {
+    fn retire_side(&mut self, tasks: &Tasks, base: usize) -> Result<(Kind, Vec<Range>), String> {
+        let in_use = |side: usize| tasks.threads.values().any(|thread| thread.side == Some(side));
+        let Some(space) = &self.spaces[base] else {
             return Err("no such address space".into());
         };
         let idle = space.sides.iter().position(|(_, side)| !in_use(*side));
@@ -163,16 +167,16 @@ impl Machine {
             true => "no room below 2 GiB for the translations of code with a profile",
             false => "too many different ways of profiling at a time in one address space",
         })?;
-        let side = match &mut self.caches.spaces[base] {
+        let side = match &mut self.spaces[base] {
             Some(space) => space.sides.remove(idle).1,
             None => return Err("no such address space".into()),
         };
-        let (space, family) = self.caches.side(side).ok_or("a side without a family")?;
+        let (space, family) = self.side(side).ok_or("a side without a family")?;
         let (index, kind) = (family.index, family.kind.clone());
         let later = family.arenas.iter().enumerate().skip(kind.arenas.len());
         let later = later.filter(|(at, _)| space.has_arena(*at));
         let later = later.map(|(_, arena)| (arena.address, arena.bytes)).collect();
-        self.caches.spaces[side] = None;
+        self.spaces[side] = None;
         self.drop_family(index);
         Ok((kind, later))
     }

@@ -396,7 +396,13 @@ impl ThreadLwp {
 
     /// The accesses of an instruction that is about to be executed natively, of one iteration where
     /// it repeats.
-    pub fn about_to_step(&mut self, tid: Tid, context: Context<'_>, regs: &Raw) {
+    pub fn about_to_step(
+        &mut self,
+        vectors: impl Fn() -> Option<Vectors>,
+        tid: Tid,
+        context: Context<'_>,
+        regs: &Raw,
+    ) {
         if self.dcache.is_none() {
             return;
         }
@@ -404,7 +410,7 @@ impl ThreadLwp {
         let none_left = operands::repeats(&instruction) && regs.rcx == 0;
         let operands = if none_left { Vec::new() } else { operands::of(&instruction) };
         let spread = |operand: &MemoryOperand| matches!(operand.spread, Spread::Elements(_));
-        let vectors = operands.iter().any(spread).then(|| Vectors::of(tid).ok()).flatten();
+        let vectors = operands.iter().any(spread).then(&vectors).flatten();
         let lane = |register: Register, offset: usize, bytes: usize| match &vectors {
             Some(vectors) if register.is_k() => vectors.mask(register.number()),
             Some(vectors) => vectors.lane(register.number(), offset, bytes),
@@ -515,7 +521,7 @@ impl Machine {
             return None;
         }
         let state = AppState { partial: Some((index, true)), ..AppState::at(PcSource::ContextPc) };
-        let correction = self.unfinished(tid, &state, Some(id));
+        let correction = self.counting().unfinished(tid, &state, Some(id));
         if let Some(thread) = self.tasks.threads.get_mut(&tid) {
             thread.account.correction.add_sum(correction);
         }

@@ -27,7 +27,7 @@ impl Machine {
     pub fn lwp_due(&mut self, cx: ThreadCx, pc: AppPc) -> Option<Backlog> {
         let ThreadCx { tid, slot, .. } = cx;
         self.tasks.lwp_collect(&self.contexts, tid);
-        self.filter_samples_at(tid, pc.0);
+        self.tasks.filter_samples_at(&self.config, &self.caches, tid, pc.0);
         self.contexts.context(slot).set(Slot::Kind, RequestKind::Dispatch as u64);
         let block = self.space_of(tid).and_then(|(space, family)| block_at(space, family, tid, pc));
         let Some(block) = block else {
@@ -124,7 +124,8 @@ impl Machine {
     fn lwp_know_cut(&mut self, tid: Tid, cut: &Led, event: DueFor) -> bool {
         // What cut fragments execute is counted by the host, where it is. Samples lead to it
         // anyway.
-        let counted = self.plan() != lwp_dbt::Plan::Plain || self.observers.profiler.is_some();
+        let counted = self.config.plan_of_code(&self.observers) != lwp_dbt::Plan::Plain
+            || self.observers.profiler.is_some();
         if !cut.lasts || counted && event != DueFor::Sample {
             return false;
         }
@@ -144,7 +145,7 @@ impl Machine {
                 return None;
             }
         };
-        self.answer_for_processor(slot, kind);
+        self.processor.answer_for(self.contexts.context(slot), kind);
         if let Some(thread) = self.tasks.threads.get_mut(&tid) {
             thread.account.correction.add(lwp_dbt::deltas_of(block), 1);
         }
@@ -175,9 +176,9 @@ impl Machine {
         let fall_through = cut.next;
         self.lwp_retire(tid, &Executed { branch, fall_through, ..Executed::plain(last, next) });
         if self.config.samples()
-            && let Some(context) = self.context(tid)
+            && let Some(registers) = self.context(tid).map(|it| asked_with(it, last))
         {
-            self.take_overdue(tid, asked_with(context, last));
+            self.counting().take_overdue(tid, registers);
         }
         self.tasks.lwp_publish(&self.contexts, tid);
     }
@@ -205,7 +206,7 @@ impl Machine {
     /// as `regs` say, or as the context says where it is left out.
     pub(super) fn lwp_repeated(&mut self, tid: Tid, regs: Option<&Raw>) {
         if let Some(pc) = self.tasks.lwp(tid).and_then(ThreadLwp::end_of_cut) {
-            self.filter_samples_at(tid, pc);
+            self.tasks.filter_samples_at(&self.config, &self.caches, tid, pc);
         }
         if let Some(mut profiled) = self.tasks.profiled(&self.contexts, tid) {
             profiled.repeated(tid, regs);

@@ -44,8 +44,8 @@ impl Machine {
         };
         if kind == RequestKind::Llwpcb && self.processor.emulated.fills {
             // The host writes records, and could not where pages are guarded.
-            self.do_without_notices(tid);
-            if self.has_released(tid) {
+            self.guarding().do_without_notices(tid);
+            if self.caches.of(&self.tasks).has_released(tid) {
                 self.ask_tracer(tid, Need::Guard);
                 return None;
             }
@@ -94,7 +94,7 @@ impl Machine {
         if !charged {
             self.lwp_retire(tid, &Executed::plain(pc, next));
         }
-        self.tasks.lwp_interrupt(tid, self.config.lwp.as_ref());
+        self.tasks.lwp_interrupt(&*self.tracees, tid, self.config.lwp.as_ref());
         self.tasks.lwp_publish(&self.contexts, tid);
         let context = self.contexts.context(slot);
         context.set(Slot::Pc, next);

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lwp_ptrace::{Tid, sys};
+use lwp_ptrace::{Tid, Tracees};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
@@ -14,7 +14,12 @@ use crate::machine::Tasks;
 
 impl Tasks {
     /// Delivers the threshold interrupts that have been raised for a thread, as `config` says.
-    pub(super) fn lwp_interrupt(&mut self, tid: Tid, config: Option<&LwpConfig>) {
+    pub(super) fn lwp_interrupt(
+        &mut self,
+        tracees: &dyn Tracees,
+        tid: Tid,
+        config: Option<&LwpConfig>,
+    ) {
         let Some(thread) = self.threads.get_mut(&tid) else { return };
         let pid = thread.pid;
         let Some(lwp) = &mut thread.lwp else { return };
@@ -23,10 +28,10 @@ impl Tasks {
         }
         match config.map(|config| config.interrupt) {
             Some(Interrupt::Thread(signal)) if handles(tid, signal) => {
-                lwp.interrupted = sys::tgkill(pid, tid, signal).is_ok();
+                lwp.interrupted = tracees.send(pid, tid, signal).is_ok();
             }
             Some(Interrupt::Process(signal)) if handles(tid, signal) => {
-                let _ = sys::kill(pid, signal);
+                let _ = tracees.kill(pid, signal);
             }
             Some(Interrupt::EventFd(number)) => {
                 if let Err(reason) = add_one(pid, number) {

@@ -3,8 +3,8 @@
 use lwp_dbt::block::Block;
 use lwp_dbt::context::NO_PROCESSOR;
 use lwp_dbt::{CachePc, Slot};
-use lwp_ptrace::Tid;
 use lwp_ptrace::regs::Raw;
+use lwp_ptrace::{Tid, Tracees, Vectors};
 
 use super::known::DueFor;
 use super::noted::Note;
@@ -95,8 +95,13 @@ impl Profiled<'_, '_> {
     }
 
     /// An instruction of the thread `tid` is about to be executed natively.
-    pub fn about_to_step(&mut self, tid: Tid, regs: &Raw) {
-        self.lwp.about_to_step(tid, self.context, regs);
+    pub fn about_to_step(&mut self, tracees: &dyn Tracees, tid: Tid, regs: &Raw) {
+        self.lwp.about_to_step(
+            || tracees.extended_state(tid).ok().map(Vectors::within),
+            tid,
+            self.context,
+            regs,
+        );
     }
 
     /// Takes over from a thread that has led itself to a cut fragment, as if the host had.

@@ -20,7 +20,7 @@ use super::{Executed, ThreadLwp, instruction};
 use crate::config::{Config, MOST_RANDOM_BITS, Sampled, Sampling};
 use crate::contexts::{Context, Contexts};
 use crate::exit::ThreadCx;
-use crate::machine::{Machine, Thread};
+use crate::machine::{Counting, Machine, Thread};
 use crate::server::Backlog;
 
 /// The sampled events of one thread.
@@ -319,7 +319,7 @@ impl Machine {
         match due {
             Some((0, events)) => {
                 let registers = asked_with(self.contexts.context(slot), pc.0);
-                self.take_samples(tid, events, registers);
+                self.counting().take_samples(tid, events, registers);
                 self.tasks.lwp_publish(&self.contexts, tid);
             }
             Some((index, _)) => return self.lwp_cut(tid, slot, pc, index, Some(DueFor::Sample)),
@@ -338,7 +338,7 @@ impl Machine {
     pub(super) fn sample_miss(&mut self, cx: ThreadCx, pc: AppPc) -> Option<Backlog> {
         let ThreadCx { tid, slot, .. } = cx;
         self.tasks.lwp_collect(&self.contexts, tid);
-        self.filter_samples_at(tid, pc.0);
+        self.tasks.filter_samples_at(&self.config, &self.caches, tid, pc.0);
         let context = self.contexts.context(slot);
         let load = is_load(context.get(Slot::LwpMeta));
         let lwp = self.tasks.lwp(tid)?;
@@ -349,7 +349,7 @@ impl Machine {
         let (due, room) = (sampler.due_by_miss(), sampler.room_for_misses());
         if due != 0 && load {
             let registers = asked_with(context, pc.0);
-            self.take_samples(tid, due, registers);
+            self.counting().take_samples(tid, due, registers);
             self.tasks.lwp_publish(&self.contexts, tid);
         } else if lines >= room {
             // Whether one of its misses is the sample is only known afterwards.
@@ -357,7 +357,9 @@ impl Machine {
         }
         self.dispatch(cx, pc, false)
     }
+}
 
+impl Counting<'_> {
     /// Takes the samples of misses that nobody could foresee, of an instruction that has just been
     /// executed.
     pub(super) fn take_overdue(&mut self, tid: Tid, registers: Registers) {
@@ -377,8 +379,8 @@ impl Machine {
         if self.tasks.lwp(tid).and_then(ThreadLwp::sampler).is_none() {
             return;
         }
-        self.tasks.lwp_collect(&self.contexts, tid);
-        self.filter_samples_at(tid, app.0.rip);
+        self.tasks.lwp_collect(self.contexts, tid);
+        self.tasks.filter_samples_at(self.config, self.caches, tid, app.0.rip);
         let executed = instruction::classify(tid, app.0.rip, app.0.rip);
         let sampler = self.tasks.lwp(tid).and_then(ThreadLwp::sampler);
         let Some((sampler, selection)) = sampler else { return };
@@ -391,10 +393,10 @@ impl Machine {
         if events != 0 {
             self.take_samples(tid, events, stopped_with(app));
         }
-        self.tasks.lwp_publish(&self.contexts, tid);
+        self.tasks.lwp_publish(self.contexts, tid);
     }
 
-    fn take_samples(&mut self, tid: Tid, events: u32, registers: Registers) {
+    pub(super) fn take_samples(&mut self, tid: Tid, events: u32, registers: Registers) {
         if let Some(sampler) = self.tasks.lwp_mut(tid).and_then(|lwp| lwp.sampler.as_mut()) {
             sampler.taken(events);
         }

@@ -4,8 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use lwp_dbt::Selection;
+use lwp_ptrace::Tid;
 use rustc_hash::FxHashMap;
 
+use super::Tasks;
 use crate::config::Config;
 use crate::family::{Family, Kind};
 use crate::generated::Generated;
@@ -13,6 +15,22 @@ use crate::notices::{Board, Way};
 use crate::saving::Saving;
 use crate::space::Space;
 use crate::store::Store;
+
+/// The address spaces in which threads and processes are.
+#[derive(Clone, Copy, Debug)]
+pub struct Where<'a> {
+    /// The processes and threads.
+    pub tasks: &'a Tasks,
+    /// The address spaces.
+    pub caches: &'a CodeCaches,
+}
+
+impl Where<'_> {
+    /// Returns every side of the address space that a thread runs in.
+    pub fn all_sides(&self, tid: Tid) -> Vec<usize> {
+        self.tasks.base_space(tid).map_or_else(Vec::new, |base| self.caches.sides(base).collect())
+    }
+}
 
 /// All address spaces and translations.
 #[derive(Debug, Default)]
@@ -42,6 +60,16 @@ impl CodeCaches {
     pub fn new(config: &Config, way: Option<Way>) -> Self {
         let saving = Saving::of(config);
         Self { notices: Board::reaching(way), saving, ..Self::default() }
+    }
+
+    /// Returns the address space and family of a thread.
+    pub fn space_of(&mut self, tasks: &Tasks, tid: Tid) -> Option<(&mut Space, &mut Family)> {
+        self.side(tasks.space_index(tid)?)
+    }
+
+    /// Returns these, as the threads of a run are in them.
+    pub fn of<'a>(&'a self, tasks: &'a Tasks) -> Where<'a> {
+        Where { tasks, caches: self }
     }
 
     /// Returns a side of an address space, with its family.

@@ -4,12 +4,20 @@ use std::time::{Duration, Instant};
 
 use lwp_ptrace::Tid;
 
-use super::{Account, Machine, Tasks};
+use super::{Account, CodeCaches, Machine, Observers, Tasks};
 use crate::config::{Config, Plan};
-use crate::contexts::Sum;
+use crate::contexts::{Contexts, Sum};
 use crate::outcome::{ProcessReport, ThreadReport};
 
 impl Tasks {
+    /// A thread is about to end: its CPU time can be asked for now, and not later.
+    pub fn note_cpu_time(&mut self, config: &Config, tid: Tid) {
+        let now = cpu_time(config, tid);
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            thread.account.cpu.1 = now;
+        }
+    }
+
     /// Asks for the name of a thread that lives in its image: threads name themselves, and each
     /// other, by prctl(2) and files.
     pub fn note_name(&mut self, tid: Tid) {
@@ -65,18 +73,53 @@ pub(super) fn cpu_time(config: &Config, tid: Tid) -> Option<Duration> {
     text.split(' ').next()?.parse().ok().map(Duration::from_nanos)
 }
 
+/// The counts of a run's threads, and the reports to a recorder.
+#[derive(Debug)]
+pub struct Counting<'a> {
+    /// The configuration of the run.
+    pub config: &'a Config,
+    /// The contexts, which have the counters.
+    pub contexts: &'a mut Contexts,
+    /// The threads, with their accounts.
+    pub tasks: &'a mut Tasks,
+    /// The translations, which say what a counter stands for.
+    pub caches: &'a mut CodeCaches,
+    /// Reports and recorders.
+    pub observers: &'a mut Observers,
+}
+
 impl Machine {
+    /// Returns the counts of the threads.
+    pub fn counting(&mut self) -> Counting<'_> {
+        let Self { config, contexts, tasks, caches, observers, .. } = self;
+        Counting { config, contexts, tasks, caches, observers }
+    }
+}
+
+impl Observers {
+    /// Takes the time that a thread has used up into the account. It still exists, and is about to
+    /// end or to be let go.
+    pub fn stop_clock(&mut self, config: &Config, tid: Tid) {
+        if config.reports(tid)
+            && let Some(clocks) = &mut self.clocks
+        {
+            clocks.ended(tid);
+        }
+    }
+}
+
+impl Counting<'_> {
     /// Takes a thread out, its counts into its process's report.
     pub fn remove_thread(&mut self, tid: Tid) {
-        self.tasks.collect_misses(&self.contexts, tid);
-        self.learn_from(tid);
+        self.tasks.collect_misses(self.contexts, tid);
+        self.caches.learn_from(self.tasks, self.contexts, tid);
         self.report_thread(tid);
         let total = self.thread_sum(tid);
         let Some(thread) = self.tasks.threads.remove(&tid) else { return };
         let kept = thread.account.counted(total);
         let (sampled, cpu) = (
-            thread.sampled_totals(&self.contexts),
-            thread.account.cpu_in_image(|| cpu_time(&self.config, tid)),
+            thread.sampled_totals(self.contexts),
+            thread.account.cpu_in_image(|| cpu_time(self.config, tid)),
         );
         let wanted = self.config.reports(tid);
         if let Some(process) = self.tasks.processes.get(&thread.pid).filter(|_| wanted) {
@@ -99,16 +142,6 @@ impl Machine {
         self.contexts.release(thread.slot);
     }
 
-    /// Takes the time that a thread has used up into the account. It still exists, and is about to
-    /// end or to be let go.
-    pub fn stop_clock(&mut self, tid: Tid) {
-        if self.config.reports(tid)
-            && let Some(clocks) = &mut self.observers.clocks
-        {
-            clocks.ended(tid);
-        }
-    }
-
     /// The reports as they would be if every thread ended now.
     pub fn so_far(&mut self) -> Vec<ProcessReport> {
         let mut live = Vec::new();
@@ -121,8 +154,8 @@ impl Machine {
             let Some(process) = self.tasks.processes.get(&thread.pid) else { continue };
             let counts = thread.account.counted(total).counts();
             let (sampled, cpu) = (
-                thread.sampled_totals(&self.contexts),
-                thread.account.cpu_in_image(|| cpu_time(&self.config, tid)),
+                thread.sampled_totals(self.contexts),
+                thread.account.cpu_in_image(|| cpu_time(self.config, tid)),
             );
             let report = ThreadReport {
                 tid,
@@ -136,14 +169,6 @@ impl Machine {
             live.push((process.report, report));
         }
         self.observers.reports.so_far(live)
-    }
-
-    /// A thread is about to end: its CPU time can be asked for now, and not later.
-    pub fn note_cpu_time(&mut self, tid: Tid) {
-        let now = cpu_time(&self.config, tid);
-        if let Some(thread) = self.tasks.threads.get_mut(&tid) {
-            thread.account.cpu.1 = now;
-        }
     }
 
     /// Everything that a thread's counters say, corrected.
@@ -163,7 +188,7 @@ impl Machine {
     /// Takes what a thread's counters say into its account, because they will be another
     /// translator's.
     pub fn keep_counts(&mut self, tid: Tid, slot: usize) {
-        self.learn_from(tid);
+        self.caches.learn_from(self.tasks, self.contexts, tid);
         self.close_report(tid);
         let sum = self.thread_sum(tid);
         self.contexts.context(slot).clear_counters();
@@ -189,7 +214,7 @@ impl Machine {
             return;
         }
         self.mark_executions(tid, !on);
-        if let Some(mut profiled) = self.tasks.profiled(&self.contexts, tid) {
+        if let Some(mut profiled) = self.tasks.profiled(self.contexts, tid) {
             profiled.switch_counting(!on);
         }
         let total = self.thread_sum(tid);

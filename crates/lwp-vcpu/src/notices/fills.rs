@@ -25,9 +25,9 @@ use lwp_ptrace::regs::Regs;
 use lwp_ptrace::{Tid, memory, sys};
 use rustc_hash::FxHashSet;
 
-use super::{Notices, Page, Source, State, pages_of};
+use super::{Guarding, Notices, Page, State, pages_of};
 use crate::contexts::Context;
-use crate::machine::{Machine, Need};
+use crate::machine::{Machine, Need, Tasks};
 use crate::maps::Status;
 use crate::syscalls::{self, Pending};
 
@@ -113,19 +113,43 @@ fn filled_by(tid: Tid, (number, args): (u64, [u64; 6])) -> Vec<Range> {
     ranges
 }
 
-impl Machine {
-    /// The notices of the address space of `tid`.
-    pub(super) fn notices_of(&self, tid: Tid) -> Option<Arc<Notices>> {
-        let space = self.caches.spaces.get(self.tasks.base_space(tid)?)?.as_ref()?;
-        match &space.notices {
-            Source::Given(notices) => Some(Arc::clone(notices)),
-            _ => None,
-        }
+impl Tasks {
+    /// The ranges that a call of `tid` fills in another process, and a thread of that.
+    fn filled_elsewhere(&self, tid: Tid, call: (u64, [u64; 6])) -> Option<(Tid, Vec<Range>)> {
+        let (pid, ranges) = syscalls::filled_elsewhere(call.0, &call.1, &reader(tid))?;
+        let mut threads = self.threads.iter();
+        let (other, _) = threads.find(|(tid, thread)| **tid == pid || thread.pid == pid)?;
+        Some((*other, ranges))
     }
+}
 
+impl Machine {
+    /// Returns whether pages that the call in a thread's context may write to are still to be given
+    /// their own protection back: then the thread is to stand still for that, or to wait for
+    /// another one.
+    pub fn awaits_release(&mut self, tid: Tid, slot: usize) -> bool {
+        if !self.processor.emulated.fills {
+            return false;
+        }
+        let elsewhere = self.tasks.filled_elsewhere(tid, call_in(self.contexts.context(slot)));
+        // It may be another thread of the same address space.
+        let own = self.tasks.base_space(tid);
+        let other = elsewhere.map(|(other, _)| other).filter(|other| {
+            self.tasks.base_space(*other) != own && self.caches.of(&self.tasks).has_released(*other)
+        });
+        if let Some(other) = other
+            && self.tasks.threads.get(&other).is_some_and(|thread| thread.need.is_none())
+        {
+            self.ask_tracer(other, Need::Guard);
+        }
+        other.is_some() || self.caches.of(&self.tasks).has_released(tid)
+    }
+}
+
+impl Guarding<'_> {
     /// The notices of the address space of `tid`, if the kernel cannot write to what they guard.
     fn notices_to_release(&self, tid: Tid) -> Option<Arc<Notices>> {
-        self.notices_of(tid).filter(|notices| !notices.waits_for_kernel())
+        self.caches.of(self.tasks).notices_of(tid).filter(|notices| !notices.waits_for_kernel())
     }
 
     /// Has the kernel's writes to these ranges succeed, from now on. Returns whether they would
@@ -142,12 +166,12 @@ impl Machine {
 
     /// A thread is about to make the system call in its context. Pages that this releases may still
     /// have to be given their own protection back: see [`Machine::awaits_release`].
-    pub fn about_to_fill(&mut self, tid: Tid, slot: usize) {
+    pub fn about_to_fill(&mut self, tid: Tid, slot: usize, fills: bool) {
         let (number, args) = call_in(self.contexts.context(slot));
         if let Some(range) = syscalls::filled_later(number, &args, &reader(tid)) {
             self.filled_later(tid, range);
         }
-        if !self.processor.emulated.fills {
+        if !fills {
             return;
         }
         if number == syscalls::nr::EXIT {
@@ -163,40 +187,11 @@ impl Machine {
             self.release(&notices, &filled_by(tid, (number, args)));
             self.release_touched(&notices, syscalls::touches(&call, fifth));
         }
-        if let Some((other, ranges)) = self.filled_elsewhere(tid, (number, args))
+        if let Some((other, ranges)) = self.tasks.filled_elsewhere(tid, (number, args))
             && let Some(notices) = self.notices_to_release(other)
         {
             self.release(&notices, &ranges);
         }
-    }
-
-    /// The ranges that a call of `tid` fills in another process, and a thread of that.
-    fn filled_elsewhere(&self, tid: Tid, call: (u64, [u64; 6])) -> Option<(Tid, Vec<Range>)> {
-        let (pid, ranges) = syscalls::filled_elsewhere(call.0, &call.1, &reader(tid))?;
-        let mut threads = self.tasks.threads.iter();
-        let (other, _) = threads.find(|(tid, thread)| **tid == pid || thread.pid == pid)?;
-        Some((*other, ranges))
-    }
-
-    /// Returns whether pages that the call in a thread's context may write to are still to be given
-    /// their own protection back: then the thread is to stand still for that, or to wait for
-    /// another one.
-    pub fn awaits_release(&mut self, tid: Tid, slot: usize) -> bool {
-        if !self.processor.emulated.fills {
-            return false;
-        }
-        let elsewhere = self.filled_elsewhere(tid, call_in(self.contexts.context(slot)));
-        // It may be another thread of the same address space.
-        let own = self.tasks.base_space(tid);
-        let other = elsewhere
-            .map(|(other, _)| other)
-            .filter(|other| self.tasks.base_space(*other) != own && self.has_released(*other));
-        if let Some(other) = other
-            && self.tasks.threads.get(&other).is_some_and(|thread| thread.need.is_none())
-        {
-            self.ask_tracer(other, Need::Guard);
-        }
-        other.is_some() || self.has_released(tid)
     }
 
     /// The kernel may write to `range` whenever it likes.
@@ -205,15 +200,15 @@ impl Machine {
         if let Some(Some(space)) = base.and_then(|base| self.caches.spaces.get_mut(base)) {
             space.unasked.add(range);
         }
-        if let Some(notices) = self.notices_of(tid) {
+        if let Some(notices) = self.caches.of(self.tasks).notices_of(tid) {
             self.release(&notices, &[range]);
         }
     }
 
     /// Nothing is guarded any more in the address space of `tid`.
     pub fn do_without_notices(&mut self, tid: Tid) {
-        self.tasks.forget_cuts(&self.contexts);
-        for side in self.all_sides(tid) {
+        self.tasks.forget_cuts(self.contexts);
+        for side in self.caches.of(self.tasks).all_sides(tid) {
             let Some((space, family)) = self.caches.side(side) else { continue };
             for unit in space.private_units() {
                 family.invalidate_all(unit);
@@ -238,7 +233,7 @@ impl Machine {
 
     /// A thread is about to end: the kernel marks the locks that it leaves behind.
     pub fn about_to_leave_locks(&mut self, tid: Tid) {
-        let Some(notices) = self.notices_of(tid) else { return };
+        let Some(notices) = self.caches.of(self.tasks).notices_of(tid) else { return };
         let Ok(head) = sys::robust_list(tid) else { return };
         let word = |at: u64| memory::read_u64(tid, at).unwrap_or(0);
         let (offset, pending) = (word(head.wrapping_add(8)), word(head.wrapping_add(16)));

@@ -21,17 +21,17 @@
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lwp_arch::insn;
-use lwp_ptrace::sys::{self, Errno, SigInfo};
-use lwp_ptrace::{Tid, Tracee, memory};
+use lwp_ptrace::sys::{Errno, SigInfo};
+use lwp_ptrace::{Tid, memory};
 use rustc_hash::FxHashSet;
 
-use super::{Means, Notices, PAGE, Page, Source, State, pages_of};
+use super::{Guarding, Means, Notices, PAGE, Page, Source, State, pages_of};
 use crate::exec::find_syscall;
 use crate::inject::{Call, Injector};
-use crate::machine::{Machine, Mode};
+use crate::machine::{Machine, Mode, Tasks};
 use crate::maps::{self, Mapping, Status};
 use crate::syscalls::{self, Pending};
 
@@ -253,23 +253,23 @@ pub fn joins(a: &Mapping, b: &Mapping) -> bool {
     a.end == b.start && same(a) == same(b) && b.inode == 0 && a.name == b.name
 }
 
-impl Machine {
-    /// The notices of the address space of `tid` that are had by protection.
-    fn protecting(&self, tid: Tid) -> Option<Arc<Notices>> {
-        self.notices_of(tid).filter(|notices| notices.protection().is_some())
+impl Tasks {
+    /// Notes the action for SIGSEGV that a thread has set.
+    pub fn note_fault_action(&mut self, tid: Tid, at: u64) {
+        let Some(thread) = self.threads.get(&tid) else { return };
+        if let Some(process) = self.processes.get_mut(&thread.pid) {
+            process.fault_action = FaultAction::read(tid, at);
+        }
     }
+}
 
-    /// Returns whether pages of the address space of `tid` are still to be given their protection
-    /// back.
-    pub fn has_released(&self, tid: Tid) -> bool {
-        self.notices_of(tid).is_some_and(|notices| notices.has_released())
-    }
-
+impl Guarding<'_> {
     /// Guards the pages of the code at `pc`, and gives others their own protection back. The thread
     /// stands still.
     pub fn guard_code(&mut self, tid: Tid, pc: u64) -> Result<(), Errno> {
-        let Some(notices) = self.protecting(tid) else { return Ok(()) };
-        let code = self.space_of(tid).and_then(|(space, _)| space.known_code(pc));
+        let Some(notices) = self.caches.of(self.tasks).protecting(tid) else { return Ok(()) };
+        let code =
+            self.caches.space_of(self.tasks, tid).and_then(|(space, _)| space.known_code(pc));
         let mut guarded = code.map_or_else(Vec::new, |(_, code)| notices.to_guard(pc, code.end));
         // The thread asks again.
         guarded.retain(|page| !self.is_being_changed(tid, *page));
@@ -306,24 +306,11 @@ impl Machine {
     /// Gives released pages their own protection back. The thread stands still. Returns whether
     /// it has made calls for that.
     pub fn unprotect_now(&mut self, tid: Tid) -> Result<bool, Errno> {
-        match self.protecting(tid) {
+        match self.caches.of(self.tasks).protecting(tid) {
             Some(notices) if notices.has_released() => {
                 self.change_protection(tid, &notices, Vec::new(), &Status::read(tid))
             }
             _ => Ok(false),
-        }
-    }
-
-    /// The pages of the address space of `tid` that cannot be written to for our sake, in order.
-    pub fn protected_pages(&self, tid: Tid) -> Vec<u64> {
-        self.notices_of(tid).map_or_else(Vec::new, |notices| notices.protected_pages())
-    }
-
-    /// Notes the action for SIGSEGV that a thread has set.
-    pub fn note_fault_action(&mut self, tid: Tid, at: u64) {
-        let Some(thread) = self.tasks.threads.get(&tid) else { return };
-        if let Some(process) = self.tasks.processes.get_mut(&thread.pid) {
-            process.fault_action = FaultAction::read(tid, at);
         }
     }
 
@@ -340,11 +327,11 @@ impl Machine {
         if changes.is_empty() {
             return Ok(false);
         }
-        let stack = Tracee(tid).regs()?.0.rsp;
+        let stack = self.tracees.regs(tid)?.0.rsp;
         let site = protection.site(tid).ok_or(Errno::ESRCH)?;
-        let mut injector = Injector::new(tid, site, status);
+        let mut injector = Injector::new(self.tracees, tid, site, status);
         let calls = changes.calls();
-        if let Some((_, family)) = self.space_of(tid)
+        if let Some((_, family)) = self.caches.space_of(self.tasks, tid)
             && calls.len() > 1
         {
             injector.use_batch(family.routine(family.translator.routines().batch), stack);
@@ -353,7 +340,7 @@ impl Machine {
         let Ok(results) = made else {
             // Another thread will see to it, unless this one is there and cannot.
             protection.released().extend(changes.released);
-            return Err(Tracee(tid).regs().map_or_else(|error| error, |_| Errno(EIO)));
+            return Err(self.tracees.regs(tid).map_or_else(|error| error, |_| Errno(EIO)));
         };
         notices.note_guarded(&changes.guarded, &results);
         Ok(true)
@@ -374,13 +361,17 @@ impl Machine {
         if !reset {
             return Ok(());
         }
-        let at = self.context(tid).ok_or(Errno::ESRCH)?.write_scratch(&action.0);
-        let site = self.protecting(tid).and_then(|notices| notices.protection()?.site(tid));
-        let mut injector = Injector::new(tid, site.ok_or(Errno::ESRCH)?, status);
+        let at = self.contexts.context(thread.slot).write_scratch(&action.0);
+        let site = self
+            .caches
+            .of(self.tasks)
+            .protecting(tid)
+            .and_then(|notices| notices.protection()?.site(tid));
+        let mut injector = Injector::new(self.tracees, tid, site.ok_or(Errno::ESRCH)?, status);
         let _ = injector.call([SYS_RT_SIGACTION, SIGSEGV, at, 0, 8, 0, 0]);
         drop(injector);
         if blocked {
-            sys::set_sigmask(tid, sys::get_sigmask(tid)? | SIGSEGV_BIT)?;
+            self.tracees.set_sigmask(tid, self.tracees.sigmask(tid)? | SIGSEGV_BIT)?;
         }
         Ok(())
     }
@@ -394,7 +385,7 @@ impl Machine {
         if known.is_empty() {
             return;
         }
-        let unasked = self.unasked_of(child);
+        let unasked = self.caches.of(self.tasks).unasked_of(child);
         let means = Means::Protection(Protection::default());
         let Some(notices) = self.caches.notices.add(means, unasked) else { return };
         *notices.told() = *original.told();
@@ -448,8 +439,8 @@ impl FaultAction {
 /// Lets a write to a guarded page happen that has stopped a thread by SIGSEGV. False where the
 /// fault is the program's own.
 pub fn write_fault(machine: &mut Machine, tid: Tid) -> Result<bool, Errno> {
-    let Some(notices) = machine.protecting(tid) else { return Ok(false) };
-    let fault = &sys::get_siginfo(tid)?;
+    let Some(notices) = machine.caches.of(&machine.tasks).protecting(tid) else { return Ok(false) };
+    let fault = &machine.tracees.siginfo(tid)?;
     if fault.code() != SEGV_ACCERR {
         return Ok(false);
     }
@@ -457,41 +448,42 @@ pub fn write_fault(machine: &mut Machine, tid: Tid) -> Result<bool, Errno> {
     let Some(state) = notices.pages().get(&page).map(|page| page.state) else { return Ok(false) };
     let status = Status::read(tid);
     if state == State::Guarded {
-        machine.about_to_be_written(&notices, page);
+        machine.guarding().about_to_be_written(&notices, page);
         if notices.pauses() {
             machine.caches.notices.note_pause();
         }
-    } else if !notices.is_released(page) && !can_be_written_now(tid, fault)? {
+    } else if !notices.is_released(page) && !can_be_written_now(machine, tid, fault)? {
         return Ok(false);
     }
-    machine.change_protection(tid, &notices, Vec::new(), &status)?;
-    machine.restore_action(tid, &status)?;
+    machine.guarding().change_protection(tid, &notices, Vec::new(), &status)?;
+    machine.guarding().restore_action(tid, &status)?;
     Ok(true)
 }
 
 /// Returns whether the write that `fault` is of succeeds by now: another thread has seen to that.
 /// An instruction that is fetched where nothing can be executed raises the same fault.
-fn can_be_written_now(tid: Tid, fault: &SigInfo) -> Result<bool, Errno> {
+fn can_be_written_now(machine: &Machine, tid: Tid, fault: &SigInfo) -> Result<bool, Errno> {
     let mappings = maps::read(tid);
     let at = mappings.iter().find(|it| (it.start..it.end).contains(&fault.address()));
-    let fetched = fault.address().wrapping_sub(Tracee(tid).regs()?.0.rip) < insn::LONGEST as u64;
+    let fetched =
+        fault.address().wrapping_sub(machine.tracees.regs(tid)?.0.rip) < insn::LONGEST as u64;
     Ok(at.is_some_and(|it| it.write && (it.execute || !fetched)))
 }
 
 /// Has a thread whose write has been let happen go on, in its `mode`.
-pub fn write_again(tid: Tid, mode: Mode) -> Result<(), Errno> {
+pub fn write_again(machine: &Machine, tid: Tid, mode: Mode) -> Result<(), Errno> {
     match mode {
-        Mode::Stepping { .. } => sys::single_step(tid, 0),
-        Mode::Calling { .. } => sys::cont_syscall(tid, 0),
-        _ => Tracee(tid).cont(0),
+        Mode::Stepping { .. } => machine.tracees.single_step(tid),
+        Mode::Calling { .. } => machine.tracees.cont_syscall(tid),
+        _ => machine.tracees.cont(tid, 0),
     }
 }
 
 /// Gives pages their protection back at the stop before a signal is delivered, which stays the one
 /// that `info` describes.
 pub fn unprotect_for_signal(machine: &mut Machine, tid: Tid, info: &SigInfo) -> Result<(), Errno> {
-    match machine.unprotect_now(tid)? {
-        true => sys::set_siginfo(tid, info),
+    match machine.guarding().unprotect_now(tid)? {
+        true => machine.tracees.set_siginfo(tid, info),
         false => Ok(()),
     }
 }

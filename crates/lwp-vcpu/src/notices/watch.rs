@@ -34,9 +34,9 @@ pub fn watch(machine: &Mutex<Machine>, waiting: &Waiting) {
         writes.receive(keys);
         let mut guard = writes.lock(machine);
         for pending in writes.writes.drain(..) {
-            guard.about_to_be_written(&pending.notices, pending.write.address);
+            guard.guarding().about_to_be_written(&pending.notices, pending.write.address);
         }
-        let pauses = guard.end_pauses(&waiting.all());
+        let pauses = guard.guarding().end_pauses(&waiting.all());
         timeout = pauses.then_some(FIRST_PAUSE);
     }
 }

@@ -7,7 +7,7 @@ use lwp_dbt::Slot;
 use lwp_ptrace::{Tid, memory};
 use rustix::fs::{AtFlags, StatxFlags, StatxTimestamp};
 
-use crate::machine::Machine;
+use super::ProcFiles;
 use crate::syscalls::{Pending, nr};
 
 /// Bytes of struct stat, statx and statfs as far as they are told.
@@ -15,7 +15,7 @@ const STAT: usize = 120;
 const STATX: usize = 152;
 const STATFS: usize = 88;
 
-impl Machine {
+impl ProcFiles<'_> {
     /// Overwrites what a call has told of a file of ours by what it natively tells of the file in
     /// whose place that is. The kernel has just written there.
     pub fn describe(&self, tid: Tid, pending: &Pending) {
@@ -32,7 +32,8 @@ impl Machine {
             nr::NEWFSTATAT => (third, stat(real)),
             nr::FSTATFS => (path, statfs(real)),
             _ => {
-                let at = self.context(tid).map_or(0, |context| context.get(Slot::R8));
+                let at =
+                    self.contexts.of(self.tasks, tid).map_or(0, |context| context.get(Slot::R8));
                 (at, statx(real, mask as u32))
             }
         };

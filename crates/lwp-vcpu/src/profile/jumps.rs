@@ -10,7 +10,7 @@ use super::{BlockEnd, Executions, Place, Profiler, block_end, positive, unit_at}
 use crate::contexts::Context;
 use crate::family::Family;
 use crate::lwp::{give_back, rest_of};
-use crate::machine::{Machine, Observers, Tasks};
+use crate::machine::{Counting, Machine, Observers, Tasks};
 use crate::state::View;
 
 /// The number of times that a branch led to a place.
@@ -151,7 +151,7 @@ fn make_room(context: Context<'_>) -> Vec<(u32, u64, u64)> {
     kept
 }
 
-impl Machine {
+impl Counting<'_> {
     /// Reports the files that this thread's process has executed, and that it has generated code:
     /// what names either may be out of reach when it has ended.
     pub fn note_files(&mut self, tid: Tid) {
@@ -172,7 +172,9 @@ impl Machine {
             }
         }
     }
+}
 
+impl Machine {
     /// A thread cannot count the call that it is about to make: there is no slot, or the call has
     /// led there so often that this becomes its first target. Puts the counts right for the thread
     /// to begin with the call anew. Returns the call's address.
@@ -181,7 +183,7 @@ impl Machine {
         let (mut state, fragment) = self.space_of(tid)?.1.code_cache.state_at(after)?;
         let PcSource::Known(pc) = state.pc else { return None };
         state.called = false;
-        let correction = self.unfinished(tid, &state, fragment);
+        let correction = self.counting().unfinished(tid, &state, fragment);
         let selection = self.tasks.lwp(tid).map(|lwp| lwp.selection).unwrap_or_default();
         if let (Some(executed), Some(fragment)) = (state.countdown, fragment) {
             let code = &self.space_of(tid)?.1.code_cache;

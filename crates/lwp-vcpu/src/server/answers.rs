@@ -4,9 +4,10 @@ use lwp_dbt::{AppPc, RequestKind, Slot};
 use lwp_ptrace::Tid;
 
 use super::Backlog;
+use crate::contexts::Context;
 use crate::exit::{Exit, ThreadCx};
 use crate::lwp::ThreadLwp;
-use crate::machine::{Machine, Mode, Need};
+use crate::machine::{Machine, Mode, Need, Processor};
 use crate::syscalls::Effect;
 use crate::x87::Pointers;
 
@@ -42,7 +43,7 @@ impl Machine {
         match exit {
             Exit::Dispatch => self.dispatch(cx, pc, false),
             Exit::Indirect(stack) => {
-                let entry = self.returned(cx.tid, pc.0, stack);
+                let entry = self.marking().returned(cx.tid, pc.0, stack);
                 self.dispatch(cx, pc, entry)
             }
             Exit::Marker => self.marker(cx, pc),
@@ -56,12 +57,14 @@ impl Machine {
             }
             Exit::SyscallDone => self.after_syscall(cx, pc),
             Exit::Cpuid(asked) => {
-                let len = self.answer_for_processor(cx.slot, RequestKind::Cpuid);
+                let len =
+                    self.processor.answer_for(self.contexts.context(cx.slot), RequestKind::Cpuid);
                 self.remember_cpuid(cx.tid, cx.slot, asked);
                 self.after_instruction(cx, pc, len)
             }
             Exit::Xgetbv => {
-                let len = self.answer_for_processor(cx.slot, RequestKind::Xgetbv);
+                let len =
+                    self.processor.answer_for(self.contexts.context(cx.slot), RequestKind::Xgetbv);
                 self.after_instruction(cx, pc, len)
             }
             Exit::Lwp(kind) => self.lwp_instruction(cx, kind),
@@ -81,7 +84,7 @@ impl Machine {
                 self.dispatch(cx, pc, false)
             }
             Exit::Ends(code) => {
-                self.end_code(cx.tid, pc.0, code);
+                self.counting().end_code(cx.tid, pc.0, code);
                 self.dispatch(cx, pc, false)
             }
             Exit::Step => {
@@ -103,7 +106,7 @@ impl Machine {
         match self.syscall_done(cx.tid) {
             Effect::Opened(fd) => {
                 self.opened_for_writing(cx.tid, fd);
-                if self.shows_us(cx.tid, fd) {
+                if self.proc_files().shows_us(cx.tid, fd) {
                     self.ask_tracer(cx.tid, Need::Hide(fd));
                     return None;
                 }
@@ -126,24 +129,6 @@ impl Machine {
             true => self.lwp_due(cx, pc),
             false => self.dispatch(cx, pc, false),
         }
-    }
-
-    /// Carries out CPUID or XGETBV on the registers in the context; returns the instruction's
-    /// length.
-    pub fn answer_for_processor(&self, slot: usize, kind: RequestKind) -> u64 {
-        let context = self.contexts.context(slot);
-        if kind == RequestKind::Xgetbv {
-            let value = self.processor.cpu.xcr0();
-            context.set(Slot::Rax, value & 0xffff_ffff);
-            context.set(Slot::Rdx, value >> 32);
-            return 3;
-        }
-        let leaf = context.get(Slot::Rax) as u32;
-        let out = self.processor.cpu.cpuid(leaf, context.get(Slot::Rcx) as u32);
-        for (field, value) in [Slot::Rax, Slot::Rbx, Slot::Rcx, Slot::Rdx].iter().zip(out) {
-            context.set(*field, u64::from(value));
-        }
-        2
     }
 
     /// Puts the answer to CPUID that is in the context where translated code finds it the next
@@ -172,5 +157,24 @@ impl Machine {
             return family.invalidate_at(range.unit, tid, pc);
         }
         self.forged(tid, "changed code where none compares itself");
+    }
+}
+
+impl Processor {
+    /// Carries out CPUID or XGETBV on the registers in the context; returns the instruction's
+    /// length.
+    pub fn answer_for(&self, context: Context<'_>, kind: RequestKind) -> u64 {
+        if kind == RequestKind::Xgetbv {
+            let value = self.cpu.xcr0();
+            context.set(Slot::Rax, value & 0xffff_ffff);
+            context.set(Slot::Rdx, value >> 32);
+            return 3;
+        }
+        let leaf = context.get(Slot::Rax) as u32;
+        let out = self.cpu.cpuid(leaf, context.get(Slot::Rcx) as u32);
+        for (field, value) in [Slot::Rax, Slot::Rbx, Slot::Rcx, Slot::Rdx].iter().zip(out) {
+            context.set(*field, u64::from(value));
+        }
+        2
     }
 }

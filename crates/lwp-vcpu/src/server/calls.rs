@@ -23,7 +23,8 @@ impl Machine {
             self.ask_tracer(tid, Need::Settle);
             return;
         }
-        self.about_to_fill(tid, slot);
+        let fills = self.processor.emulated.fills;
+        self.guarding().about_to_fill(tid, slot, fills);
         if self.awaits_release(tid, slot) {
             self.ask_tracer(tid, Need::Guard);
             return;
@@ -32,10 +33,10 @@ impl Machine {
             self.ask_tracer(tid, Need::Step);
             return;
         };
-        if let Some(result) = self.about_to_read(tid, &pending) {
+        if let Some(result) = self.proc_files().about_to_read(tid, &pending) {
             syscalls::answer_instead(self.contexts.context(slot), &mut pending, result);
         }
-        match self.stands_in_the_way(tid, slot, &mut pending) {
+        match self.lists().stands_in_the_way(tid, slot, &mut pending) {
             Way::Clear => {}
             Way::Moves => return self.ask_tracer(tid, Need::Flush),
             Way::Around => return self.ask_tracer(tid, Need::Around),
@@ -43,7 +44,7 @@ impl Machine {
         let alone = pending.result.is_none()
             && pending.shortened.is_none()
             && !self.config.control_line.is_some_and(|line| line.is_written_by(tid, &pending))
-            && !self.tells_of_ours(tid, &pending);
+            && !self.proc_files().tells_of_ours(tid, &pending);
         if alone && self.run_and_go(tid, slot, &pending) {
             return;
         }
@@ -55,9 +56,10 @@ impl Machine {
     /// Arranges the system call in the context; returns the routine that makes it and reports it.
     /// `None` where it must be stepped over.
     pub fn arrange_call(&mut self, tid: Tid, slot: usize) -> Option<u64> {
-        self.about_to_fill(tid, slot);
+        let fills = self.processor.emulated.fills;
+        self.guarding().about_to_fill(tid, slot, fills);
         let mut pending = self.look_at_call(tid, slot)?;
-        if self.stands_in_the_way(tid, slot, &mut pending) != Way::Clear {
+        if self.lists().stands_in_the_way(tid, slot, &mut pending) != Way::Clear {
             let context = self.contexts.context(slot);
             syscalls::answer_instead(context, &mut pending, crate::ways::REFUSED);
         }
@@ -147,10 +149,10 @@ impl Machine {
         match effect {
             Effect::None | Effect::Opened(_) | Effect::Written(..) => {}
             Effect::Limited(pending) => self.show_limit(tid, &pending),
-            Effect::Copied(fd) => self.note_copy(tid, fd),
-            Effect::Described(pending) => self.describe(tid, &pending),
+            Effect::Copied(fd) => self.proc_files().note_copy(tid, fd),
+            Effect::Described(pending) => self.proc_files().describe(tid, &pending),
             Effect::Listed(fd, at, bytes) => {
-                let left = self.without_ours(tid, fd, at, bytes);
+                let left = self.proc_files().without_ours(tid, fd, at, bytes);
                 self.contexts.context(slot).set(Slot::Rax, left);
             }
             Effect::Mapped(range) => self.code_changed(tid, range, true),
@@ -176,7 +178,7 @@ impl Machine {
                 self.code_changed(tid, (start, end), true);
             }
             Effect::Detached(start) => self.find_gone(tid, start),
-            Effect::FaultAction(at) => self.note_fault_action(tid, at),
+            Effect::FaultAction(at) => self.tasks.note_fault_action(tid, at),
         }
     }
 

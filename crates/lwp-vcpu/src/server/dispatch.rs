@@ -91,7 +91,8 @@ impl Machine {
         }
         // Looking for it may have brought other code to light too.
         let found = space.code_at(family, tid, pc.0);
-        self.tell_code(self.tasks.space_index(tid)?);
+        let index = self.tasks.space_index(tid)?;
+        self.lists().tell_code(index);
         let (start, range) = found?;
         let (space, family) = self.space_of(tid)?;
         if !space.has_arena(family.arena_of(range.unit)?) {
@@ -146,7 +147,7 @@ impl Machine {
             code.notices = None;
             return;
         }
-        self.tell_guards(tid, &notices, code.range);
+        self.guarding().tell_guards(tid, &notices, code.range);
     }
 
     /// Translates what the code of `unit` is going to reach in other units, where nobody does so in

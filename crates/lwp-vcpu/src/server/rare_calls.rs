@@ -87,7 +87,7 @@ impl Machine {
         }
         let slot = self.tasks.threads.get(&tid)?.slot;
         self.contexts.context(slot).set(Slot::R8, app.0.rdi & 0xffff_ffff);
-        let clear = self.stands_in_the_way(tid, slot, &mut pending) == Way::Clear;
+        let clear = self.lists().stands_in_the_way(tid, slot, &mut pending) == Way::Clear;
         if let Some(result) = pending.result {
             return Some(result as u64);
         }
@@ -113,6 +113,6 @@ impl Machine {
         self.settle_effect(tid, slot, effect);
         let Effect::Opened(fd) = effect else { return None };
         self.opened_for_writing(tid, fd);
-        self.shows_us(tid, fd).then_some(fd)
+        self.proc_files().shows_us(tid, fd).then_some(fd)
     }
 }

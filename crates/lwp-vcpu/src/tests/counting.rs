@@ -32,7 +32,7 @@ fn counters_are_multiplied_with_what_they_stand_for() {
     let (counter, one) = counted(&mut scene);
     ran(&scene, counter, 1000);
     assert_eq!(scene.counts().instructions, 1000 * one);
-    assert_eq!(scene.machine.so_far()[0].threads[0].counts.instructions, 1000 * one);
+    assert_eq!(scene.machine.counting().so_far()[0].threads[0].counts.instructions, 1000 * one);
 }
 
 #[test]
@@ -40,13 +40,13 @@ fn nothing_counts_while_counting_is_off() {
     let mut scene = Scene::exact();
     let (counter, one) = counted(&mut scene);
     ran(&scene, counter, 5);
-    scene.machine.set_enabled(false);
+    scene.machine.counting().set_enabled(false);
     ran(&scene, counter, 50);
-    scene.machine.set_enabled(true);
+    scene.machine.counting().set_enabled(true);
     ran(&scene, counter, 57);
-    assert_eq!(scene.machine.so_far()[0].threads[0].counts.instructions, 12 * one);
-    scene.machine.remove_thread(scene.tid);
-    let reports = scene.machine.so_far();
+    assert_eq!(scene.machine.counting().so_far()[0].threads[0].counts.instructions, 12 * one);
+    scene.machine.counting().remove_thread(scene.tid);
+    let reports = scene.machine.counting().so_far();
     assert_eq!(reports[0].threads[0].counts.instructions, 12 * one);
     assert!(reports[0].threads[0].ended.is_some());
 }
@@ -56,7 +56,7 @@ fn counts_outlive_the_translations_that_made_them() {
     let mut scene = Scene::exact();
     let (counter, one) = counted(&mut scene);
     ran(&scene, counter, 9);
-    scene.machine.keep_counts(scene.tid, scene.slot);
+    scene.machine.counting().keep_counts(scene.tid, scene.slot);
     assert_eq!(scene.context().counter(counter), 0);
     assert_eq!(scene.counts().instructions, 9 * one);
 }
@@ -65,9 +65,9 @@ fn counts_outlive_the_translations_that_made_them() {
 fn threads_that_are_not_asked_for_are_not_reported() {
     let only = |config: &mut Config| config.only_thread = Some(1);
     let mut scene = Scene::of(only, Plan::Exact);
-    assert_eq!(scene.machine.so_far()[0].threads.len(), 0);
-    scene.machine.remove_thread(scene.tid);
-    assert_eq!(scene.machine.so_far()[0].threads.len(), 0);
+    assert_eq!(scene.machine.counting().so_far()[0].threads.len(), 0);
+    scene.machine.counting().remove_thread(scene.tid);
+    assert_eq!(scene.machine.counting().so_far()[0].threads.len(), 0);
 }
 
 #[test]

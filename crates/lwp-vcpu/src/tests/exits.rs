@@ -128,6 +128,8 @@ fn stored_pointers_that_are_none_of_ours_stay() {
     assert_eq!(scene.set(Slot::Stored, 8).ask(RequestKind::Pointer64, pc), Answer::Goes(pc));
 }
 
+const MAP_FIXED: u64 = 0x10;
+
 /// Asks about a call, whose instruction is taken to be at the beginning of a function.
 fn call(scene: &mut Scene, number: u64, [a1, a2, a3]: [u64; 3]) -> Answer {
     scene.set(Slot::Rax, number).set(Slot::Rdi, a1).set(Slot::Rsi, a2).set(Slot::Rdx, a3);
@@ -180,7 +182,6 @@ fn a_program_does_not_see_what_is_ours() {
 
 #[test]
 fn arenas_give_way_and_the_low_window_does_not() {
-    const MAP_FIXED: u64 = 0x10;
     let mut scene = Scene::exact();
     let (_, family) = scene.machine.space_of(scene.tid).expect("an address space");
     let (low, arena) = (family.layout().low, family.arenas[0].address);
@@ -216,4 +217,63 @@ fn every_call_is_answered_and_one_that_fails_changes_no_code() {
         assert!(scene.thread().pending.is_none(), "{number}");
     }
     assert_eq!(scene.head(pc_of(leaf)), first);
+}
+
+/// Has the thread make a call at `pc` that returns `result`, and settles that. Returns whether code
+/// is still known there.
+fn known_after(number: u64, args: [u64; 3], result: u64) -> bool {
+    let mut scene = Scene::exact();
+    let (tid, pc) = (scene.tid, pc_of(leaf));
+    scene.head(pc);
+    scene.set(Slot::R10, MAP_FIXED);
+    call(&mut scene, number, args);
+    scene.set(Slot::Rax, result);
+    scene.machine.syscall_done(tid);
+    assert!(scene.thread().pending.is_none());
+    let (space, _) = scene.machine.space_of(tid).expect("an address space");
+    space.known_code(pc).is_some()
+}
+
+#[test]
+fn calls_that_take_code_away_have_it_looked_for_again() {
+    const PROT_READ: u64 = 1;
+    const EINVAL: u64 = -22i64 as u64;
+    let page = pc_of(leaf) & !4095;
+    for (number, args, result) in [
+        (nr::MUNMAP, [page, 4096, 0], 0),
+        (nr::MPROTECT, [page, 4096, PROT_READ], 0),
+        (nr::PKEY_MPROTECT, [page, 4096, PROT_READ], 0),
+        (nr::MREMAP, [page, 4096, 4096], 1 << 40),
+        (nr::MMAP, [page, 4096, PROT_READ], page),
+    ] {
+        assert!(!known_after(number, args, result), "{number}");
+        assert!(known_after(number, args, EINVAL), "{number} has failed");
+        let elsewhere = [1 << 30, args[1], args[2]];
+        let there = if number == nr::MMAP { 1 << 30 } else { result };
+        assert!(known_after(number, elsewhere, there), "{number} is about something else");
+    }
+}
+
+#[test]
+fn a_heap_grows_without_the_host_and_shrinks_with_it() {
+    const HEAP: u64 = 1 << 45;
+    let mut scene = Scene::exact();
+    let ends = |scene: &mut Scene| {
+        let (space, _) = scene.machine.space_of(scene.tid).expect("an address space");
+        space.heap_end
+    };
+    // Nothing is known of it yet: the call is reported.
+    assert_eq!(call(&mut scene, nr::BRK, [0; 3]), Answer::Does);
+    assert!(scene.thread().pending.is_some());
+    scene.set(Slot::Rax, HEAP);
+    scene.machine.syscall_done(scene.tid);
+    assert_eq!(ends(&mut scene), HEAP);
+    for wanted in [0, HEAP + 4096, HEAP] {
+        assert_eq!(call(&mut scene, nr::BRK, [wanted, 0, 0]), Answer::Does, "{wanted:#x}");
+        assert!(scene.thread().pending.is_none(), "{wanted:#x}");
+    }
+    assert_eq!(ends(&mut scene), HEAP + 4096, "what it may have reached");
+    // So much that it may be refused is reported.
+    call(&mut scene, nr::BRK, [HEAP << 1, 0, 0]);
+    assert!(scene.thread().pending.is_some());
 }

@@ -37,7 +37,8 @@ fn every_instruction_of_a_fragment_shows_the_program_s_pc_and_counts_what_preced
             assert!(view.app.0.rip >= last, "{:#x} after {last:#x}", view.app.0.rip);
             last = view.app.0.rip;
             seen += 1;
-            let mut sum = scene.machine.unfinished(scene.tid, &view.state, view.fragment);
+            let mut sum =
+                scene.machine.counting().unfinished(scene.tid, &view.state, view.fragment);
             if charged {
                 sum.add(fragment.deltas, 1);
             }

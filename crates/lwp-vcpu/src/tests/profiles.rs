@@ -50,10 +50,10 @@ fn a_sample_that_is_due_is_taken_and_the_next_one_counted_down() {
 fn samples_stop_with_counting() {
     let mut scene = sampling();
     scene.set(Slot::LwpHigh, 50);
-    scene.machine.set_enabled(false);
+    scene.machine.counting().set_enabled(false);
     scene.set(Slot::LwpHigh, 30);
     assert_eq!(sampled(&mut scene), [49]);
-    scene.machine.set_enabled(true);
+    scene.machine.counting().set_enabled(true);
     scene.set(Slot::LwpHigh, 10);
     assert_eq!(sampled(&mut scene), [69]);
 }
@@ -68,7 +68,7 @@ fn code_that_changes_is_led_to_by_nobody() {
 }
 
 /// A run in which threads may profile themselves.
-fn profiling() -> Scene {
+pub(super) fn profiling() -> Scene {
     Scene::of(|_| {}, Plan::Plain)
 }
 
@@ -103,7 +103,7 @@ fn what_is_no_instruction_is_left_to_the_processor() {
 
 /// Words of the program's, and its ring.
 #[repr(align(64))]
-struct Words([AtomicU64; WORDS]);
+pub(super) struct Words([AtomicU64; WORDS]);
 
 const WORDS: usize = 4096;
 /// Bytes of the ring, which begins behind the control block's page.
@@ -114,7 +114,7 @@ const SLOT_AT: usize = 128 + 8;
 
 impl Words {
     /// A control block that profiles each `interval` and first instruction.
-    fn profiling(interval: i32) -> Box<Self> {
+    pub(super) fn profiling(interval: i32) -> Box<Self> {
         let words = Box::new(Self([const { AtomicU64::new(0) }; WORDS]));
         let mut block = Lwpcb::default();
         block.flags = EventFlags::IRE.bits().into();
@@ -125,7 +125,7 @@ impl Words {
         words
     }
 
-    fn address(&self) -> u64 {
+    pub(super) fn address(&self) -> u64 {
         self.0[0].as_ptr() as u64
     }
 
@@ -142,7 +142,7 @@ impl Words {
 }
 
 /// Has the thread load a control block, `LLWPCB rax`; 0 ends its profile.
-fn load(scene: &mut Scene, block: u64) -> Answer {
+pub(super) fn load(scene: &mut Scene, block: u64) -> Answer {
     let code = instruction(&[0x8f, 0xe9, 0xf8, 0x12, 0xc0]);
     scene.set(Slot::LwpOperand, block);
     scene.ask(RequestKind::Llwpcb, address(&code))

@@ -68,7 +68,7 @@ fn executions_are_told_by_block_with_its_module_and_bytes() {
     scene.machine.observers.note_place(&mut scene.machine.tasks, scene.tid, |places| {
         places.stepped(pc, 2);
     });
-    scene.machine.report_thread(scene.tid);
+    scene.machine.counting().report_thread(scene.tid);
     notes.with(|told| {
         let block = told.blocks.iter().find(|block| block.pc == pc).expect("a block");
         let lengths = block.lengths.iter().map(|length| usize::from(*length));
@@ -87,8 +87,8 @@ fn executions_are_told_by_block_with_its_module_and_bytes() {
 fn a_thread_whose_translations_are_left_begins_another_report() {
     let (mut scene, notes) = recorded(|_| {}, Plan::Exact);
     scene.head(pc_of(leaf));
-    scene.machine.keep_counts(scene.tid, scene.slot);
-    scene.machine.remove_thread(scene.tid);
+    scene.machine.counting().keep_counts(scene.tid, scene.slot);
+    scene.machine.counting().remove_thread(scene.tid);
     let serials = notes.with(|told| told.threads.iter().map(|it| it.serial).collect::<Vec<_>>());
     assert_eq!(serials, [0, 1]);
 }

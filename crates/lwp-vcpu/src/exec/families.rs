@@ -1,0 +1,146 @@
+//! The families of address spaces: made, shared, and left for others.
+
+use lwp_ptrace::Tid;
+
+use super::mapping::undumped;
+use super::places::{Anchors, plan_arenas, with_wanted};
+use super::{MAP_FIXED, SYS_CLOSE, SYS_MUNMAP, Table, find_syscall};
+use crate::evaluators::Evaluators;
+use crate::family::{Family, Kind};
+use crate::inject::Injector;
+use crate::machine::{CodeCaches, Machine};
+use crate::maps::{self, Status};
+use crate::memory_map::{FAMILIES, is_ours};
+use crate::ways::overlap;
+
+impl Machine {
+    /// Gives address space `index` another family, with nothing translated or at least not full.
+    /// `tid`, one of its threads, stands in its application state; none is in translated code.
+    pub fn flush(&mut self, tid: Tid, index: usize) -> Result<(), String> {
+        let wanted = self.tasks.wanted_beside(&self.contexts, tid);
+        let Some((space, family)) = self.caches.side(index) else {
+            return Err("no such address space".into());
+        };
+        let (old, mut kind) = (family.index, family.kind.clone());
+        let mapped: Vec<(u64, u64)> = (0..family.arenas.len())
+            .filter(|arena| space.has_arena(*arena))
+            .map(|arena| (family.arenas[arena].address, family.arenas[arena].bytes))
+            .collect();
+        let mappings = maps::read(tid);
+        let mut taken = with_wanted(&mappings, &wanted);
+        taken.retain(|mapping| !is_ours(mapping));
+        let hit = |&(address, bytes, _): &(u64, u64, u64)| {
+            wanted.iter().any(|range| overlap(*range, (address, address + bytes)))
+        };
+        if kind.arenas.iter().any(hit) {
+            kind.arenas = plan_arenas(&taken, Anchors::of(tid));
+        }
+        let stays = |range: &&(u64, u64)| {
+            kind.arenas.iter().any(|&(address, bytes, _)| (address, bytes) == **range)
+        };
+        let surplus: Vec<(u64, u64)> = mapped.iter().filter(|it| !stays(it)).copied().collect();
+        let site = find_syscall(tid, &mappings).ok_or("no system call instruction found")?;
+        let usable = |family: &Option<Family>| {
+            family.as_ref().is_some_and(|family| family.index != old && !family.is_full())
+        };
+        if !self
+            .caches
+            .layouts
+            .get(&kind)
+            .is_some_and(|index| usable(&self.caches.families[*index]))
+        {
+            self.caches.layouts.remove(&kind);
+        }
+        let new = self.family_for(kind.clone())?;
+        let mut injector = Injector::new(&self.tracees, tid, site, &Status::read(tid));
+        let fd = self.mapper().reopen_memory(&mut injector, new)?;
+        for (address, bytes) in surplus {
+            injector.call([SYS_MUNMAP, address, bytes, 0, 0, 0, 0])?;
+        }
+        for map in self.mapper().family_maps(new, Table::Empty, MAP_FIXED)? {
+            self.mapper().map_late(&mut injector, &map, fd)?;
+        }
+        if let Some(Some(of)) = self.caches.families.get(new) {
+            injector.calls(&undumped(of))?;
+        }
+        injector.call([SYS_CLOSE, fd, 0, 0, 0, 0, 0])?;
+        let all = self.tasks.threads.keys().copied();
+        let here: Vec<Tid> =
+            all.filter(|tid| self.tasks.space_index(*tid) == Some(index)).collect();
+        for tid in here {
+            if let Some(slot) = self.tasks.threads.get(&tid).map(|thread| thread.slot) {
+                self.counting().keep_counts(tid, slot);
+            }
+        }
+        if let Some(Some(space)) = self.caches.spaces.get_mut(index) {
+            space.flush(new, kind.arenas.len());
+        }
+        self.caches.drop_family(old);
+        self.tasks.forget_cuts(&self.contexts);
+        Ok(())
+    }
+
+    /// The family of this kind, made if it is new.
+    pub(super) fn family_for(&mut self, kind: Kind) -> Result<usize, String> {
+        if let Some(&index) = self.caches.layouts.get(&kind) {
+            return Ok(index);
+        }
+        let free = self.caches.families.iter().position(Option::is_none);
+        let index = free.unwrap_or(self.caches.families.len());
+        if index >= FAMILIES {
+            return Err("too many different address space layouts at a time".into());
+        }
+        let prepared = match index == 0 && kind.basis == self.config.first_basis(&self.observers) {
+            true => self.caches.prepared.take(),
+            false => None,
+        };
+        let mut family = match prepared {
+            Some(family) => family,
+            None => Family::new(index, &kind.basis, self.processor.emulated)
+                .map_err(|error| format!("no memory for translated code: {error}"))?,
+        };
+        for &(address, bytes, offset) in &kind.arenas {
+            family.add_arena(address, bytes, offset);
+        }
+        family.kind = kind.clone();
+        if let Some(fragments) = self.config.trials.waste {
+            family.weigh_waste_after(fragments);
+        }
+        let watched = self.config.watches().then(|| crate::lwp::watched_config(&self.config));
+        if let Some(lwp) = self.config.lwp.as_ref().or(watched.as_ref()) {
+            family.watch_cache(crate::lwp::masks(&lwp.caches.levels[0].shape));
+        }
+        family.store = self.caches.store.clone();
+        family.sampled_code = self.config.sampled_code;
+        family.within.clone_from(&self.config.within);
+        family.evaluators = Evaluators::of(
+            &self.config,
+            self.config.plan_of_code(&self.observers) == lwp_dbt::Plan::Calls,
+        );
+        let places = self.observers.profiler.is_some() && !self.config.samples();
+        if places {
+            family.keep_origins();
+        }
+        if family.store.is_some() {
+            family.translator.learn();
+        }
+        if index == self.caches.families.len() {
+            self.caches.families.push(Some(family));
+        } else {
+            self.caches.families[index] = Some(family);
+        }
+        self.caches.layouts.insert(kind, index);
+        Ok(index)
+    }
+}
+
+impl CodeCaches {
+    /// Frees a family that no address space uses any more.
+    pub(super) fn drop_family(&mut self, index: usize) {
+        if self.spaces.iter().flatten().any(|space| space.family == index) {
+            return;
+        }
+        self.layouts.retain(|_, family| *family != index);
+        self.families[index] = None;
+    }
+}
