@@ -24,15 +24,15 @@ programs! {
         string_faults string_instructions
     }
     threads {
-        create_join futex_waits local_storage process_exit raw_clone robust_mutex
+        create_join futex_waits local_storage made_by_32_bits process_exit raw_clone robust_mutex
         signals_and_threads synchronization untraced vfork_spawn
     }
     processes {
-        by_descriptor descriptors exec_forms fork_tree job_control many_children orphans states
+        by_descriptor descriptors exec_forms fork_tree in_calls job_control many_children orphans states
         wait_forms
     }
     system {
-        address_limit address_room attributes calls_of_32_bits data_limit event_loops personality
+        address_limit address_room attributes calls_of_32_bits data_limit event_loops files_of_32_bits personality
         refused_calls restartable_sequences seccomp seccomp_actions seccomp_address
         seccomp_allow_list timers tracing
     }

@@ -60,6 +60,17 @@ impl Machine {
         at.view(state, fragment, cache, pending)
     }
 
+    /// The application's pc behind the system call that a thread is making at `pc`, in translated
+    /// code.
+    pub fn pc_behind_call(&self, tid: Tid, pc: u64) -> Option<u64> {
+        let (state, _) = self.family_at(tid, pc)?.state_at(pc)?;
+        match state.pc {
+            PcSource::Known(pc) => Some(pc.0),
+            PcSource::ContextNext => Some(self.context(tid)?.get(Slot::Next)),
+            _ => None,
+        }
+    }
+
     /// Leaves translated code at `view` for good: settles what it had half done.
     ///
     /// Must come before the application's registers are used; may change rax, where a system call

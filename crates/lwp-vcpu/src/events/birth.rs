@@ -3,7 +3,7 @@
 use std::fs;
 
 use lwp_dbt::{Layout, Slot};
-use lwp_ptrace::regs::Regs;
+use lwp_ptrace::regs::{Raw, Regs};
 use lwp_ptrace::sys::{self, Errno};
 use lwp_ptrace::{Stop, Tid, Tracee};
 
@@ -16,7 +16,7 @@ use crate::machine::{Machine, Mode, Process};
 use crate::maps::{self, Status};
 use crate::memory_map::{CONTEXTS_AT, SLOT_BYTES, slot_offset};
 use crate::server::remove_entries;
-use crate::syscalls::nr;
+use crate::syscalls::{Held, Pending, nr};
 
 const CLONE_VM: u64 = 0x100;
 const CLONE_THREAD: u64 = 0x1_0000;
@@ -149,6 +149,7 @@ fn orphaned(machine: &mut Machine, tid: Tid) -> Handled {
 /// Takes a new thread or process in. False where that is impossible.
 pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bool {
     let Maker { tid: maker, slot: from, pid } = maker;
+    let regs = &as_of_64_bits(machine, maker, regs);
     let flags = match regs.0.orig_rax {
         nr::CLONE => Some(regs.0.rdi),
         nr::VFORK => Some(CLONE_VM),
@@ -184,7 +185,13 @@ pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bo
         machine.contexts.context(slot).inherit(machine.contexts.context(from));
     }
     // A call that the host has arranged leaves the child its maker's arguments, too.
-    let arranged = machine.tasks.threads.get(&maker).and_then(|thread| thread.pending);
+    let mut arranged = machine.tasks.threads.get(&maker).and_then(|thread| thread.pending);
+    if let Some(Pending { held: held @ Some(Held::Flags(..)), .. }) = &mut arranged
+        && (is_thread || shares_memory)
+    {
+        // Their maker puts them back.
+        *held = None;
+    }
     if !is_thread {
         // Those that it is made with are its own, or are kept until it has its own.
         machine.contexts.files.enter(makers);
@@ -209,6 +216,19 @@ pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bo
         thread.moving = (!shares_contexts).then_some((makers, mapped));
     }
     true
+}
+
+/// The registers of a call by which a thread has been made, as those of SYSCALL, where it is one of
+/// INT 0x80.
+fn as_of_64_bits(machine: &Machine, maker: Tid, regs: &Regs) -> Regs {
+    let thread = machine.tasks.threads.get(&maker);
+    match thread.map(|thread| (thread.mode, thread.pending)) {
+        Some((Mode::Stepping { .. }, Some(call))) => {
+            let ([rdi, rsi, rdx, _], r10) = (call.args, regs.0.rdi & 0xffff_ffff);
+            Regs(Raw { orig_rax: call.number, rdi, rsi, rdx, r10, ..regs.0 })
+        }
+        _ => *regs,
+    }
 }
 
 /// A process that has just been made.
@@ -293,9 +313,15 @@ fn start(machine: &mut Machine, tid: Tid) -> Handled {
     if pid == tid && !machine.config.follow_children {
         return let_go(machine, tid);
     }
-    let regs = Tracee(tid).regs()?;
+    let mut regs = Tracee(tid).regs()?;
     // One that is not there was made by an instruction that its maker executed natively.
     let translated = machine.family_at(tid, regs.0.rip).is_some();
+    if !translated {
+        machine.put_back_held(tid, &mut regs);
+        if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
+            thread.pending = None;
+        }
+    }
     if moving.is_some()
         && translated
         && side.is_none()

@@ -149,8 +149,8 @@ impl Machine {
             Effect::Limited(pending) => self.show_limit(tid, &pending),
             Effect::Copied(fd) => self.note_copy(tid, fd),
             Effect::Described(pending) => self.describe(tid, &pending),
-            Effect::Listed(fd, at, bytes) => {
-                let left = self.without_ours(tid, fd, at, bytes);
+            Effect::Listed(pending, bytes) => {
+                let left = self.without_ours(tid, &pending, bytes);
                 self.contexts.context(slot).set(Slot::Rax, left);
             }
             Effect::Mapped(range) => self.code_changed(tid, range, true),
