@@ -478,6 +478,7 @@ impl<'a> Tracer<'a> {
         match machine.tasks.threads.get(&tid).map(|thread| thread.mode) {
             // By a way into the kernel that is stepped over: INT 0x80.
             Some(Mode::Stepping { .. }) => sys::single_step(tid, 0),
+            Some(Mode::Calling { .. }) => sys::cont_syscall(tid, 0),
             _ => Tracee(tid).cont(0),
         }
     }

@@ -8,7 +8,7 @@ use lwp_ptrace::sys::{self, Errno};
 use lwp_ptrace::{Stop, Tid, Tracee};
 
 use super::departure::release;
-use super::{Handled, SIGKILL, flush, wards};
+use super::{Handled, SIGKILL, flush, trap_flag, wards};
 use crate::contexts::FileId;
 use crate::exec::{find_syscall, path_of};
 use crate::inject::Injector;
@@ -208,11 +208,13 @@ pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bo
     // It starts in the code that its maker was in, which may be on another side by now; see
     // `begin`.
     let side = machine.side_at(child, regs.0.rip);
+    let trapped = machine.tasks.threads.get(&maker).is_some_and(trap_flag::is_calling);
     let mapped =
         machine.caches.spaces.get(space).and_then(Option::as_ref).map_or(0, |it| it.contexts);
     if let Some(thread) = machine.tasks.threads.get_mut(&child) {
         thread.side = side;
         thread.pending = arranged;
+        thread.trapped = trapped;
         thread.moving = (!shares_contexts).then_some((makers, mapped));
     }
     true
@@ -309,6 +311,7 @@ pub fn begin_now(machine: &mut Machine, tid: Tid) -> Handled {
 fn start(machine: &mut Machine, tid: Tid) -> Handled {
     let thread = machine.tasks.threads.get_mut(&tid).ok_or(Errno::ESRCH)?;
     thread.mode = Mode::Running;
+    let trapped = std::mem::take(&mut thread.trapped);
     let (pid, moving, side) = (thread.pid, thread.moving, thread.side);
     if pid == tid && !machine.config.follow_children {
         return let_go(machine, tid);
@@ -325,6 +328,7 @@ fn start(machine: &mut Machine, tid: Tid) -> Handled {
     if moving.is_some()
         && translated
         && side.is_none()
+        && !trapped
         && let Some(path) = short_path(machine, tid)
     {
         lead_in(machine, tid, &regs, path)?;
@@ -334,6 +338,9 @@ fn start(machine: &mut Machine, tid: Tid) -> Handled {
         return Ok(());
     }
     machine.unprotect_now(tid)?;
+    if trapped && translated {
+        return trap_flag::begin(machine, tid, &regs);
+    }
     if side.is_some() {
         return begin_unprofiled(machine, tid);
     }
