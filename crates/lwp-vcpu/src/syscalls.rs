@@ -137,7 +137,9 @@ fn class(number: u64, emulated: Emulated) -> SyscallClass {
         nr::CLONE | nr::CLONE3 => SyscallClass::Clone,
         nr::MPROTECT => SyscallClass::Protect,
         nr::ARCH_PRCTL => SyscallClass::SetFs,
-        nr::PRLIMIT64
+        nr::RT_SIGACTION if !emulated.fills => SyscallClass::Beside,
+        nr::RT_SIGACTION
+        | nr::PRLIMIT64
         | nr::PKEY_MPROTECT
         | nr::SHMAT
         | nr::SHMDT
@@ -152,7 +154,6 @@ fn class(number: u64, emulated: Emulated) -> SyscallClass {
         | nr::PRCTL
         | nr::SECCOMP
         | nr::SET_TID_ADDRESS
-        | nr::RT_SIGACTION
         | nr::PERSONALITY
         | nr::RSEQ => SyscallClass::Host,
         nr::GETRANDOM | nr::OPEN | nr::OPENAT if emulated.random => SyscallClass::Host,

@@ -184,6 +184,9 @@ pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bo
     if let Some(from) = from {
         machine.contexts.context(slot).inherit(machine.contexts.context(from));
     }
+    if is_thread {
+        machine.note_beside(pid);
+    }
     // A call that the host has arranged leaves the child its maker's arguments, too.
     let mut arranged = machine.tasks.threads.get(&maker).and_then(|thread| thread.pending);
     if let Some(Pending { held: held @ Some(Held::Flags(..)), .. }) = &mut arranged
