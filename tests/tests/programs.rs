@@ -43,7 +43,8 @@ programs! {
     code {
         changed_by_rare_calls changed_files changed_while_busy cross_modified cut_short executable_stack far_apart
         filled_by_calls generated guarded_pages load_unload next_instruction patched_beside protected_pages
-        replaced_ahead replaced_at_once replaced_mappings reserved rewritten_in_place two_mappings unmapped_files write_xor_execute
+        registered_buffers replaced_ahead replaced_at_once replaced_mappings reserved rewritten_in_place
+        two_mappings unmapped_files write_xor_execute
     }
     counts { branch_kinds faults interrupted neighbours patched raised rewriting sorting string_iterations superblocks threads }
     cpu { across_mappings identification instruction_mix other_entries out_of_reach same_question trap_flag }

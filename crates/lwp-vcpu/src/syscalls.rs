@@ -64,6 +64,7 @@ pub mod nr {
     pub const PKEY_MPROTECT: u64 = 329;
     pub const STATX: u64 = 332;
     pub const RSEQ: u64 = 334;
+    pub const IO_URING_REGISTER: u64 = 427;
     pub const CLONE3: u64 = 435;
     pub const OPENAT2: u64 = 437;
     pub const PROCESS_MADVISE: u64 = 440;
@@ -154,6 +155,7 @@ fn class(number: u64, emulated: Emulated) -> SyscallClass {
         | nr::PRCTL
         | nr::SECCOMP
         | nr::SET_TID_ADDRESS
+        | nr::IO_URING_REGISTER
         | nr::PERSONALITY
         | nr::RSEQ => SyscallClass::Host,
         nr::GETRANDOM | nr::OPEN | nr::OPENAT if emulated.random => SyscallClass::Host,
@@ -408,7 +410,7 @@ pub fn concerns_nobody(pending: &Pending, has_code: impl Fn((u64, u64)) -> bool)
         // They change nothing, or nothing of which code is made.
         nr::MSYNC | nr::MINCORE | nr::MLOCK | nr::MUNLOCK | nr::MLOCK2 | nr::MSEAL => true,
         // What they announce has been noted.
-        nr::SIGALTSTACK | nr::SET_TID_ADDRESS => true,
+        nr::SIGALTSTACK | nr::SET_TID_ADDRESS | nr::IO_URING_REGISTER => true,
         nr::MPROTECT | nr::PKEY_MPROTECT => a3 & PROT_EXEC == 0 && !has_code(old),
         nr::MUNMAP => !has_code(old),
         nr::MMAP => a3 & PROT_EXEC == 0 && (a4 & MAP_AT_PLACE == 0 || !has_code(old)),
