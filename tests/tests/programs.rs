@@ -24,15 +24,15 @@ programs! {
         string_faults string_instructions
     }
     threads {
-        create_join futex_waits local_storage process_exit raw_clone robust_mutex
+        create_join futex_waits local_storage made_by_32_bits process_exit raw_clone robust_mutex
         signals_and_threads synchronization untraced vfork_spawn
     }
     processes {
-        by_descriptor descriptors exec_forms fork_tree job_control many_children orphans states
+        by_descriptor descriptors exec_forms fork_tree in_calls job_control many_children orphans states
         wait_forms
     }
     system {
-        address_limit address_room attributes calls_of_32_bits data_limit event_loops personality
+        address_limit address_room attributes calls_of_32_bits data_limit event_loops files_of_32_bits personality
         refused_calls restartable_sequences seccomp seccomp_actions seccomp_address
         seccomp_allow_list timers tracing
     }
@@ -43,8 +43,8 @@ programs! {
     code {
         changed_by_rare_calls changed_files changed_while_busy cross_modified cut_short executable_stack far_apart
         filled_by_calls generated guarded_pages load_unload next_instruction patched_beside protected_pages
-        replaced_ahead replaced_at_once replaced_mappings reserved rewritten_in_place two_mappings unmapped_files write_xor_execute
-        written_ahead
+        registered_buffers replaced_ahead replaced_at_once replaced_mappings reserved rewritten_in_place
+        two_mappings unmapped_files write_xor_execute written_ahead
     }
     counts { branch_kinds faults interrupted neighbours patched raised rewriting sorting string_iterations superblocks threads }
     cpu { across_mappings identification instruction_mix other_entries out_of_reach same_question trap_flag }

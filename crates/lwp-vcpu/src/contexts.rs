@@ -88,6 +88,7 @@ impl Contexts {
         context.set(Slot::Spin, spin);
         context.set(Slot::StateMask, self.state_mask);
         context.set(Slot::GuardedTo, 0);
+        context.set(Slot::Beside, 0);
         Some(slot)
     }
 

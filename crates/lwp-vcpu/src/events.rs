@@ -490,6 +490,7 @@ impl<'a> Tracer<'a> {
         match machine.tasks.threads.get(&tid).map(|thread| thread.mode) {
             // By a way into the kernel that is stepped over: INT 0x80.
             Some(Mode::Stepping { .. }) => machine.tracees.single_step(tid),
+            Some(Mode::Calling { .. }) => machine.tracees.cont_syscall(tid),
             _ => machine.tracees.cont(tid, 0),
         }
     }

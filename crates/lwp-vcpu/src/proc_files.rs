@@ -12,7 +12,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Component, Path};
 
-use lwp_dbt::Slot;
+use lwp_dbt::{PcSource, Slot};
 use lwp_ptrace::child::without_fixed_layout;
 use lwp_ptrace::{Tid, memory};
 use rustix::fs::{MemfdFlags, Mode, OFlags};
@@ -31,7 +31,7 @@ mod described;
 mod sleeping;
 mod text;
 
-use sleeping::sleeps_by_itself;
+use sleeping::{sleeps, sleeps_by_itself};
 use text::{Ours, RUNNING};
 
 const SYS_CLOSE: u64 = 3;
@@ -53,6 +53,9 @@ enum Kind {
     Status,
     Limits,
     MapFiles,
+    Personality,
+    Syscall,
+    Wchan,
     /// Memory itself, which is shown as it is.
     Mem,
 }
@@ -69,6 +72,9 @@ impl Kind {
             "status" => Self::Status,
             "limits" => Self::Limits,
             "map_files" => Self::MapFiles,
+            "personality" => Self::Personality,
+            "syscall" => Self::Syscall,
+            "wchan" => Self::Wchan,
             "mem" => Self::Mem,
             _ => return None,
         })
@@ -171,7 +177,13 @@ impl<'a> ProcFiles<'a> {
     pub fn shows_us(&self, tid: Tid, fd: i32) -> bool {
         let filtered =
             self.contexts.of(self.tasks, tid).is_none_or(|it| it.get(Slot::NoSyscalls) != 0);
-        !filtered && self.proc_file(tid, fd).is_some_and(|file| file.kind != Kind::Mem)
+        let shows = |file: ProcFile| match file.kind {
+            Kind::Mem => false,
+            // A thread finds itself in the call that reads this.
+            Kind::Syscall => file.about != tid,
+            _ => true,
+        };
+        !filtered && self.proc_file(tid, fd).is_some_and(shows)
     }
 
     /// The thread or process of the run whose memory a thread has open at `fd`.
@@ -305,18 +317,45 @@ impl<'a> ProcFiles<'a> {
 
     /// Takes what is ours out of the entries of a directory that a thread has got; how many bytes
     /// are left.
-    pub fn without_ours(&self, tid: Tid, fd: i32, at: u64, bytes: u64) -> u64 {
-        let file = self.proc_file(tid, fd).filter(|file| file.kind == Kind::MapFiles);
+    pub fn without_ours(&self, tid: Tid, pending: &Pending, bytes: u64) -> u64 {
+        let [fd, at, ..] = pending.args;
+        let file = self.proc_file(tid, fd as i32).filter(|file| file.kind == Kind::MapFiles);
         let mut entries = vec![0; bytes.min(1 << 20) as usize];
         let (Some(file), Ok(())) = (file, memory::read_exact(tid, at, &mut entries)) else {
             return bytes;
         };
-        let left = text::entries(&entries, &maps::read(file.about));
+        let left = text::entries(&entries, pending.number, &maps::read(file.about));
         // Nothing would mean that there are no more.
         if left.is_empty() || memory::write_exact(tid, at, &left).is_err() {
             return bytes;
         }
         left.len() as u64
+    }
+
+    /// The system call of another thread, as the kernel tells it, with the application's pc. One
+    /// that waits for us natively runs.
+    fn call_of(&self, about: Tid, text: &str) -> Vec<u8> {
+        if !sleeps(text) {
+            return b"running\n".to_vec();
+        }
+        let (call, pc) = text.trim_end().rsplit_once(' ').unwrap_or_default();
+        let hex = pc.strip_prefix("0x").and_then(|hex| u64::from_str_radix(hex, 16).ok());
+        match hex.and_then(|pc| self.pc_behind_call(about, pc)) {
+            Some(pc) => format!("{call} {pc:#x}\n").into_bytes(),
+            None => text.as_bytes().to_vec(),
+        }
+    }
+
+    /// The application's pc behind the system call that a thread is making at `pc`, in translated
+    /// code.
+    fn pc_behind_call(&self, tid: Tid, pc: u64) -> Option<u64> {
+        let base = self.tasks.base_space(tid)?;
+        let (state, _) = self.caches.family_at(base, pc)?.state_at(pc)?;
+        match state.pc {
+            PcSource::Known(pc) => Some(pc.0),
+            PcSource::ContextNext => Some(self.contexts.of(self.tasks, tid)?.get(Slot::Next)),
+            _ => None,
+        }
     }
 
     fn text_of(&self, file: ProcFile, reader: Tid) -> Option<Vec<u8>> {
@@ -351,6 +390,13 @@ impl<'a> ProcFiles<'a> {
                 let pid = self.tasks.threads.get(&about).map_or(about, |thread| thread.pid);
                 text::limits(&read("limits")?, self.tasks.raised_of(pid), data.unwrap_or_default())
             }
+            Kind::Personality => {
+                let persona = persona(about)?;
+                format!("{:08x}\n", without_fixed_layout(persona).unwrap_or(persona)).into_bytes()
+            }
+            Kind::Syscall => self.call_of(about, &String::from_utf8_lossy(&read("syscall")?)),
+            Kind::Wchan if about != reader && sleeps_by_itself(about) => read("wchan")?,
+            Kind::Wchan => b"0".to_vec(),
             Kind::MapFiles | Kind::Mem => return None,
         })
     }
@@ -358,9 +404,13 @@ impl<'a> ProcFiles<'a> {
 
 /// Returns whether it was us who asked for a layout of a process that is not random.
 pub fn layout_is_ours(tid: Tid) -> bool {
-    let text = std::fs::read_to_string(format!("/proc/{tid}/personality")).unwrap_or_default();
-    let persona = u64::from_str_radix(text.trim(), 16).unwrap_or(0);
-    without_fixed_layout(persona).is_some()
+    persona(tid).and_then(without_fixed_layout).is_some()
+}
+
+/// The personality of a thread or process, as the kernel tells it.
+fn persona(tid: Tid) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{tid}/personality")).ok()?;
+    u64::from_str_radix(text.trim(), 16).ok()
 }
 
 /// The kind of content of a file of `/proc/PID` or `/proc/PID/task/TID`, by its path, and the

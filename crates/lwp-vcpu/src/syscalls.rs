@@ -38,6 +38,7 @@ pub mod nr {
     pub const EXIT: u64 = 60;
     pub const SHMDT: u64 = 67;
     pub const FCNTL: u64 = 72;
+    pub const GETDENTS: u64 = 78;
     pub const CREAT: u64 = 85;
     pub const GETRLIMIT: u64 = 97;
     pub const PTRACE: u64 = 101;
@@ -63,12 +64,22 @@ pub mod nr {
     pub const PKEY_MPROTECT: u64 = 329;
     pub const STATX: u64 = 332;
     pub const RSEQ: u64 = 334;
+    pub const IO_URING_REGISTER: u64 = 427;
     pub const CLONE3: u64 = 435;
     pub const OPENAT2: u64 = 437;
     pub const PROCESS_MADVISE: u64 = 440;
-    /// The same with addresses and sizes of 32 bits.
-    pub const PROCESS_MADVISE_32: u64 = 1 << 32 | PROCESS_MADVISE;
     pub const MSEAL: u64 = 462;
+    /// The mark of calls of the 32-bit table that have other structures.
+    const OF_32_BITS: u64 = 1 << 32;
+    /// Parts have addresses and sizes of 32 bits.
+    pub const PROCESS_MADVISE_32: u64 = OF_32_BITS | PROCESS_MADVISE;
+    pub const GETDENTS_32: u64 = OF_32_BITS | GETDENTS;
+    pub const FSTAT_32: u64 = OF_32_BITS | 108;
+    pub const FSTATFS_32: u64 = OF_32_BITS | 100;
+    /// Sizes in 64 bits.
+    pub const FSTAT64_32: u64 = OF_32_BITS | 197;
+    pub const FSTATFS64_32: u64 = OF_32_BITS | 269;
+    pub const FSTATAT64_32: u64 = OF_32_BITS | 300;
 }
 
 mod fills;
@@ -79,7 +90,7 @@ mod waits;
 
 pub use fills::{filled, filled_elsewhere, filled_later, fills_ever_after, led_to};
 pub use holes::{AtHole, NOWHERE, around, at_hole, pages_of};
-pub use rare::{of_32_bits, refused_of_32_bits, result_of_32_bits};
+pub use rare::{Held, hold, of_32_bits, refused_of_32_bits, result_of_32_bits};
 pub use transfers::Transfer;
 pub use waits::{forgets_time, minds_signals, timeout, unblocks};
 
@@ -127,7 +138,9 @@ fn class(number: u64, emulated: Emulated) -> SyscallClass {
         nr::CLONE | nr::CLONE3 => SyscallClass::Clone,
         nr::MPROTECT => SyscallClass::Protect,
         nr::ARCH_PRCTL => SyscallClass::SetFs,
-        nr::PRLIMIT64
+        nr::RT_SIGACTION if !emulated.fills => SyscallClass::Beside,
+        nr::RT_SIGACTION
+        | nr::PRLIMIT64
         | nr::PKEY_MPROTECT
         | nr::SHMAT
         | nr::SHMDT
@@ -142,7 +155,7 @@ fn class(number: u64, emulated: Emulated) -> SyscallClass {
         | nr::PRCTL
         | nr::SECCOMP
         | nr::SET_TID_ADDRESS
-        | nr::RT_SIGACTION
+        | nr::IO_URING_REGISTER
         | nr::PERSONALITY
         | nr::RSEQ => SyscallClass::Host,
         nr::GETRANDOM | nr::OPEN | nr::OPENAT if emulated.random => SyscallClass::Host,
@@ -151,6 +164,7 @@ fn class(number: u64, emulated: Emulated) -> SyscallClass {
         nr::WRITE | nr::WRITEV if emulated.writes => SyscallClass::Host,
         nr::LSEEK | nr::DUP | nr::DUP2 | nr::DUP3 => SyscallClass::Watched,
         nr::PREAD64
+        | nr::GETDENTS
         | nr::GETDENTS64
         | nr::FSTAT
         | nr::NEWFSTATAT
@@ -208,6 +222,8 @@ pub struct Pending {
     pub shortened: Option<(u64, i64)>,
     /// The process whose limit the call sets, and what the kernel's is raised by.
     pub raised: Option<(i32, Raised)>,
+    /// The program's own value of something that INT 0x80 finds changed.
+    pub held: Option<Held>,
 }
 
 impl Pending {
@@ -232,9 +248,8 @@ pub enum Effect {
     Unexecutable((u64, u64)),
     /// A file is open at this descriptor.
     Opened(i32),
-    /// The thread has got so many bytes of entries of the directory at this descriptor, at this
-    /// address.
-    Listed(i32, u64, u64),
+    /// The thread has got so many bytes of entries of a directory.
+    Listed(Pending, u64),
     /// This may be a copy of another descriptor.
     Copied(i32),
     /// The call has told of the file at a descriptor.
@@ -395,7 +410,7 @@ pub fn concerns_nobody(pending: &Pending, has_code: impl Fn((u64, u64)) -> bool)
         // They change nothing, or nothing of which code is made.
         nr::MSYNC | nr::MINCORE | nr::MLOCK | nr::MUNLOCK | nr::MLOCK2 | nr::MSEAL => true,
         // What they announce has been noted.
-        nr::SIGALTSTACK | nr::SET_TID_ADDRESS => true,
+        nr::SIGALTSTACK | nr::SET_TID_ADDRESS | nr::IO_URING_REGISTER => true,
         nr::MPROTECT | nr::PKEY_MPROTECT => a3 & PROT_EXEC == 0 && !has_code(old),
         nr::MUNMAP => !has_code(old),
         nr::MMAP => a3 & PROT_EXEC == 0 && (a4 & MAP_AT_PLACE == 0 || !has_code(old)),
@@ -405,7 +420,7 @@ pub fn concerns_nobody(pending: &Pending, has_code: impl Fn((u64, u64)) -> bool)
         nr::MREMAP => a4 & MREMAP_FIXED == 0 && !has_code(old),
         nr::RT_SIGACTION => a1 != SIGSEGV || a2 == 0,
         nr::GETRLIMIT | nr::SETRLIMIT | nr::PRLIMIT64 => !resource_limits::concerns(pending),
-        nr::GETDENTS64 => false,
+        nr::GETDENTS | nr::GETDENTS64 => false,
         number => {
             let looked_at = Emulated { fills: true, ..Emulated::default() };
             matches!(class(number, looked_at), SyscallClass::Fills | SyscallClass::FillsFar)
@@ -513,7 +528,7 @@ pub fn after(context: Context<'_>, tid: i32, pending: &Pending, result: u64) -> 
         nr::MADVISE if discards(a3) => Effect::Protected(range(a1, a2)),
         nr::MREMAP => Effect::Moved(range(a1, a2), range(result, a3)),
         nr::OPEN | nr::CREAT | nr::OPENAT | nr::OPENAT2 => Effect::Opened(result as i32),
-        nr::GETDENTS64 => Effect::Listed(a1 as i32, a2, result),
+        nr::GETDENTS | nr::GETDENTS64 | nr::GETDENTS_32 => Effect::Listed(*pending, result),
         nr::REMAP_FILE_PAGES => Effect::Mapped(range(a1, a2)),
         nr::PROCESS_MADVISE | nr::PROCESS_MADVISE_32 => rare::advised(tid, pending),
         nr::BRK => Effect::HeapEnds(result),
@@ -525,7 +540,15 @@ pub fn after(context: Context<'_>, tid: i32, pending: &Pending, result: u64) -> 
         nr::WRITE | nr::WRITEV => Effect::Written(*pending, result),
         nr::DUP | nr::DUP2 | nr::DUP3 | nr::FCNTL => Effect::Copied(result as i32),
         nr::GETRLIMIT | nr::SETRLIMIT | nr::PRLIMIT64 => Effect::Limited(*pending),
-        nr::FSTAT | nr::NEWFSTATAT | nr::STATX | nr::FSTATFS => Effect::Described(*pending),
+        nr::FSTAT
+        | nr::NEWFSTATAT
+        | nr::STATX
+        | nr::FSTATFS
+        | nr::FSTAT_32
+        | nr::FSTAT64_32
+        | nr::FSTATAT64_32
+        | nr::FSTATFS_32
+        | nr::FSTATFS64_32 => Effect::Described(*pending),
         _ => Effect::None,
     };
     (pending.shortened.map_or(result, |(_, told)| told as u64), effect)

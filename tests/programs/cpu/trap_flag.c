@@ -99,6 +99,31 @@ static void system_calls(void)
     munmap(code, 4096);
 }
 
+/* A child has its maker's flag, and neither loses it. */
+static void children(void)
+{
+    static const long numbers[] = {57, 58, 56};
+    for (int i = 0; i < 3; i++) {
+        long pid = numbers[i];
+        begin(0);
+        __asm__ volatile("leaq 1f(%%rip), %%rcx\n movq %%rcx, %1\n xorl %%esi, %%esi\n xorl %%edx, %%edx\n xorl %%r10d, %%r10d\n"
+                         "pushfq\n orq $0x100, (%%rsp)\n popfq\n1: nop\n"
+                         "syscall\n nop\n nop\n testq %0, %0\n"
+                         "pushfq\n andq $~0x100, (%%rsp)\n popfq\n"
+                         : "+a"(pid), "+m"(base)
+                         : "D"(SIGCHLD)
+                         : "cc", "memory", "rcx", "rdx", "rsi", "r10", "r11");
+        if (pid == 0) {
+            report("child");
+            _exit(7);
+        }
+        int status = 0;
+        MUST(waitpid(pid, &status, 0) == pid);
+        CHECK_EQ(status, 7 << 8, "the child's end");
+        report("its maker");
+    }
+}
+
 static void identification(void)
 {
     uint32_t a = 0, b, c = 0, d;
@@ -150,6 +175,7 @@ int main(void)
     RUN(straight_line);
     RUN(branches);
     RUN(system_calls);
+    RUN(children);
     RUN(identification);
     RUN(frame);
     RUN(unhandled);

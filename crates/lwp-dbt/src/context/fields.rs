@@ -148,6 +148,8 @@ context_page! {
         0x158 => GuardedTo,
         /// The address at which an instruction has stored an instruction pointer of the x87 unit.
         0x160 => Stored,
+        /// Non-zero where the process has other threads.
+        0x168 => Beside,
         /// The sum of the words when they were dealt out last.
         0x180 => LwpGiven,
         /// The amount of the high part that could pass then without an event.

@@ -93,6 +93,9 @@ pub enum SyscallClass {
     /// mmap(2): the host is asked where there is to be code, or where a place is asked for at which
     /// there may be code or something of the virtual CPU's; see [`ranges`](super::ranges).
     Map = 2,
+    /// rt_sigaction(2): the host is asked where the process has other threads; see
+    /// [`Slot::Beside`](super::Slot::Beside).
+    Beside = 3,
     /// arch_prctl(2): the host is asked, unless fs is set.
     SetFs = 4,
     /// clone(2) and clone3(2): the host is asked where the child is not to be traced.

@@ -219,15 +219,9 @@ impl Emitter<'_> {
                 self.bytes(&[0xe3, 0x05]);
                 self.jump_ask(RequestKind::Syscall, pc, true);
             }
+            Some(SyscallClass::Beside) => self.ask_unless_zero(Slot::Beside, pc),
             Some(SyscallClass::Watched) => {
-                // mov rcx, gs:[watched]; jrcxz +5; ask
-                self.point(0);
-                self.spill_rcx();
-                self.point(bits::SPILL_RCX);
-                self.bytes(&[0x65, 0x48, 0x8b, 0x0c, 0x25]);
-                self.imm32(Slot::Watched as u32);
-                self.bytes(&[0xe3, 0x05]);
-                self.jump_ask(RequestKind::Syscall, pc, true);
+                self.ask_unless_zero(Slot::Watched, pc);
                 filtered = self.out.asks.len().checked_sub(1).filter(|_| routinely);
             }
             Some(
@@ -270,6 +264,25 @@ impl Emitter<'_> {
         if let Some(ask) = filtered.and_then(|index| self.out.asks.get_mut(index)) {
             ask.resumes = Some(self.out.code.len());
         }
+    }
+
+    /// Asks the host before a call where a field of the context is not zero.
+    ///
+    /// ```text
+    /// Patch:   slot := rcx
+    ///          rcx := context.field; zero --> go
+    ///          ask the host
+    ///          go:
+    /// ```
+    fn ask_unless_zero(&mut self, field: Slot, pc: AppPc) {
+        self.point(0);
+        self.spill_rcx();
+        self.point(bits::SPILL_RCX);
+        // mov rcx, gs:[field]; jrcxz +5
+        self.bytes(&[0x65, 0x48, 0x8b, 0x0c, 0x25]);
+        self.imm32(field as u32);
+        self.bytes(&[0xe3, 0x05]);
+        self.jump_ask(RequestKind::Syscall, pc, true);
     }
 
     /// The place before a call that the routine comes back to where the call makes a child, which

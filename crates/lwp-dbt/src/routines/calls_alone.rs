@@ -25,8 +25,8 @@ const SYS_OPENAT: u32 = 257;
 const SYS_CLONE3: u32 = 435;
 /// munmap, msync, madvise, mlock, munlock, mlock2, mseal.
 const OF_RANGES: [u32; 7] = [11, 26, 28, 149, 150, 325, 462];
-/// fstat, lseek, pread64, dup, dup2, fcntl, fstatfs, getdents64, newfstatat, dup3, statx.
-const OF_DESCRIPTORS: [u32; 11] = [5, 8, 17, 32, 33, 72, 138, 217, 262, 292, 332];
+/// fstat, lseek, pread64, dup, dup2, fcntl, getdents, fstatfs, getdents64, newfstatat, dup3, statx.
+const OF_DESCRIPTORS: [u32; 12] = [5, 8, 17, 32, 33, 72, 78, 138, 217, 262, 292, 332];
 const PROT_EXEC: u32 = 4;
 const CLONE_UNTRACED: u32 = 0x80_0000;
 /// MAP_FIXED and MAP_FIXED_NOREPLACE.
@@ -34,9 +34,9 @@ const MAP_AT_PLACE: u32 = 0x10_0010;
 
 /// The ends of paths that the host looks at: seven bytes at most. A path begins as if behind a
 /// slash.
-pub const LOOKED_AT: [&[u8]; 10] = [
+pub const LOOKED_AT: [&[u8]; 13] = [
     b"/maps", b"/stat", b"/statm", b"/smaps", b"/status", b"/limits", b"/mem", b"_rollup",
-    b"ma_maps", b"p_files",
+    b"ma_maps", b"p_files", b"onality", b"syscall", b"/wchan",
 ];
 const _: () = {
     let mut at = 0;

@@ -3,12 +3,12 @@
 use std::fs;
 
 use lwp_dbt::{Layout, Slot};
-use lwp_ptrace::regs::Regs;
+use lwp_ptrace::regs::{Raw, Regs};
 use lwp_ptrace::sys::Errno;
 use lwp_ptrace::{Stop, Tid};
 
 use super::departure::release;
-use super::{Handled, SIGKILL, flush, wards};
+use super::{Handled, SIGKILL, flush, trap_flag, wards};
 use crate::contexts::FileId;
 use crate::exec::{find_syscall, path_of};
 use crate::inject::Injector;
@@ -16,7 +16,7 @@ use crate::machine::{Machine, Mode, Process};
 use crate::maps::{self, Status};
 use crate::memory_map::{CONTEXTS_AT, SLOT_BYTES, slot_offset};
 use crate::server::remove_entries;
-use crate::syscalls::nr;
+use crate::syscalls::{Held, Pending, nr};
 
 const CLONE_VM: u64 = 0x100;
 const CLONE_THREAD: u64 = 0x1_0000;
@@ -156,6 +156,7 @@ fn orphaned(machine: &mut Machine, tid: Tid) -> Handled {
 /// Takes a new thread or process in. False where that is impossible.
 pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bool {
     let Maker { tid: maker, slot: from, pid } = maker;
+    let regs = &as_of_64_bits(machine, maker, regs);
     let flags = match regs.0.orig_rax {
         nr::CLONE => Some(regs.0.rdi),
         nr::VFORK => Some(CLONE_VM),
@@ -190,8 +191,17 @@ pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bo
     if let Some(from) = from {
         machine.contexts.context(slot).inherit(machine.contexts.context(from));
     }
+    if is_thread {
+        machine.note_beside(pid);
+    }
     // A call that the host has arranged leaves the child its maker's arguments, too.
-    let arranged = machine.tasks.threads.get(&maker).and_then(|thread| thread.pending);
+    let mut arranged = machine.tasks.threads.get(&maker).and_then(|thread| thread.pending);
+    if let Some(Pending { held: held @ Some(Held::Flags(..)), .. }) = &mut arranged
+        && (is_thread || shares_memory)
+    {
+        // Their maker puts them back.
+        *held = None;
+    }
     if !is_thread {
         // Those that it is made with are its own, or are kept until it has its own.
         machine.contexts.files.enter(makers);
@@ -208,14 +218,29 @@ pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bo
     // It starts in the code that its maker was in, which may be on another side by now; see
     // `begin`.
     let side = machine.side_at(child, regs.0.rip);
+    let trapped = machine.tasks.threads.get(&maker).is_some_and(trap_flag::is_calling);
     let mapped =
         machine.caches.spaces.get(space).and_then(Option::as_ref).map_or(0, |it| it.contexts);
     if let Some(thread) = machine.tasks.threads.get_mut(&child) {
         thread.side = side;
         thread.pending = arranged;
+        thread.trapped = trapped;
         thread.moving = (!shares_contexts).then_some((makers, mapped));
     }
     true
+}
+
+/// The registers of a call by which a thread has been made, as those of SYSCALL, where it is one of
+/// INT 0x80.
+fn as_of_64_bits(machine: &Machine, maker: Tid, regs: &Regs) -> Regs {
+    let thread = machine.tasks.threads.get(&maker);
+    match thread.map(|thread| (thread.mode, thread.pending)) {
+        Some((Mode::Stepping { .. }, Some(call))) => {
+            let ([rdi, rsi, rdx, _], r10) = (call.args, regs.0.rdi & 0xffff_ffff);
+            Regs(Raw { orig_rax: call.number, rdi, rsi, rdx, r10, ..regs.0 })
+        }
+        _ => *regs,
+    }
 }
 
 /// A process that has just been made.
@@ -296,16 +321,24 @@ pub fn begin_now(machine: &mut Machine, tid: Tid) -> Handled {
 fn start(machine: &mut Machine, tid: Tid) -> Handled {
     let thread = machine.tasks.threads.get_mut(&tid).ok_or(Errno::ESRCH)?;
     thread.mode = Mode::Running;
+    let trapped = std::mem::take(&mut thread.trapped);
     let (pid, moving, side) = (thread.pid, thread.moving, thread.side);
     if pid == tid && !machine.config.follow_children {
         return let_go(machine, tid);
     }
-    let regs = machine.tracees.regs(tid)?;
+    let mut regs = machine.tracees.regs(tid)?;
     // One that is not there was made by an instruction that its maker executed natively.
     let translated = machine.family_at(tid, regs.0.rip).is_some();
+    if !translated {
+        machine.put_back_held(tid, &mut regs);
+        if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
+            thread.pending = None;
+        }
+    }
     if moving.is_some()
         && translated
         && side.is_none()
+        && !trapped
         && let Some(path) = short_path(machine, tid)
     {
         lead_in(machine, tid, &regs, path)?;
@@ -315,6 +348,9 @@ fn start(machine: &mut Machine, tid: Tid) -> Handled {
         return Ok(());
     }
     machine.guarding().unprotect_now(tid)?;
+    if trapped && translated {
+        return trap_flag::begin(machine, tid, &regs);
+    }
     if side.is_some() {
         return begin_unprofiled(machine, tid);
     }

@@ -312,9 +312,10 @@ pub fn stepped(
     if !trapped {
         alone::hide_trap_flag(tid, &instruction, &mut regs);
     }
+    machine.put_back_held(tid, &mut regs);
     if regs.0.rip != pc {
         put_stored_pointer_right(machine, tid, &instruction, &regs);
-        if let Some(fd) = machine.called_natively(tid, regs.0.rax).filter(|_| trap) {
+        if let Some(fd) = machine.called_natively(tid, &mut regs).filter(|_| trap) {
             machine.tracees.set_regs(tid, &regs)?;
             // What cannot be hidden is seen.
             let _ = machine.hide_us(tid, fd);

@@ -37,6 +37,16 @@ pub fn concerns(machine: &Machine, tid: Tid, slot: usize) -> bool {
         && ignores(&Status::read(tid), signal as u32)
 }
 
+impl Machine {
+    /// Has the threads of a process, which has got another one, ask before such a call. The one
+    /// that has made it stands still, so a process of one thread makes no such call meanwhile.
+    pub fn note_beside(&self, pid: i32) {
+        for thread in self.tasks.threads.values().filter(|thread| thread.pid == pid) {
+            self.contexts.context(thread.slot).set(Slot::Beside, 1);
+        }
+    }
+}
+
 /// The threads of a thread's process.
 fn beside(machine: &Machine, tid: Tid) -> impl Iterator<Item = Tid> {
     let threads = &machine.tasks.threads;

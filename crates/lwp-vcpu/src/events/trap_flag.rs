@@ -13,7 +13,7 @@ use lwp_ptrace::{Tid, memory};
 use super::needs::{go_on, step};
 use super::signals::rearm;
 use super::{Handled, calm};
-use crate::machine::{Machine, Mode};
+use crate::machine::{Machine, Mode, Thread};
 
 /// TF in the flags register.
 pub const TRAP_FLAG: u64 = 0x100;
@@ -42,6 +42,22 @@ pub fn call(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
         thread.mode = Mode::Calling { entered: false };
     }
     machine.tracees.cont_syscall(tid)
+}
+
+/// Returns whether a thread makes a system call so.
+pub fn is_calling(thread: &Thread) -> bool {
+    matches!(thread.mode, Mode::Calling { .. })
+}
+
+/// Lets a new thread go on that such a call has made, with the registers `cache`: it has the flag
+/// too.
+pub fn begin(machine: &mut Machine, tid: Tid, cache: &Regs) -> Handled {
+    let Some(mut view) = machine.view(tid, cache) else { return Err(Errno::ESRCH) };
+    machine.leave(tid, cache, &mut view);
+    machine.change_side(tid, None);
+    view.app.forget_syscall();
+    view.app.0.eflags |= TRAP_FLAG;
+    go_on(machine, tid, &view.app)
 }
 
 /// A stop at a system call: at the end of the program's own, back to single steps. The others are

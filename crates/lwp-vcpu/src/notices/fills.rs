@@ -10,7 +10,8 @@
 //! | a signal's frame | at the stop before it is delivered, or when its stack becomes known |
 //! | at the end of a thread | when the word becomes known; a robust lock's at the stop before |
 //! | when a thread is made | at the event, and the word is written again |
-//! | at any time (io_uring) | with all others, for ever |
+//! | at any time, to buffers that io_uring has been told of | before that call, by whatever means notice is had |
+//! | at any time (io_uring else) | with all others, for ever |
 //!
 //! A thread makes a call by itself where nothing that it may write to lies between the first and
 //! the last guarded page, which stand in its context. It writes the call into its context before it
@@ -168,7 +169,7 @@ impl Guarding<'_> {
     /// have to be given their own protection back: see [`Machine::awaits_release`].
     pub fn about_to_fill(&mut self, tid: Tid, slot: usize, fills: bool) {
         let (number, args) = call_in(self.contexts.context(slot));
-        if let Some(range) = syscalls::filled_later(number, &args, &reader(tid)) {
+        for range in syscalls::filled_later(number, &args, &reader(tid)) {
             self.filled_later(tid, range);
         }
         if !fills {

@@ -14,6 +14,11 @@ use crate::syscalls::{Pending, nr};
 const STAT: usize = 120;
 const STATX: usize = 152;
 const STATFS: usize = 88;
+/// The same of INT 0x80: of fstat(2), fstat64(2), fstatfs(2) and fstatfs64(2).
+const STAT_32: usize = 64;
+const STAT64_32: usize = 96;
+const STATFS_32: usize = 64;
+const STATFS64_32: usize = 84;
 
 impl ProcFiles<'_> {
     /// Overwrites what a call has told of a file of ours by what it natively tells of the file in
@@ -21,7 +26,7 @@ impl ProcFiles<'_> {
     pub fn describe(&self, tid: Tid, pending: &Pending) {
         let [fd, path, third, mask] = pending.args;
         let whole = match pending.number {
-            nr::NEWFSTATAT | nr::STATX => {
+            nr::NEWFSTATAT | nr::STATX | nr::FSTATAT64_32 => {
                 path == 0 || memory::read_array::<1>(tid, path).is_ok_and(|first| first == [0])
             }
             _ => true,
@@ -31,6 +36,11 @@ impl ProcFiles<'_> {
             nr::FSTAT => (path, stat(real)),
             nr::NEWFSTATAT => (third, stat(real)),
             nr::FSTATFS => (path, statfs(real)),
+            nr::FSTAT_32 => (path, stat_32(real)),
+            nr::FSTAT64_32 => (path, stat64_32(real)),
+            nr::FSTATAT64_32 => (third, stat64_32(real)),
+            nr::FSTATFS_32 => (path, statfs_32(real)),
+            nr::FSTATFS64_32 => (third, statfs64_32(real)),
             _ => {
                 let at =
                     self.contexts.of(self.tasks, tid).map_or(0, |context| context.get(Slot::R8));
@@ -57,6 +67,11 @@ impl Bytes {
         self.0.extend(halves.iter().flat_map(|half| half.to_le_bytes()));
         self
     }
+
+    fn quarters(mut self, quarters: &[u16]) -> Self {
+        self.0.extend(quarters.iter().flat_map(|quarter| quarter.to_le_bytes()));
+        self
+    }
 }
 
 fn stat(file: &OwnedFd) -> rustix::io::Result<Vec<u8>> {
@@ -69,6 +84,56 @@ fn stat(file: &OwnedFd) -> rustix::io::Result<Vec<u8>> {
         .words(&[stat.st_mtime as u64, stat.st_mtime_nsec as u64])
         .words(&[stat.st_ctime as u64, stat.st_ctime_nsec as u64]);
     debug_assert_eq!(bytes.0.len(), STAT);
+    Ok(bytes.0)
+}
+
+/// The low half of each word, as the structures of INT 0x80 have it.
+fn low<const N: usize>(words: [u64; N]) -> [u32; N] {
+    words.map(|word| word as u32)
+}
+
+fn times(stat: &rustix::fs::Stat) -> [u32; 6] {
+    low([
+        stat.st_atime as u64,
+        stat.st_atime_nsec as u64,
+        stat.st_mtime as u64,
+        stat.st_mtime_nsec as u64,
+        stat.st_ctime as u64,
+        stat.st_ctime_nsec as u64,
+    ])
+}
+
+fn stat_32(file: &OwnedFd) -> rustix::io::Result<Vec<u8>> {
+    /// The number of a user or group that takes more than 16 bits.
+    const OVERFLOW: u16 = 65534;
+    let stat = rustix::fs::fstat(file)?;
+    let owner = |number: u32| u16::try_from(number).unwrap_or(OVERFLOW);
+    let bytes = Bytes::default()
+        .halves(&low([stat.st_dev, stat.st_ino]))
+        .quarters(&[stat.st_mode as u16, stat.st_nlink as u16])
+        .quarters(&[owner(stat.st_uid), owner(stat.st_gid)])
+        .halves(&low([stat.st_rdev, stat.st_size as u64]))
+        .halves(&low([stat.st_blksize as u64, stat.st_blocks as u64]))
+        .halves(&times(&stat))
+        .halves(&[0; 2]);
+    debug_assert_eq!(bytes.0.len(), STAT_32);
+    Ok(bytes.0)
+}
+
+fn stat64_32(file: &OwnedFd) -> rustix::io::Result<Vec<u8>> {
+    let stat = rustix::fs::fstat(file)?;
+    let bytes = Bytes::default()
+        .words(&[stat.st_dev])
+        .halves(&[0, stat.st_ino as u32, stat.st_mode, stat.st_nlink as u32])
+        .halves(&[stat.st_uid, stat.st_gid])
+        .words(&[stat.st_rdev])
+        .halves(&[0])
+        .words(&[stat.st_size as u64])
+        .halves(&[stat.st_blksize as u32])
+        .words(&[stat.st_blocks as u64])
+        .halves(&times(&stat))
+        .words(&[stat.st_ino]);
+    debug_assert_eq!(bytes.0.len(), STAT64_32);
     Ok(bytes.0)
 }
 
@@ -99,6 +164,35 @@ fn statfs(file: &OwnedFd) -> rustix::io::Result<Vec<u8>> {
         .words(&[statfs.f_files, statfs.f_ffree, statvfs.f_fsid])
         .words(&[statfs.f_namelen as u64, statfs.f_frsize as u64, statfs.f_flags as u64]);
     debug_assert_eq!(bytes.0.len(), STATFS);
+    Ok(bytes.0)
+}
+
+/// Blocks, free blocks, those of them that anybody may use, files and free files.
+fn room(statfs: &rustix::fs::StatFs) -> [u64; 5] {
+    [statfs.f_blocks, statfs.f_bfree, statfs.f_bavail, statfs.f_files, statfs.f_ffree]
+}
+
+fn statfs_32(file: &OwnedFd) -> rustix::io::Result<Vec<u8>> {
+    let (statfs, statvfs) = (rustix::fs::fstatfs(file)?, rustix::fs::fstatvfs(file)?);
+    let bytes = Bytes::default()
+        .halves(&low([statfs.f_type as u64, statfs.f_bsize as u64]))
+        .halves(&low(room(&statfs)))
+        .words(&[statvfs.f_fsid])
+        .halves(&low([statfs.f_namelen as u64, statfs.f_frsize as u64, statfs.f_flags as u64]))
+        .halves(&[0; 4]);
+    debug_assert_eq!(bytes.0.len(), STATFS_32);
+    Ok(bytes.0)
+}
+
+fn statfs64_32(file: &OwnedFd) -> rustix::io::Result<Vec<u8>> {
+    let (statfs, statvfs) = (rustix::fs::fstatfs(file)?, rustix::fs::fstatvfs(file)?);
+    let bytes = Bytes::default()
+        .halves(&low([statfs.f_type as u64, statfs.f_bsize as u64]))
+        .words(&room(&statfs))
+        .words(&[statvfs.f_fsid])
+        .halves(&low([statfs.f_namelen as u64, statfs.f_frsize as u64, statfs.f_flags as u64]))
+        .halves(&[0; 4]);
+    debug_assert_eq!(bytes.0.len(), STATFS64_32);
     Ok(bytes.0)
 }
 

@@ -11,7 +11,7 @@ pub fn sleeps_by_itself(tid: Tid) -> bool {
 
 /// Returns whether this, as the kernel describes it, is a thread's own system call, and not that by
 /// which it waits for us.
-fn sleeps(text: &str) -> bool {
+pub fn sleeps(text: &str) -> bool {
     const FUTEX: &str = "202";
     let mut words = text.split_whitespace();
     let (number, first) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());

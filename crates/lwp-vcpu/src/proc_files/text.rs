@@ -5,6 +5,7 @@
 use crate::maps::{self, Mapping};
 use crate::memory_map::is_ours;
 use crate::resource_limits::Raised;
+use crate::syscalls::nr;
 
 const PAGE: u64 = 4096;
 /// The state of a thread that runs.
@@ -240,18 +241,23 @@ pub fn limits(text: &[u8], address_space: Raised, data: Raised) -> Vec<u8> {
     })
 }
 
-/// Entries of map_files, as getdents64(2) returns them, without those of our mappings.
-pub fn entries(entries: &[u8], mappings: &[Mapping]) -> Vec<u8> {
-    const NAME: usize = 19;
+/// Entries of map_files, as the call with this number returns them, without those of our mappings.
+pub fn entries(entries: &[u8], number: u64, mappings: &[Mapping]) -> Vec<u8> {
+    let (length_at, name_at) = match number {
+        nr::GETDENTS => (16, 18),
+        nr::GETDENTS_32 => (8, 10),
+        _ => (16, 19),
+    };
     let ours = |entry: &[u8]| {
-        let name = String::from_utf8_lossy(&entry[NAME..]);
+        let name = String::from_utf8_lossy(&entry[name_at..]);
         let start = name.split('-').next().and_then(|start| u64::from_str_radix(start, 16).ok());
         mappings.iter().any(|mapping| Some(mapping.start) == start && is_ours(mapping))
     };
     let mut out = Vec::with_capacity(entries.len());
     let mut rest = entries;
-    while rest.len() > NAME {
-        let length = usize::from(u16::from_le_bytes([rest[16], rest[17]])).clamp(NAME, rest.len());
+    while rest.len() > name_at {
+        let length = u16::from_le_bytes([rest[length_at], rest[length_at + 1]]);
+        let length = usize::from(length).clamp(name_at, rest.len());
         let (entry, others) = rest.split_at(length);
         if !ours(entry) {
             out.extend_from_slice(entry);

@@ -151,8 +151,8 @@ impl Machine {
             Effect::Limited(pending) => self.show_limit(tid, &pending),
             Effect::Copied(fd) => self.proc_files().note_copy(tid, fd),
             Effect::Described(pending) => self.proc_files().describe(tid, &pending),
-            Effect::Listed(fd, at, bytes) => {
-                let left = self.proc_files().without_ours(tid, fd, at, bytes);
+            Effect::Listed(pending, bytes) => {
+                let left = self.proc_files().without_ours(tid, &pending, bytes);
                 self.contexts.context(slot).set(Slot::Rax, left);
             }
             Effect::Mapped(range) => self.code_changed(tid, range, true),

@@ -5,7 +5,7 @@
 
 use lwp_dbt::context::SyscallClass;
 
-use super::nr::{EXIT, SET_TID_ADDRESS, SIGALTSTACK};
+use super::nr::{EXIT, IO_URING_REGISTER, SET_TID_ADDRESS, SIGALTSTACK};
 
 const READV: u64 = 19;
 const IOCTL: u64 = 16;
@@ -199,14 +199,36 @@ pub fn filled_elsewhere(
     (number == PROCESS_VM_WRITEV).then(|| (args[0] as i32, led_to(READV, &remote, memory)))
 }
 
-/// The range in which the kernel may write from a call on, at any time.
-pub fn filled_later(number: u64, args: &[u64; 6], memory: Memory<'_>) -> Option<Range> {
+/// The ranges in which the kernel may write from a call on, at any time.
+pub fn filled_later(number: u64, args: &[u64; 6], memory: Memory<'_>) -> Vec<Range> {
     let read = |at| word_at(memory, at);
     match number {
-        SET_TID_ADDRESS => Some(from(args[0], 4)),
-        SIGALTSTACK if args[0] != 0 => Some(from(read(args[0]), read(args[0].wrapping_add(16)))),
-        _ => None,
+        SET_TID_ADDRESS => vec![from(args[0], 4)],
+        SIGALTSTACK if args[0] != 0 => vec![from(read(args[0]), read(args[0].wrapping_add(16)))],
+        IO_URING_REGISTER => registered(args, memory),
+        _ => Vec::new(),
     }
+}
+
+/// Buffers that io_uring_register(2) tells the kernel of: it keeps their pages, and its writes to
+/// them are no writes of the program's to its memory.
+fn registered(args: &[u64; 6], memory: Memory<'_>) -> Vec<Range> {
+    const BUFFERS: u32 = 0;
+    const BUFFERS_2: u32 = 15;
+    const BUFFERS_UPDATE: u32 = 16;
+    /// The descriptor is one that has been registered.
+    const BY_INDEX: u32 = 1 << 31;
+    /// Most buffers that the kernel takes.
+    const MOST: u64 = 1 << 14;
+    let word = |index: u64| word_at(memory, args[2].wrapping_add(index * 8));
+    let (at, count) = match args[1] as u32 & !BY_INDEX {
+        BUFFERS => (args[2], args[3]),
+        BUFFERS_2 => (word(2), word(0)),
+        BUFFERS_UPDATE => (word(1), word(3)),
+        _ => return Vec::new(),
+    };
+    let each = (0..(count & 0xffff_ffff).min(MOST)).map(|index| at.wrapping_add(index * IOVEC));
+    each.map(|at| from(word_at(memory, at), word_at(memory, at.wrapping_add(8)))).collect()
 }
 
 /// Returns whether the kernel may write anywhere from a call on.
@@ -223,6 +245,26 @@ mod tests {
         let filled = filled(0, &[3, 0x10_0000, 0x50_0000, 0, 0, 0]);
         assert!(filled.contains(&(0x10_0000, 0x60_0000)));
         assert!(super::filled(1, &[3, 0x10_0000, 8, 0, 0, 0]).is_empty());
+    }
+
+    #[test]
+    fn registered_buffers_are_filled_at_any_time() {
+        let words = [(0x100, 2), (0x108, 0x200), (0x110, 0x200), (0x118, 1)];
+        let buffers = [(0x200, 0x5000), (0x208, 0x1000), (0x210, 0x9000), (0x218, 1)];
+        let memory = |at: u64, bytes: &mut [u8]| {
+            let mut all = words.iter().chain(&buffers);
+            let word: u64 = all.find(|word| word.0 == at).map_or(0, |word| word.1);
+            bytes.copy_from_slice(&word.to_le_bytes());
+            8
+        };
+        let later = |opcode, at, count| {
+            filled_later(IO_URING_REGISTER, &[3, opcode, at, count, 0, 0], &memory)
+        };
+        let both = [(0x5000, 0x6000), (0x9000, 0x9001)];
+        assert_eq!(later(0, 0x200, 2), both);
+        assert_eq!(later(15 | 1 << 31, 0x100, 32), both);
+        assert_eq!(later(16, 0x100, 32), both[..1]);
+        assert!(later(2, 0x200, 2).is_empty());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Calls that seldom concern code: those of the 32-bit table, and advice about memory in parts.
 
 use lwp_dbt::Slot;
+use lwp_ptrace::child::with_fixed_layout;
 use lwp_ptrace::memory;
 use lwp_ptrace::regs::Raw;
 
@@ -9,6 +10,7 @@ use super::{
     PR_SET_SYSCALL_USER_DISPATCH, Pending, discards, nr, range, rseq_is_invalid,
 };
 use crate::contexts::Context;
+use crate::proc_files;
 
 /// Most parts that the kernel takes.
 const MOST_PARTS: u64 = 1024;
@@ -19,6 +21,21 @@ const WORD_OF_32_BITS: usize = 4;
 const IPC_SHMAT: u64 = 21;
 const IPC_SHMDT: u64 = 22;
 
+/// Calls of the 32-bit table and those of the 64-bit table that have the same arguments.
+#[rustfmt::skip]
+const SAME: [(u64, u64); 46] = [
+    (2, nr::FORK), (5, nr::OPEN), (8, nr::CREAT), (26, nr::PTRACE), (41, nr::DUP), (45, nr::BRK),
+    (55, nr::FCNTL), (63, nr::DUP2), (91, nr::MUNMAP), (100, nr::FSTATFS_32), (108, nr::FSTAT_32),
+    (120, nr::CLONE), (125, nr::MPROTECT), (136, nr::PERSONALITY), (141, nr::GETDENTS_32),
+    (144, nr::MSYNC), (150, nr::MLOCK), (151, nr::MUNLOCK), (152, nr::MLOCKALL), (163, nr::MREMAP),
+    (172, nr::PRCTL), (190, nr::VFORK), (192, nr::MMAP), (197, nr::FSTAT64_32), (218, nr::MINCORE),
+    (219, nr::MADVISE), (220, nr::GETDENTS64), (221, nr::FCNTL), (257, nr::REMAP_FILE_PAGES),
+    (269, nr::FSTATFS64_32), (295, nr::OPENAT), (300, nr::FSTATAT64_32), (330, nr::DUP3),
+    (354, nr::SECCOMP), (376, nr::MLOCK2), (380, nr::PKEY_MPROTECT), (383, nr::STATX),
+    (384, nr::ARCH_PRCTL), (386, nr::RSEQ), (397, nr::SHMAT), (398, nr::SHMDT), (435, nr::CLONE3),
+    (437, nr::OPENAT2), (440, nr::PROCESS_MADVISE_32), (462, nr::MSEAL), (19, nr::LSEEK),
+];
+
 /// The call that INT 0x80 makes with these registers, as one of the 64-bit table; `None` for one
 /// that the virtual CPU has no part in.
 pub fn of_32_bits(tid: i32, regs: &Raw) -> Option<Pending> {
@@ -26,13 +43,6 @@ pub fn of_32_bits(tid: i32, regs: &Raw) -> Option<Pending> {
     let [one, two, three, four, five] = words;
     let mut args = [one, two, three, four];
     let number = match regs.rax & 0xffff_ffff {
-        5 => nr::OPEN,
-        8 => nr::CREAT,
-        26 => nr::PTRACE,
-        41 => nr::DUP,
-        45 => nr::BRK,
-        55 | 221 => nr::FCNTL,
-        63 => nr::DUP2,
         90 => {
             let block: [u8; 16] = memory::read_array(tid, one).ok()?;
             for (arg, word) in args.iter_mut().zip(block.chunks_exact(4)) {
@@ -40,7 +50,6 @@ pub fn of_32_bits(tid: i32, regs: &Raw) -> Option<Pending> {
             }
             nr::MMAP
         }
-        91 => nr::MUNMAP,
         117 if one & 0xffff == IPC_SHMAT => {
             args = [two, five, three, 0];
             nr::SHMAT
@@ -49,32 +58,68 @@ pub fn of_32_bits(tid: i32, regs: &Raw) -> Option<Pending> {
             args[0] = five;
             nr::SHMDT
         }
-        125 => nr::MPROTECT,
-        144 => nr::MSYNC,
-        150 => nr::MLOCK,
-        151 => nr::MUNLOCK,
-        152 => nr::MLOCKALL,
-        163 => nr::MREMAP,
-        172 => nr::PRCTL,
-        192 => nr::MMAP,
-        218 => nr::MINCORE,
-        219 => nr::MADVISE,
-        257 => nr::REMAP_FILE_PAGES,
-        295 => nr::OPENAT,
-        330 => nr::DUP3,
-        354 => nr::SECCOMP,
-        376 => nr::MLOCK2,
-        380 => nr::PKEY_MPROTECT,
-        384 => nr::ARCH_PRCTL,
-        386 => nr::RSEQ,
-        397 => nr::SHMAT,
-        398 => nr::SHMDT,
-        437 => nr::OPENAT2,
-        440 => nr::PROCESS_MADVISE_32,
-        462 => nr::MSEAL,
-        _ => return None,
+        // The offset is in two words.
+        140 => {
+            args = [one, two << 32 | three, five, 0];
+            nr::LSEEK
+        }
+        180 => {
+            args[3] = five << 32 | four;
+            nr::PREAD64
+        }
+        own => SAME.iter().find(|row| row.0 == own)?.1,
     };
     Some(Pending::new(number, args))
+}
+
+/// A value that a call of the 32-bit table finds changed: the program's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// The register of its first argument.
+    First(u64),
+    /// The flags of clone3(2) at this address.
+    Flags(u64, u64),
+}
+
+/// Arranges a call of the 32-bit table that tells the kernel of a layout, or makes a child: as
+/// [`super::before`] does. `regs` are the thread's, who makes it natively.
+pub fn hold(tid: i32, pending: &Pending, regs: &mut Raw) -> Option<Held> {
+    let [one, ..] = pending.args;
+    let first = match pending.number {
+        nr::PERSONALITY if one as u32 != u32::MAX && proc_files::layout_is_ours(tid) => {
+            with_fixed_layout(one)
+        }
+        nr::CLONE if one & CLONE_UNTRACED != 0 => one & !CLONE_UNTRACED,
+        nr::CLONE3 => return hold_flags(tid, one, pending.args[1]),
+        _ => return None,
+    };
+    let own = std::mem::replace(&mut regs.rbx, first);
+    Some(Held::First(own))
+}
+
+/// Takes the flag out by which nobody traces the child. No memory of ours is where 32 bits reach
+/// and each thread has its own, so it is taken out in place.
+fn hold_flags(tid: i32, arguments: u64, bytes: u64) -> Option<Held> {
+    let flags = memory::read_u64(tid, arguments).ok()?;
+    let known = bytes >= 8 && flags & CLONE_UNTRACED != 0;
+    let traced = (flags & !CLONE_UNTRACED).to_le_bytes();
+    let held = known && memory::write_exact(tid, arguments, &traced).is_ok();
+    held.then_some(Held::Flags(arguments, flags))
+}
+
+impl Held {
+    /// Gives the program back what is its own.
+    pub fn put_back(self, tid: i32, regs: &mut Raw) {
+        match self {
+            Self::First(own) => regs.rbx = own,
+            Self::Flags(at, flags) => {
+                // The program may have put something else there.
+                if memory::read_u64(tid, at).is_ok_and(|now| now == flags & !CLONE_UNTRACED) {
+                    let _ = memory::write_exact(tid, at, &flags.to_le_bytes());
+                }
+            }
+        }
+    }
 }
 
 /// The result of a call of the 32-bit table that is not made, whatever the memory is that it is
