@@ -22,6 +22,7 @@ use crate::inject::Injector;
 use crate::machine::Machine;
 use crate::maps::{self, Status};
 use crate::memory_map::{DATA_BYTES, is_ours};
+use crate::state::pc_behind_call;
 use crate::syscalls::{Pending, nr};
 
 mod as_set;
@@ -311,20 +312,6 @@ impl Machine {
         left.len() as u64
     }
 
-    /// The system call of another thread, as the kernel tells it, with the application's pc. One
-    /// that waits for us natively runs.
-    fn call_of(&self, about: Tid, text: &str) -> Vec<u8> {
-        if !sleeps(text) {
-            return b"running\n".to_vec();
-        }
-        let (call, pc) = text.trim_end().rsplit_once(' ').unwrap_or_default();
-        let hex = pc.strip_prefix("0x").and_then(|hex| u64::from_str_radix(hex, 16).ok());
-        match hex.and_then(|pc| self.pc_behind_call(about, pc)) {
-            Some(pc) => format!("{call} {pc:#x}\n").into_bytes(),
-            None => text.as_bytes().to_vec(),
-        }
-    }
-
     fn text_of(&self, file: ProcFile, reader: Tid) -> Option<Vec<u8>> {
         let ProcFile { kind, about } = file;
         let read = |name: &str| {
@@ -361,11 +348,25 @@ impl Machine {
                 let persona = persona(about)?;
                 format!("{:08x}\n", without_fixed_layout(persona).unwrap_or(persona)).into_bytes()
             }
-            Kind::Syscall => self.call_of(about, &String::from_utf8_lossy(&read("syscall")?)),
+            Kind::Syscall => call_of(self, about, &String::from_utf8_lossy(&read("syscall")?)),
             Kind::Wchan if about != reader && sleeps_by_itself(about) => read("wchan")?,
             Kind::Wchan => b"0".to_vec(),
             Kind::MapFiles | Kind::Mem => return None,
         })
+    }
+}
+
+/// The system call of another thread, as the kernel tells it, with the application's pc. One that
+/// waits for us natively runs.
+fn call_of(machine: &Machine, about: Tid, text: &str) -> Vec<u8> {
+    if !sleeps(text) {
+        return b"running\n".to_vec();
+    }
+    let (call, pc) = text.trim_end().rsplit_once(' ').unwrap_or_default();
+    let hex = pc.strip_prefix("0x").and_then(|hex| u64::from_str_radix(hex, 16).ok());
+    match hex.and_then(|pc| pc_behind_call(machine, about, pc)) {
+        Some(pc) => format!("{call} {pc:#x}\n").into_bytes(),
+        None => text.as_bytes().to_vec(),
     }
 }
 

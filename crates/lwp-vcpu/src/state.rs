@@ -41,6 +41,16 @@ impl View {
     }
 }
 
+/// The application's pc behind the system call that a thread is making at `pc`, in translated code.
+pub fn pc_behind_call(machine: &Machine, tid: Tid, pc: u64) -> Option<u64> {
+    let (state, _) = machine.family_at(tid, pc)?.state_at(pc)?;
+    match state.pc {
+        PcSource::Known(pc) => Some(pc.0),
+        PcSource::ContextNext => Some(machine.context(tid)?.get(Slot::Next)),
+        _ => None,
+    }
+}
+
 impl Machine {
     /// The application's registers, given those in translated code. `None` where the thread is not
     /// in translated code.
@@ -58,17 +68,6 @@ impl Machine {
         let pending = self.tasks.threads.get(&tid).and_then(|thread| thread.pending);
         let at = Standing { family: self.family_at(tid, pc)?, context: self.context(tid)?, tid };
         at.view(state, fragment, cache, pending)
-    }
-
-    /// The application's pc behind the system call that a thread is making at `pc`, in translated
-    /// code.
-    pub fn pc_behind_call(&self, tid: Tid, pc: u64) -> Option<u64> {
-        let (state, _) = self.family_at(tid, pc)?.state_at(pc)?;
-        match state.pc {
-            PcSource::Known(pc) => Some(pc.0),
-            PcSource::ContextNext => Some(self.context(tid)?.get(Slot::Next)),
-            _ => None,
-        }
     }
 
     /// Leaves translated code at `view` for good: settles what it had half done.
