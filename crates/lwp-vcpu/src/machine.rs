@@ -176,7 +176,6 @@ impl Machine {
             pending: None,
             touched: [(0, 0); 2],
             moving: None,
-            trapped: false,
             lwp,
             lwp_state: LwpState::default(),
             stepping: Stepping { asked: None, since: now },

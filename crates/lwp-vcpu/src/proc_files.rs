@@ -332,32 +332,6 @@ impl<'a> ProcFiles<'a> {
         left.len() as u64
     }
 
-    /// The system call of another thread, as the kernel tells it, with the application's pc. One
-    /// that waits for us natively runs.
-    fn call_of(&self, about: Tid, text: &str) -> Vec<u8> {
-        if !sleeps(text) {
-            return b"running\n".to_vec();
-        }
-        let (call, pc) = text.trim_end().rsplit_once(' ').unwrap_or_default();
-        let hex = pc.strip_prefix("0x").and_then(|hex| u64::from_str_radix(hex, 16).ok());
-        match hex.and_then(|pc| self.pc_behind_call(about, pc)) {
-            Some(pc) => format!("{call} {pc:#x}\n").into_bytes(),
-            None => text.as_bytes().to_vec(),
-        }
-    }
-
-    /// The application's pc behind the system call that a thread is making at `pc`, in translated
-    /// code.
-    fn pc_behind_call(&self, tid: Tid, pc: u64) -> Option<u64> {
-        let base = self.tasks.base_space(tid)?;
-        let (state, _) = self.caches.family_at(base, pc)?.state_at(pc)?;
-        match state.pc {
-            PcSource::Known(pc) => Some(pc.0),
-            PcSource::ContextNext => Some(self.contexts.of(self.tasks, tid)?.get(Slot::Next)),
-            _ => None,
-        }
-    }
-
     fn text_of(&self, file: ProcFile, reader: Tid) -> Option<Vec<u8>> {
         let ProcFile { kind, about } = file;
         let read = |name: &str| {
@@ -394,11 +368,36 @@ impl<'a> ProcFiles<'a> {
                 let persona = persona(about)?;
                 format!("{:08x}\n", without_fixed_layout(persona).unwrap_or(persona)).into_bytes()
             }
-            Kind::Syscall => self.call_of(about, &String::from_utf8_lossy(&read("syscall")?)),
+            Kind::Syscall => call_of(self, about, &String::from_utf8_lossy(&read("syscall")?)),
             Kind::Wchan if about != reader && sleeps_by_itself(about) => read("wchan")?,
             Kind::Wchan => b"0".to_vec(),
             Kind::MapFiles | Kind::Mem => return None,
         })
+    }
+}
+
+/// The system call of another thread, as the kernel tells it, with the application's pc. One that
+/// waits for us natively runs.
+fn call_of(files: &ProcFiles<'_>, about: Tid, text: &str) -> Vec<u8> {
+    if !sleeps(text) {
+        return b"running\n".to_vec();
+    }
+    let (call, pc) = text.trim_end().rsplit_once(' ').unwrap_or_default();
+    let hex = pc.strip_prefix("0x").and_then(|hex| u64::from_str_radix(hex, 16).ok());
+    match hex.and_then(|pc| pc_behind_call(files, about, pc)) {
+        Some(pc) => format!("{call} {pc:#x}\n").into_bytes(),
+        None => text.as_bytes().to_vec(),
+    }
+}
+
+/// The application's pc behind the system call that a thread is making at `pc`, in translated code.
+fn pc_behind_call(files: &ProcFiles<'_>, tid: Tid, pc: u64) -> Option<u64> {
+    let base = files.tasks.base_space(tid)?;
+    let (state, _) = files.caches.family_at(base, pc)?.state_at(pc)?;
+    match state.pc {
+        PcSource::Known(pc) => Some(pc.0),
+        PcSource::ContextNext => Some(files.contexts.of(files.tasks, tid)?.get(Slot::Next)),
+        _ => None,
     }
 }
 

@@ -30,6 +30,7 @@ mod wait_predictor;
 use bells::Bells;
 pub use calls::drop_code;
 pub use dispatch::remove_entries;
+pub use rare_calls::put_back_held;
 pub use spin_policy::SpinPolicy;
 use wait_predictor::{Wait, WaitPredictor};
 

@@ -12,6 +12,25 @@ use crate::state_map::bits;
 
 const ARCH_SET_FS: u32 = 0x1002;
 
+/// Asks the host before a call where a field of the context is not zero.
+///
+/// ```text
+/// Patch:   slot := rcx
+///          rcx := context.field; zero --> go
+///          ask the host
+///          go:
+/// ```
+fn ask_unless_zero(emitter: &mut Emitter<'_>, field: Slot, pc: AppPc) {
+    emitter.point(0);
+    emitter.spill_rcx();
+    emitter.point(bits::SPILL_RCX);
+    // mov rcx, gs:[field]; jrcxz +5
+    emitter.bytes(&[0x65, 0x48, 0x8b, 0x0c, 0x25]);
+    emitter.imm32(field as u32);
+    emitter.bytes(&[0xe3, 0x05]);
+    emitter.jump_ask(RequestKind::Syscall, pc, true);
+}
+
 impl Emitter<'_> {
     /// Rule 6, the taken side.
     pub fn conditional(&mut self, condition: u8, target: AppPc) {
@@ -219,9 +238,9 @@ impl Emitter<'_> {
                 self.bytes(&[0xe3, 0x05]);
                 self.jump_ask(RequestKind::Syscall, pc, true);
             }
-            Some(SyscallClass::Beside) => self.ask_unless_zero(Slot::Beside, pc),
+            Some(SyscallClass::Beside) => ask_unless_zero(self, Slot::Beside, pc),
             Some(SyscallClass::Watched) => {
-                self.ask_unless_zero(Slot::Watched, pc);
+                ask_unless_zero(self, Slot::Watched, pc);
                 filtered = self.out.asks.len().checked_sub(1).filter(|_| routinely);
             }
             Some(
@@ -264,25 +283,6 @@ impl Emitter<'_> {
         if let Some(ask) = filtered.and_then(|index| self.out.asks.get_mut(index)) {
             ask.resumes = Some(self.out.code.len());
         }
-    }
-
-    /// Asks the host before a call where a field of the context is not zero.
-    ///
-    /// ```text
-    /// Patch:   slot := rcx
-    ///          rcx := context.field; zero --> go
-    ///          ask the host
-    ///          go:
-    /// ```
-    fn ask_unless_zero(&mut self, field: Slot, pc: AppPc) {
-        self.point(0);
-        self.spill_rcx();
-        self.point(bits::SPILL_RCX);
-        // mov rcx, gs:[field]; jrcxz +5
-        self.bytes(&[0x65, 0x48, 0x8b, 0x0c, 0x25]);
-        self.imm32(field as u32);
-        self.bytes(&[0xe3, 0x05]);
-        self.jump_ask(RequestKind::Syscall, pc, true);
     }
 
     /// The place before a call that the routine comes back to where the call makes a child, which

@@ -8,14 +8,14 @@ use lwp_ptrace::sys::Errno;
 use lwp_ptrace::{Stop, Tid};
 
 use super::departure::release;
-use super::{Handled, SIGKILL, flush, trap_flag, wards};
+use super::{Handled, SIGKILL, flush, settling, trap_flag, wards};
 use crate::contexts::FileId;
 use crate::exec::{find_syscall, path_of};
 use crate::inject::Injector;
 use crate::machine::{Machine, Mode, Process};
 use crate::maps::{self, Status};
 use crate::memory_map::{CONTEXTS_AT, SLOT_BYTES, slot_offset};
-use crate::server::remove_entries;
+use crate::server::{put_back_held, remove_entries};
 use crate::syscalls::{Held, Pending, nr};
 
 const CLONE_VM: u64 = 0x100;
@@ -192,7 +192,7 @@ pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bo
         machine.contexts.context(slot).inherit(machine.contexts.context(from));
     }
     if is_thread {
-        machine.note_beside(pid);
+        settling::note_beside(machine, pid);
     }
     // A call that the host has arranged leaves the child its maker's arguments, too.
     let mut arranged = machine.tasks.threads.get(&maker).and_then(|thread| thread.pending);
@@ -224,7 +224,7 @@ pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bo
     if let Some(thread) = machine.tasks.threads.get_mut(&child) {
         thread.side = side;
         thread.pending = arranged;
-        thread.trapped = trapped;
+        thread.signals.trapped = trapped;
         thread.moving = (!shares_contexts).then_some((makers, mapped));
     }
     true
@@ -321,7 +321,7 @@ pub fn begin_now(machine: &mut Machine, tid: Tid) -> Handled {
 fn start(machine: &mut Machine, tid: Tid) -> Handled {
     let thread = machine.tasks.threads.get_mut(&tid).ok_or(Errno::ESRCH)?;
     thread.mode = Mode::Running;
-    let trapped = std::mem::take(&mut thread.trapped);
+    let trapped = std::mem::take(&mut thread.signals.trapped);
     let (pid, moving, side) = (thread.pid, thread.moving, thread.side);
     if pid == tid && !machine.config.follow_children {
         return let_go(machine, tid);
@@ -330,7 +330,7 @@ fn start(machine: &mut Machine, tid: Tid) -> Handled {
     // One that is not there was made by an instruction that its maker executed natively.
     let translated = machine.family_at(tid, regs.0.rip).is_some();
     if !translated {
-        machine.put_back_held(tid, &mut regs);
+        put_back_held(machine, tid, &mut regs);
         if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
             thread.pending = None;
         }

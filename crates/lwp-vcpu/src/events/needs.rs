@@ -16,6 +16,7 @@ use super::{alone, around, flush, locking, obeying, settling};
 use crate::exec::Reach;
 use crate::lwp::{self, BeforeState};
 use crate::machine::{Machine, Mode, Need};
+use crate::server::put_back_held;
 use crate::x87::Pointers;
 
 /// Does what the server wanted done.
@@ -312,7 +313,7 @@ pub fn stepped(
     if !trapped {
         alone::hide_trap_flag(tid, &instruction, &mut regs);
     }
-    machine.put_back_held(tid, &mut regs);
+    put_back_held(machine, tid, &mut regs);
     if regs.0.rip != pc {
         put_stored_pointer_right(machine, tid, &instruction, &regs);
         if let Some(fd) = machine.called_natively(tid, &mut regs).filter(|_| trap) {

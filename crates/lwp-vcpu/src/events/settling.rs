@@ -37,13 +37,11 @@ pub fn concerns(machine: &Machine, tid: Tid, slot: usize) -> bool {
         && ignores(&Status::read(tid), signal as u32)
 }
 
-impl Machine {
-    /// Has the threads of a process, which has got another one, ask before such a call. The one
-    /// that has made it stands still, so a process of one thread makes no such call meanwhile.
-    pub fn note_beside(&self, pid: i32) {
-        for thread in self.tasks.threads.values().filter(|thread| thread.pid == pid) {
-            self.contexts.context(thread.slot).set(Slot::Beside, 1);
-        }
+/// Has the threads of a process, which has got another one, ask before such a call. The one that
+/// has made it stands still, so a process of one thread makes no such call meanwhile.
+pub fn note_beside(machine: &Machine, pid: i32) {
+    for thread in machine.tasks.threads.values().filter(|thread| thread.pid == pid) {
+        machine.contexts.context(thread.slot).set(Slot::Beside, 1);
     }
 }
 

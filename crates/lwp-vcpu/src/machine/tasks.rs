@@ -113,8 +113,6 @@ pub struct Thread {
     /// The contexts that it has been made with and may still be replacing, and the number of slots
     /// of them that are mapped.
     pub moving: Option<(FileId, usize)>,
-    /// It has been made by a call with the program's trap flag set, and has not begun.
-    pub trapped: bool,
     /// Its profile, while LWP is on.
     pub lwp: Option<Box<ThreadLwp>>,
     /// The rest of its LWP state.
@@ -154,6 +152,8 @@ pub struct ThreadSignals {
     pub put_off: bool,
     /// Job control has stopped it.
     pub stopped: bool,
+    /// It has been made by a call with the program's trap flag set, and has not begun.
+    pub trapped: bool,
     /// The means that keeps ignored signals from it for a while.
     pub calm: Option<Calm>,
     /// Ignored signals of late.

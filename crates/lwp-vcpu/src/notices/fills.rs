@@ -10,7 +10,7 @@
 //! | a signal's frame | at the stop before it is delivered, or when its stack becomes known |
 //! | at the end of a thread | when the word becomes known; a robust lock's at the stop before |
 //! | when a thread is made | at the event, and the word is written again |
-//! | at any time, to buffers that io_uring has been told of | before that call, by whatever means notice is had |
+//! | at any time, to buffers of io_uring | before they are registered, always |
 //! | at any time (io_uring else) | with all others, for ever |
 //!
 //! A thread makes a call by itself where nothing that it may write to lies between the first and

@@ -13,6 +13,14 @@ use crate::ways::{REFUSED, Way};
 /// grow.
 const GROWTH: u64 = 64 << 20;
 
+/// Gives a thread that has made a call natively, or has been made by one, its own registers.
+pub fn put_back_held(machine: &mut Machine, tid: Tid, regs: &mut Regs) {
+    let pending = machine.tasks.threads.get_mut(&tid).and_then(|thread| thread.pending.as_mut());
+    if let Some(held) = pending.and_then(|pending| pending.held.take()) {
+        held.put_back(tid, &mut regs.0);
+    }
+}
+
 impl Machine {
     /// Returns whether a call is brk(2) and takes no code away, whatever it returns.
     pub(super) fn leaves_heap(&mut self, tid: Tid, pending: &Pending) -> bool {
@@ -105,14 +113,6 @@ impl Machine {
         }
         self.tasks.threads.get_mut(&tid)?.pending = Some(pending);
         None
-    }
-
-    /// Gives a thread that has made a call natively, or has been made by one, its own registers.
-    pub fn put_back_held(&mut self, tid: Tid, regs: &mut Regs) {
-        let pending = self.tasks.threads.get_mut(&tid).and_then(|thread| thread.pending.as_mut());
-        if let Some(held) = pending.and_then(|pending| pending.held.take()) {
-            held.put_back(tid, &mut regs.0);
-        }
     }
 
     /// A thread has made a call natively, whose result may be in `regs`. Returns the descriptor of
