@@ -46,7 +46,7 @@ programs! {
         registered_buffers replaced_ahead replaced_at_once replaced_mappings reserved rewritten_in_place
         two_mappings unmapped_files write_xor_execute written_ahead
     }
-    counts { branch_kinds faults interrupted neighbours patched raised rewriting sorting string_iterations superblocks threads }
+    counts { branch_kinds faults generated interrupted neighbours patched raised rewriting sorting string_iterations superblocks threads }
     cpu { across_mappings identification instruction_mix other_entries out_of_reach same_question trap_flag }
     control {
         bad_jumps computed_goto coroutines count_loops exceptions long_block long_jumps
