@@ -1,5 +1,7 @@
 //! Signals in every phase: before they are taken, at the handler, and where nobody handles them.
 
+use std::time::Duration;
+
 use lwp_dbt::{RequestKind, Slot};
 use lwp_ptrace::Stop;
 use lwp_ptrace::regs::Regs;
@@ -8,6 +10,7 @@ use lwp_ptrace::tracees::Until;
 use super::script::Done::{Detached, Goes, Interrupted, Listens};
 use super::stage::Stage;
 use super::{branches, leaf, pc_of};
+use crate::events::calm;
 use crate::machine::{Mode, Need};
 
 const SIGTRAP: i32 = 5;
@@ -280,6 +283,22 @@ fn a_wait_that_cannot_be_restarted_is_made_again_or_is_over() {
     stage.signal(stage.tid, SIGWINCH, SI_USER, 0);
     stage.stop(stage.tid, Stop::Interrupted);
     assert_eq!(stage.regs(stage.tid), in_call);
+}
+
+#[test]
+fn a_wait_that_was_led_elsewhere_does_not_end_the_next_one() {
+    let (stage, in_call, _) = Stage::in_call(EPOLL_WAIT, EINTR);
+    let tid = stage.tid;
+    let mut short = in_call;
+    short.0.r10 = 20;
+    calm::resume_call_elsewhere(&mut stage.machine(), tid, &mut short);
+    assert_eq!((short.0.rip, short.0.rax), (in_call.0.rip - 2, EPOLL_WAIT));
+    std::thread::sleep(Duration::from_millis(21));
+    // At the same place, without end.
+    let mut endless = in_call;
+    endless.0.r10 = -1i64 as u64;
+    calm::resume_call(&mut stage.machine(), tid, &mut endless);
+    assert_eq!((endless.0.rip, endless.0.rax), (in_call.0.rip - 2, EPOLL_WAIT));
 }
 
 #[test]
