@@ -154,7 +154,7 @@ impl Tracee {
             loop {
                 match self.wait_stop()? {
                     Stop::Syscall => break,
-                    stop => held.push(stop),
+                    stop => self.hold(stop, held),
                 }
                 sys::cont_syscall(self.0, 0)?;
             }
@@ -186,9 +186,25 @@ impl Tracee {
                 Stop::Signal(libc::SIGTRAP) if sys::get_siginfo(self.0)?.code() == SI_KERNEL => {
                     return self.set_regs(&saved);
                 }
-                stop => held.push(stop),
+                stop => self.hold(stop, held),
             }
             self.cont(0)?;
+        }
+    }
+
+    /// Collects a stop, but for the fault of an instruction that the thread stood at before: it is
+    /// executed again, and faults again. Sent anew, the signal would not say where.
+    fn hold(self, stop: Stop, held: &mut Vec<Stop>) {
+        const BUS_MCEERR_AO: i32 = 5;
+        let fault = match stop {
+            Stop::Signal(libc::SIGSEGV | libc::SIGILL | libc::SIGFPE | libc::SIGBUS) => {
+                let code = sys::get_siginfo(self.0).map_or(0, |info| info.code());
+                code > 0 && (stop != Stop::Signal(libc::SIGBUS) || code != BUS_MCEERR_AO)
+            }
+            _ => false,
+        };
+        if !fault {
+            held.push(stop);
         }
     }
 
@@ -204,7 +220,7 @@ impl Tracee {
                     }
                     held.push(Stop::Signal(libc::SIGTRAP));
                 }
-                stop => held.push(stop),
+                stop => self.hold(stop, held),
             }
             sys::single_step(self.0, 0)?;
         }
