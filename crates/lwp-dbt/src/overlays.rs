@@ -1,12 +1,14 @@
 //! Superblocks of code that may change. Each lies over the fragments of its blocks, which stay as
 //! they are: it can be taken out of the way at any moment, and put back.
 
+use std::collections::BTreeMap;
+
 use rustc_hash::FxHashMap;
 
 use crate::addr::{AppPc, CachePc};
 use crate::fragment::{FragmentId, Neighbour};
 
-const PAGE: u64 = 4096;
+pub(crate) const PAGE: u64 = 4096;
 
 /// A superblock over fragments whose code may change.
 #[derive(Debug)]
@@ -31,7 +33,7 @@ pub(crate) struct Overlay {
 #[derive(Debug, Default)]
 pub struct Overlays {
     all: FxHashMap<AppPc, Overlay>,
-    by_page: FxHashMap<u64, Vec<AppPc>>,
+    by_page: BTreeMap<u64, Vec<AppPc>>,
 }
 
 impl Overlays {
@@ -81,9 +83,13 @@ impl Overlays {
         self.all.get(&pc).is_some_and(|overlay| overlay.open)
     }
 
-    /// The pages in which superblocks have code.
-    pub fn pages(&self) -> impl Iterator<Item = u64> {
-        self.by_page.keys().copied()
+    /// The pages, of those that overlap the addresses in `range`, in which superblocks have code.
+    pub fn pages_in(&self, range: (u64, u64)) -> Vec<u64> {
+        let (first, end) = (range.0 & !(PAGE - 1), range.1);
+        if first >= end {
+            return Vec::new();
+        }
+        self.by_page.range(first..end).map(|(page, _)| *page).collect()
     }
 }
 
@@ -120,13 +126,12 @@ mod tests {
         let mut overlays = Overlays::default();
         overlays.insert(AppPc(0x1ffe), overlay(&[(0x1ffe, 4), (0x1000, 8), (0x5000, 1)]));
         overlays.insert(AppPc(0x5010), overlay(&[(0x5010, 3)]));
-        let mut pages: Vec<u64> = overlays.pages().collect();
-        pages.sort_unstable();
-        assert_eq!(pages, [0x1000, 0x2000, 0x5000]);
+        assert_eq!(overlays.pages_in((0, u64::MAX)), [0x1000, 0x2000, 0x5000]);
+        assert_eq!(overlays.pages_in((0x1fff, 0x2001)), [0x1000, 0x2000]);
         assert_eq!(overlays.in_page(0x1000), [AppPc(0x1ffe)]);
         assert_eq!(overlays.in_page(0x5000), [AppPc(0x1ffe), AppPc(0x5010)]);
         overlays.remove(AppPc(0x1ffe));
-        assert_eq!(overlays.pages().collect::<Vec<_>>(), [0x5000]);
+        assert_eq!(overlays.pages_in((0, u64::MAX)), [0x5000]);
         assert_eq!(overlays.in_page(0x5000), [AppPc(0x5010)]);
         assert!(overlays.has(AppPc(0x5010)) && !overlays.has(AppPc(0x1ffe)));
     }

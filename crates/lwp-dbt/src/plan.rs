@@ -1,5 +1,6 @@
 //! Plans: which instrumentation a fragment carries, and what a counter's increment stands for.
 
+use crate::addr::AppPc;
 use crate::fragment::FragmentId;
 
 /// The instrumentation that the fragments carry.
@@ -149,6 +150,18 @@ pub enum Role {
     /// Executions that left a superblock in front of the branch at the end of this fragment,
     /// because the one behind it was cut off.
     CutOffBranch(FragmentId),
+}
+
+impl Role {
+    /// Returns the address that a counter of this role has where it is `value`: where an indirect
+    /// branch led. `None` where it counts.
+    pub fn held(self, value: u64) -> Option<AppPc> {
+        match self {
+            Self::Target(_) => Some(AppPc(value)),
+            Self::CallTarget(_) => Some(AppPc(!value)),
+            _ => None,
+        }
+    }
 }
 
 /// The amount that one increment of a counter slot adds to each event.

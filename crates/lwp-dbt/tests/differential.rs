@@ -543,7 +543,7 @@ impl Lab {
         let inside = inside.map(|head| head.offset(lwp_dbt::HEAD.len() as u64));
         if self.rng.one_in(3) {
             let (_, mut to, _) = bench.parts();
-            for page in to.unit.changing.overlays.pages().collect::<Vec<_>>() {
+            for page in to.unit.changing.overlays.pages_in((0, u64::MAX)) {
                 close_overlays(&mut to, page);
             }
         } else if self.rng.one_in(2) {

@@ -8,13 +8,13 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use lwp_dbt::{AppPc, CodeCache, ExecutionProfile, Role, Targets};
+use lwp_dbt::{CodeCache, ExecutionProfile, Targets};
 use lwp_ptrace::Tid;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::contexts::Context;
 use crate::family::{Family, UnitId, overlays};
-use crate::machine::Machine;
+use crate::machine::{CodeCaches, Machine};
 use crate::space::Space;
 
 /// Generated code is observed when there has been some for so long.
@@ -66,15 +66,10 @@ impl Counted {
         let counters = cache.counters();
         context.for_each_counter(first + self.counts.len(), |number, value| {
             let Some(place) = number.checked_sub(first) else { return };
-            let target = match counters.role(number) {
-                Some(Role::Target(_)) => value,
-                Some(Role::CallTarget(_)) => !value,
-                _ => {
-                    self.counts[place] = self.counts[place].saturating_add(value);
-                    return;
-                }
-            };
-            self.targets.entry(number).or_default().note(AppPc(target), 1);
+            match counters.role(number).and_then(|role| role.held(value)) {
+                Some(target) => self.targets.entry(number).or_default().note(target, 1),
+                None => self.counts[place] = self.counts[place].saturating_add(value),
+            }
         });
     }
 
@@ -91,19 +86,19 @@ impl Counted {
 /// Looks which generated code is executed often, where that is due, and lays superblocks over it.
 pub fn improve(machine: &mut Machine) {
     let worth = machine.config.trials.improve.map_or(WORTH, |after| after.min(WORTH));
+    let now = Instant::now();
     for index in 0..machine.caches.spaces.len() {
-        let mut known = machine.caches.generated.remove(&index).unwrap_or_default();
         let Some((space, family)) = machine.caches.side(index) else { continue };
-        if !family.translator.learns() {
+        if !family.translator.learns() || !has_generated(space, family) {
             continue;
         }
-        if known.family != space.family {
-            known = Generated { family: space.family, ..Generated::default() };
-        }
-        let now = Instant::now();
+        let family = space.family;
+        let known = machine.caches.generated.remove(&index);
+        let known = known.filter(|known| known.family == family);
+        let mut known = known.unwrap_or(Generated { family, ..Generated::default() });
         match known.stage {
-            Stage::None if has_generated(space, family) => known.stage = Stage::New(now + worth),
-            Stage::New(at) if at <= now => known.stage = observe(space, family),
+            Stage::None => known.stage = Stage::New(now + worth),
+            Stage::New(at) if at <= now => known.stage = observe(&mut machine.caches, index),
             Stage::Observed { first, next, pause } if next <= now => {
                 let found = look(machine, index, first, &mut known.counts);
                 let pause = if found { LEAST_PAUSE } else { (pause * 2).min(MOST_PAUSE) };
@@ -138,7 +133,8 @@ fn has_generated(space: &Space, family: &Family) -> bool {
 }
 
 /// Has the generated code of an address space translated anew, with counters.
-fn observe(space: &Space, family: &mut Family) -> Stage {
+fn observe(caches: &mut CodeCaches, index: usize) -> Stage {
+    let Some((space, family)) = caches.side(index) else { return Stage::None };
     family.translator.learn_changing();
     for unit in space.private_units() {
         overlays::translate_anew(family, unit);

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use lwp_dbt::{AppPc, CodeCache, Counters, ExecutionProfile, Role, Targets};
+use lwp_dbt::{CodeCache, Counters, ExecutionProfile, Targets};
 use lwp_ptrace::Tid;
 use rustc_hash::FxHashMap;
 
@@ -60,9 +60,9 @@ impl Learned {
         context.for_each_counter(counters.len(), |number, value| {
             while next.next_if(|held| *held < number).is_some() {}
             if next.next_if_eq(&number).is_some() {
-                let inverted = matches!(counters.role(number), Some(Role::CallTarget(_)));
-                let target = if inverted { !value } else { value };
-                self.targets.entry(number).or_default().note(AppPc(target), 1);
+                if let Some(target) = counters.role(number).and_then(|role| role.held(value)) {
+                    self.targets.entry(number).or_default().note(target, 1);
+                }
             } else if ended {
                 self.counts[number] = self.counts[number].saturating_add(value);
             }

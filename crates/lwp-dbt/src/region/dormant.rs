@@ -11,9 +11,8 @@ use crate::addr::{AppPc, CachePc};
 use crate::block::CodeSource;
 use crate::emit::{Emitter, Output};
 use crate::fragment::{Changeable, Fragment, FragmentId, MergedEdge};
+use crate::overlays::PAGE;
 use crate::plan::Checks;
-
-const PAGE: u64 = 4096;
 
 impl Translator {
     /// Cuts a fragment of a unit whose bytes may change off from everything that leads to it.

@@ -12,10 +12,9 @@ use super::{Destination, Translator, Work, set_displacement};
 use crate::addr::{AppPc, CachePc};
 use crate::block::CodeSource;
 use crate::fragment::{FragmentId, Neighbour, Unit};
-use crate::overlays::Overlay;
+use crate::overlays::{Overlay, PAGE};
 use crate::plan::Checks;
 
-const PAGE: u64 = 4096;
 /// A superblock is laid anew so often where its code changes. A generational collector moves an
 /// object about as often before it leaves it where it is.
 const MOST_AGAIN: u32 = 16;

@@ -3,7 +3,7 @@
 use lwp_dbt::{AppPc, CodeSource, Destination, ExecutionProfile};
 
 use super::module_code::ModuleCode;
-use super::{Code, Family, PAGE, UnitId, note_origins};
+use super::{Code, Family, UnitId, note_origins};
 
 /// Lays superblocks along the paths that `profile` suggests through `code` of one unit that may
 /// change, the hottest first, until `enough` says so; those that have been closed are opened.
@@ -71,8 +71,7 @@ fn hot_paths(
 pub(super) fn close(family: &mut Family, (id, arena): (UnitId, usize), range: (u64, u64)) {
     let module = &mut family.modules[id.0 as usize];
     let Some((chunk, _)) = module.chunk else { return };
-    let inside = |page: &u64| *page < range.1 && range.0 < page.saturating_add(PAGE as u64);
-    let pages: Vec<u64> = module.unit.changing.overlays.pages().filter(inside).collect();
+    let pages = module.unit.changing.overlays.pages_in(range);
     if pages.is_empty() {
         return;
     }
