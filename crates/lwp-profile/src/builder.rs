@@ -199,12 +199,22 @@ impl Builder {
             function: FunctionId(new_function[frame.function.index()]),
             ..frame
         };
+        // Neighbours that share their frames go on doing so.
+        let mut last: Option<(Arc<[Frame]>, Arc<[Frame]>)> = None;
+        let mut renumbered = |frames: Arc<[Frame]>| match &last {
+            Some((old, new)) if Arc::ptr_eq(old, &frames) => Arc::clone(new),
+            _ => {
+                let new: Arc<[Frame]> = frames.iter().cloned().map(renumber).collect();
+                last = Some((frames, Arc::clone(&new)));
+                new
+            }
+        };
         let locations: Vec<Location> = self
             .locations
             .into_iter()
             .map(|location| Location {
                 module: ModuleId(new_module[location.module.index()]),
-                frames: location.frames.into_iter().map(renumber).collect(),
+                frames: renumbered(location.frames),
                 ..location
             })
             .collect();

@@ -148,7 +148,7 @@ fn keyed(
 /// ones has.
 fn moved_files<'a>(before: &'a Profile, after: &'a Profile) -> BTreeMap<&'a str, &'a str> {
     let files = |profile: &'a Profile| -> BTreeSet<&'a str> {
-        let frames = profile.locations.iter().flat_map(|location| &location.frames);
+        let frames = profile.locations.iter().flat_map(|location| location.frames.iter());
         frames.map(|frame| &*frame.file).filter(|file| !file.is_empty()).collect()
     };
     let (old, new) = (files(before), files(after));

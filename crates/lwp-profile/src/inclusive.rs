@@ -75,7 +75,7 @@ impl Inclusive {
         for (number, sample) in profile.samples.iter().enumerate() {
             let value = sample.values.get(event) as f64;
             for &location in profile.stacks[sample.stack.index()].locations.iter() {
-                for frame in &profile.location(location).frames {
+                for frame in profile.location(location).frames.iter() {
                     let function = frame.function.index();
                     if last[function] != number {
                         last[function] = number;

@@ -1,8 +1,9 @@
 //! Names kept in a recording: functions, lines and inlined functions of what was executed, so that
 //! nobody needs the files again that they were found in.
 
-use std::collections::HashMap;
 use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
 
 use crate::wire::{Input, Output, WireError};
 
@@ -87,7 +88,7 @@ pub struct RecordedNames {
 #[derive(Default)]
 struct Texts {
     all: Vec<Arc<str>>,
-    numbers: HashMap<Arc<str>, u64>,
+    numbers: FxHashMap<Arc<str>, u64>,
 }
 
 impl Texts {
@@ -175,7 +176,7 @@ impl RecordedNames {
     }
 
     fn encode_lines(&self, texts: &mut Texts, body: &mut Output) {
-        let mut numbers: HashMap<&[NamedFrame], u64> = HashMap::new();
+        let mut numbers: FxHashMap<&[NamedFrame], u64> = FxHashMap::default();
         let mut chains: Vec<&[NamedFrame]> = Vec::new();
         for range in &self.lines {
             let next = chains.len() as u64;

@@ -226,7 +226,7 @@ pub struct Location {
     pub bytes: Code,
     /// The functions that it belongs to: inlined ones, innermost first, then the function that they
     /// were inlined into.
-    pub frames: Box<[Frame]>,
+    pub frames: Arc<[Frame]>,
 }
 
 impl Location {

@@ -67,7 +67,7 @@ fn recorded(profile: &Profile) -> Vec<InferredStack> {
         .iter()
         .map(|sample| {
             let stack = &profile.stacks[sample.stack.index()];
-            let frames = stack.locations.iter().flat_map(|id| &profile.location(*id).frames);
+            let frames = stack.locations.iter().flat_map(|id| profile.location(*id).frames.iter());
             let mut functions: Vec<FunctionId> = frames.map(|frame| frame.function).collect();
             functions.reverse();
             InferredStack { functions, values: sample.values.clone() }

@@ -99,7 +99,7 @@ pub fn find(profile: &Profile, name: &str) -> Vec<FunctionId> {
         all.into_iter().collect()
     };
     let with_code = distinct(&mut profile.locations.iter().map(Location::function));
-    let frames = profile.locations.iter().flat_map(|location| &location.frames);
+    let frames = profile.locations.iter().flat_map(|location| location.frames.iter());
     let everywhere = distinct(&mut frames.map(|frame| frame.function));
     let symbol = |id: FunctionId| profile.function(id).name.as_str();
     let full = |id| symbol(id) == name || function_name(profile, id, true) == name;

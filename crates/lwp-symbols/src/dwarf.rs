@@ -1,7 +1,6 @@
 //! Lines and inlined functions from DWARF.
 
 use std::cell::RefCell;
-use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,6 +8,7 @@ use addr2line::{LookupContinuation, LookupResult};
 use gimli::{EndianArcSlice, LittleEndian};
 use object::read::elf::ElfFile64;
 use object::{CompressionFormat, Object, ObjectSection};
+use rustc_hash::FxHashSet;
 
 use crate::debug_file;
 use crate::files::{Bytes, Files};
@@ -48,7 +48,7 @@ pub struct Dwarf {
     /// A file that entries are shared in, and that is missing.
     unshared: Option<PathBuf>,
     /// Names of source files, each once.
-    files: RefCell<HashSet<Arc<str>>>,
+    files: RefCell<FxHashSet<Arc<str>>>,
 }
 
 impl std::fmt::Debug for Dwarf {

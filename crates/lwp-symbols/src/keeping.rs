@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use lwp_profile::{
-    Location, ModuleId, NamedCode, NamedFrame, NamedRange, Origin, RecordedNames, Recording,
+    Frame, Location, ModuleId, NamedCode, NamedFrame, NamedRange, Origin, RecordedNames, Recording,
 };
 use rustc_hash::FxHashSet;
 
@@ -109,25 +109,14 @@ fn lines(resolver: &Resolver<'_>, texts: &mut Texts) -> BTreeMap<u32, Vec<NamedR
     known.sort_unstable_by_key(|(module, location)| (*module, location.address));
     let mut chains: FxHashSet<Arc<[NamedFrame]>> = FxHashSet::default();
     let mut lines: BTreeMap<u32, Vec<NamedRange>> = BTreeMap::new();
+    // The frames looked at last: neighbours mostly share them.
+    let mut shared: Option<(Arc<[Frame]>, Arc<[NamedFrame]>)> = None;
     for (module, location) in known {
-        let last = location.frames.len() - 1;
-        let frame = |(index, frame): (usize, &lwp_profile::Frame)| {
-            // The outermost function is the one with the symbol.
-            let name = match index == last {
-                true => texts.of(""),
-                false => texts.of(&resolver.builder.function_at(frame.function).name),
-            };
-            NamedFrame { name, file: Arc::clone(&frame.file), line: frame.line }
+        let frames = match &shared {
+            Some((from, frames)) if Arc::ptr_eq(from, &location.frames) => Arc::clone(frames),
+            _ => chain(resolver, location, texts, &mut chains),
         };
-        let frames: Vec<NamedFrame> = location.frames.iter().enumerate().map(frame).collect();
-        let frames = match chains.get(&frames[..]) {
-            Some(known) => Arc::clone(known),
-            None => {
-                let frames: Arc<[NamedFrame]> = frames.into();
-                chains.insert(Arc::clone(&frames));
-                frames
-            }
-        };
+        shared = Some((Arc::clone(&location.frames), Arc::clone(&frames)));
         let start = location.address;
         let end = start.saturating_add(location.bytes.len().max(1) as u64);
         let of_module = lines.entry(module).or_default();
@@ -144,6 +133,31 @@ fn lines(resolver: &Resolver<'_>, texts: &mut Texts) -> BTreeMap<u32, Vec<NamedR
         }
     }
     lines
+}
+
+/// The names of a location's frames, each chain of them once.
+fn chain(
+    resolver: &Resolver<'_>,
+    location: &Location,
+    texts: &mut Texts,
+    chains: &mut FxHashSet<Arc<[NamedFrame]>>,
+) -> Arc<[NamedFrame]> {
+    let last = location.frames.len() - 1;
+    let frame = |(index, frame): (usize, &Frame)| {
+        // The outermost function is the one with the symbol.
+        let name = match index == last {
+            true => texts.of(""),
+            false => texts.of(&resolver.builder.function_at(frame.function).name),
+        };
+        NamedFrame { name, file: Arc::clone(&frame.file), line: frame.line }
+    };
+    let frames: Vec<NamedFrame> = location.frames.iter().enumerate().map(frame).collect();
+    if let Some(known) = chains.get(&frames[..]) {
+        return Arc::clone(known);
+    }
+    let frames: Arc<[NamedFrame]> = frames.into();
+    chains.insert(Arc::clone(&frames));
+    frames
 }
 
 /// The code of sampled functions and of the calls in stacks, by module and address.

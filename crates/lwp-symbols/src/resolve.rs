@@ -191,6 +191,8 @@ pub struct Resolver<'a> {
     pub found: FoundByName,
     /// The function looked up last: most questions are about it again.
     last: Option<Known>,
+    /// The frames entered last: neighbours mostly share them.
+    last_frames: Option<Shared>,
     /// Instructions of functions, by module and start: address and bytes.
     pub(crate) code: FxHashMap<(u32, u64), Rc<Vec<Instruction>>>,
     /// Functions whose every instruction has been entered, by module and start.
@@ -207,9 +209,18 @@ pub struct FoundByName {
     pub exports: BTreeMap<(u32, String), u64>,
 }
 
+/// Frames of the profile, and the answer of the debug information that they were made of.
+struct Shared {
+    function: FunctionId,
+    found: Vec<SourceFrame>,
+    frames: Arc<[Frame]>,
+}
+
 /// A function, and addresses that belong to it without a doubt.
 #[derive(Clone, Debug)]
 struct Known {
+    /// The module's number, and the one that stands for it.
+    asked: u32,
     module: u32,
     about: Range<u64>,
     function: FunctionId,
@@ -281,6 +292,7 @@ impl<'a> Resolver<'a> {
             threads: FxHashMap::default(),
             stacks: FxHashMap::default(),
             last: None,
+            last_frames: None,
             code: FxHashMap::default(),
             entered: FxHashSet::default(),
             options,
@@ -344,11 +356,14 @@ impl<'a> Resolver<'a> {
 
     /// The function with code at a file's `address`, and its start.
     pub fn function_at(&mut self, module: u32, address: u64) -> (FunctionId, u64) {
-        let module = self.same(module);
-        let again = |last: &&Known| last.module == module && last.about.contains(&address);
+        let again = |last: &&Known| {
+            (last.asked == module || last.module == module) && last.about.contains(&address)
+        };
         if let Some(last) = self.last.as_ref().filter(again) {
             return (last.function, last.start);
         }
+        let asked = module;
+        let module = self.same(module);
         let Found { start, size, name, origin, about } = self.named_at(module, address);
         let key = (module, start, origin != Origin::Unknown);
         let known = self.functions.get(&key).copied();
@@ -362,7 +377,7 @@ impl<'a> Resolver<'a> {
             self.functions.insert(key, function);
             function
         });
-        self.last = Some(Known { module, about, function, start });
+        self.last = Some(Known { asked, module, about, function, start });
         (function, start)
     }
 
@@ -412,14 +427,28 @@ impl<'a> Resolver<'a> {
             return location;
         }
         let (function, _) = self.function_at(module, address);
+        let frames = self.frames_of(module, function, address);
+        let bytes = bytes.into();
+        self.builder.location(Location { module: module_id, address, bytes, frames })
+    }
+
+    /// The frames at a file's `address`, which is in `function`, innermost first.
+    fn frames_of(&mut self, module: u32, function: FunctionId, address: u64) -> Arc<[Frame]> {
         let found = self.frames_at(module, address);
+        if let Some(last) = &self.last_frames
+            && last.function == function
+            && last.found == found
+        {
+            return Arc::clone(&last.frames);
+        }
+        let module = self.module(module);
         let mut frames = Vec::with_capacity(found.len().max(1));
         for (index, frame) in found.iter().enumerate() {
             let inlined = index + 1 < found.len();
             let function = match inlined {
                 false => function,
                 true => self.builder.function(Function {
-                    module: module_id,
+                    module,
                     name: frame.name.clone(),
                     origin: Origin::Debug,
                     ..Function::default()
@@ -430,8 +459,9 @@ impl<'a> Resolver<'a> {
         if frames.is_empty() {
             frames.push(Frame { function, file: Arc::default(), line: 0 });
         }
-        let (bytes, frames) = (bytes.into(), frames.into());
-        self.builder.location(Location { module: module_id, address, bytes, frames })
+        let frames: Arc<[Frame]> = frames.into();
+        self.last_frames = Some(Shared { function, found, frames: Arc::clone(&frames) });
+        frames
     }
 
     /// The location that stands for the whole function at a file's `address`.

@@ -99,7 +99,7 @@ fn paths(args: &ArchiveArgs, recording: &Recording, resolved: &Resolved) -> BTre
         .profile
         .locations
         .iter()
-        .flat_map(|location| &location.frames)
+        .flat_map(|location| location.frames.iter())
         .map(|frame| frame.file.to_string())
         .filter(|file| !args.no_sources && !file.is_empty());
     modules.chain(debug).chain(sources).filter(|path| !known.contains(path.as_str())).collect()

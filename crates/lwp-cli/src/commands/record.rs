@@ -189,12 +189,21 @@ pub fn execute(args: &RecordArgs) -> Result<Ending, Failure> {
 
 /// Keeps what reports will want of the files that were executed, and says what was recorded.
 fn look_back(args: &RecordArgs, recorder: &Recorder, outcome: &Outcome) -> Result<(), Failure> {
-    let recording = keep_names(args, recorder)?;
+    let recording = named(args, recorder)?;
+    let (written, summary) = std::thread::scope(|scope| {
+        let written = scope.spawn(|| recorder.names(&recording.names));
+        let summary = match args.quiet {
+            true => Ok(String::new()),
+            false => summary(&args.output, &recording, outcome),
+        };
+        (written.join(), summary)
+    });
+    written.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
     if !args.quiet {
         if args.counting.machine.verbose {
             let _ = lwp_terminal::say_text(&holds(&args.output, outcome));
         }
-        let _ = lwp_terminal::say_text(&summary(&args.output, &recording, outcome)?);
+        let _ = lwp_terminal::say_text(&summary?);
     }
     if !args.counting.machine.no_cache
         && let Some(store) = builds::Store::of_user(false)
@@ -344,13 +353,12 @@ fn tag(text: &str) -> Result<(String, String), String> {
 
 /// Reads the recording again, and adds the names of what was executed: the files that have them may
 /// be others when somebody asks. A recording without them can be read all the same.
-fn keep_names(args: &RecordArgs, recorder: &Recorder) -> Result<Recording, Failure> {
+fn named(args: &RecordArgs, recorder: &Recorder) -> Result<Recording, Failure> {
     let mut recording = recorder.read_back()?;
     if !args.no_names {
         // Reports ask for what is missing here, so that nobody waits for a recording.
         let names = NameArgs { no_debuginfod: true, ..args.names.clone() };
         recording.names = lwp_symbols::names(&recording, &names.options());
-        recorder.names(&recording.names)?;
     }
     Ok(recording)
 }

@@ -34,7 +34,7 @@ fn from_stacks(profile: &Profile, function: FunctionId, event: usize) -> [Side; 
     let mut sums: [BTreeMap<FunctionId, u64>; 2] = Default::default();
     for sample in profile.samples.iter().filter(|sample| sample.values.get(event) > 0) {
         let locations = profile.stacks[sample.stack.index()].locations.iter();
-        let frames = locations.flat_map(|id| &profile.location(*id).frames);
+        let frames = locations.flat_map(|id| profile.location(*id).frames.iter());
         let stack: Vec<FunctionId> = frames.map(|frame| frame.function).collect();
         let mut near: [BTreeSet<FunctionId>; 2] = Default::default();
         for pair in stack.windows(2) {
