@@ -88,8 +88,9 @@ impl<'a> Calls<'_, 'a> {
                 }
             }
         }
-        let mut totals: Vec<(&Block, Total)> =
-            totals.into_iter().map(|(id, total)| (&recording.blocks[&id], total)).collect();
+        let counted = recording.blocks.iter();
+        let counted = counted.filter_map(|(id, block)| Some((block, *totals.get(id)?)));
+        let mut totals: Vec<(&Block, Total)> = counted.collect();
         // Neighbours are looked up one after the other.
         totals.sort_unstable_by_key(|(block, _)| (block.module, block.address, block.id));
         totals
