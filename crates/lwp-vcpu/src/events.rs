@@ -140,7 +140,7 @@ impl<'a> Tracer<'a> {
         quiet.forget_syscall();
         machine.tracees.set_regs(leader.0, &quiet).map_err(text)?;
         machine.set_up(leader.0, &quiet)?;
-        machine.find_heap(leader.0);
+        machine.remapping().find_heap(leader.0);
         for thread in threads {
             let mut regs = match *thread == leader {
                 true => regs,

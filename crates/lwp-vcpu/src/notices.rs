@@ -428,7 +428,7 @@ impl CodeCaches {
             let Some(space) = place.as_mut() else { continue };
             let Some(Some(family)) = self.families.get_mut(space.family) else { continue };
             if matches!(space.notices, Source::Given(_)) {
-                for unit in space.private_units() {
+                for unit in space.code.private_units() {
                     family.invalidate_all(unit);
                 }
             }
@@ -530,7 +530,7 @@ impl Guarding<'_> {
                 continue;
             };
             let Some(Some(family)) = self.caches.families.get_mut(space.family) else { continue };
-            for unit in space.private_units() {
+            for unit in space.code.private_units() {
                 family.invalidate_page(unit, page);
             }
         }

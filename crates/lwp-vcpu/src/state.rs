@@ -3,7 +3,8 @@
 use iced_x86::Register;
 use lwp_arch::insn;
 use lwp_dbt::{
-    AppState, CachePc, Commit, EventDeltas, FlagWriter, FragmentId, PcSource, RequestKind, Slot,
+    AppState, CachePc, CodeCache, Commit, EventDeltas, FlagWriter, FragmentId, PcSource,
+    RequestKind, Role, Slot,
 };
 use lwp_ptrace::Tid;
 use lwp_ptrace::memory::{read_u64, write_u64};
@@ -217,7 +218,7 @@ impl Counting<'_> {
             let from = self.caches.space_of(self.tasks, tid).and_then(|(_, family)| {
                 let first = PcSource::Known(family.code_cache.fragment(id).pc);
                 let uncharged = matches!(state.partial, Some((_, false))) || state.pc == first;
-                if uncharged { family.before_edge(id) } else { Some(id) }
+                if uncharged { before_edge(&family.code_cache, id) } else { Some(id) }
             });
             if let Some(from) = from {
                 self.observers.note_place(self.tasks, tid, |places| places.fell_through(from));
@@ -456,4 +457,12 @@ fn flags_from(saved: u64, flags: u64) -> u64 {
     const LOW: u64 = 0xd5;
     const OVERFLOW: u64 = 1 << 11;
     flags & !(LOW | OVERFLOW) | saved >> 8 & LOW | (saved & 1) << 11
+}
+
+/// The fragment whose not-taken edge leads to `id`.
+fn before_edge(code_cache: &CodeCache, id: FragmentId) -> Option<FragmentId> {
+    code_cache.counters().roles().find_map(|role| match role? {
+        Role::RunsBehind { into, from } if into == id => Some(from),
+        _ => None,
+    })
 }

@@ -37,13 +37,19 @@ const LARGE: &[(&str, &str, [usize; 2])] = &[
     ("lwp-vcpu", "Tracer", [14, 24]),
 ];
 
-/// Adds the fields and methods that a file without its tests has, by type.
+/// Adds the fields and methods that a file without its tests has, by type. Of types of one name the
+/// fields of the largest count.
 pub fn measure(lines: &[&str], sizes: &mut Sizes) {
     let mut within = None;
+    let mut its_fields = 0;
     for line in lines {
         match *line {
             "}" => within = None,
-            _ if !line.starts_with(' ') => within = opened(line).or(within),
+            _ if !line.starts_with(' ') => {
+                if let Some(opened) = opened(line) {
+                    (within, its_fields) = (Some(opened), 0);
+                }
+            }
             _ => {
                 let Some((name, is_struct)) = &within else { continue };
                 let Some(text) = line.strip_prefix("    ").filter(|it| !it.starts_with(' ')) else {
@@ -51,7 +57,10 @@ pub fn measure(lines: &[&str], sizes: &mut Sizes) {
                 };
                 let [fields, methods] = sizes.entry(String::clone(name)).or_default();
                 match is_struct {
-                    true => *fields += usize::from(is_field(text)),
+                    true => {
+                        its_fields += usize::from(is_field(text));
+                        *fields = its_fields.max(*fields);
+                    }
                     false => *methods += usize::from(is_method(text)),
                 }
             }
@@ -168,6 +177,22 @@ impl Drop for One<'_> {
 }
 ";
         assert_eq!(sizes(text), Sizes::from([("One".to_owned(), [2, 2])]));
+    }
+
+    #[test]
+    fn types_of_one_name_share_no_fields() {
+        let text = "\
+struct One {
+    a: u8,
+
+    b: u8,
+}
+
+struct One {
+    c: u8,
+}
+";
+        assert_eq!(sizes(text), Sizes::from([("One".to_owned(), [2, 0])]));
     }
 
     #[test]

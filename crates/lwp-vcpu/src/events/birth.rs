@@ -211,7 +211,7 @@ pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bo
     if let Some(index) = machine.tasks.space_index(child)
         && let Some(Some(space)) = machine.caches.spaces.get_mut(index)
     {
-        space.tell_again();
+        space.code.tell_again();
     }
     machine.guarding().tell_guards_to(child);
     machine.guarding().made_by(maker, child, regs);

@@ -249,7 +249,7 @@ impl Profiled<'_, '_> {
         let bounds = (start, range.end);
         let block = family.block(range.unit, tid, bounds, pc, most as usize)?;
         let (head, fragment) = family.cut(range.unit, tid, bounds, pc, most as usize)?;
-        let lasts = family.module(range.unit).unit.checks == Checks::None;
+        let lasts = family.modules[range.unit].unit.checks == Checks::None;
         self.lwp.cut = Some(Cut::of(&block, fragment));
         self.lwp.allow_notes(self.context);
         Some(Led { block, head, lasts })

@@ -248,4 +248,10 @@ impl Tasks {
     pub fn space_index(&self, tid: Tid) -> Option<usize> {
         self.threads.get(&tid)?.side.or_else(|| self.base_space(tid))
     }
+
+    /// The threads that run on this side of an address space.
+    pub fn threads_in(&self, index: usize) -> Vec<Tid> {
+        let all = self.threads.keys().copied();
+        all.filter(|tid| self.space_index(*tid) == Some(index)).collect()
+    }
 }

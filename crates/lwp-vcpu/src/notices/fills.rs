@@ -211,7 +211,7 @@ impl Guarding<'_> {
         self.tasks.forget_cuts(self.contexts);
         for side in self.caches.of(self.tasks).all_sides(tid) {
             let Some((space, family)) = self.caches.side(side) else { continue };
-            for unit in space.private_units() {
+            for unit in space.code.private_units() {
                 family.invalidate_all(unit);
             }
             space.notices.give_up();

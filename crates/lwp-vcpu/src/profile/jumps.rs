@@ -72,7 +72,7 @@ impl Profiler {
         let mut sites: FxHashMap<FragmentId, Option<Place>> = FxHashMap::default();
         for (&(fragment, to), &count) in &executions.calls {
             let pc = family.code_cache.fragment(fragment).pc.0;
-            if family.evaluators.entered_at(pc).is_some() {
+            if family.modules.evaluators.entered_at(pc).is_some() {
                 // A code object that nobody could read.
                 continue;
             }
@@ -166,7 +166,7 @@ impl Counting<'_> {
             return;
         };
         let Some(Some(family)) = self.caches.families.get_mut(space.family) else { return };
-        for unit in space.units() {
+        for unit in space.code.units() {
             if family.origins.as_ref().is_some_and(|origins| origins.has_news(unit)) {
                 profiler.module(family, pid, unit);
             }

@@ -138,7 +138,7 @@ impl Machine {
         let answer = [Slot::Rax, Slot::Rbx, Slot::Rcx, Slot::Rdx].map(|at| context.get(at) as u32);
         let Some(known) = self.processor.cpu.known(leaf, subleaf, answer) else { return };
         if let Some((_, family)) = self.space_of(tid) {
-            family.remember_cpuid(known);
+            family.low_window.remember_cpuid(known);
         }
     }
 
@@ -153,7 +153,7 @@ impl Machine {
     fn stale(&mut self, tid: Tid, pc: AppPc) {
         let Some((space, family)) = self.space_of(tid) else { return };
         let Some((_, range)) = space.code_at(family, tid, pc.0) else { return };
-        if family.module(range.unit).unit.checks == lwp_dbt::Checks::SelfCheck {
+        if family.modules[range.unit].unit.checks == lwp_dbt::Checks::SelfCheck {
             return family.invalidate_at(range.unit, tid, pc);
         }
         self.forged(tid, "changed code where none compares itself");

@@ -231,7 +231,7 @@ fn known_after(number: u64, args: [u64; 3], result: u64) -> bool {
     scene.machine.syscall_done(tid);
     assert!(scene.thread().pending.is_none());
     let (space, _) = scene.machine.space_of(tid).expect("an address space");
-    space.known_code(pc).is_some()
+    space.code.at(pc).is_some()
 }
 
 #[test]
