@@ -22,6 +22,7 @@ mod modelled;
 mod noted;
 mod predictor;
 mod profiled;
+mod profiling;
 mod sampler;
 
 use lwp_arch::retired::{Access, AccessKind, Branch, BranchKind};
@@ -34,17 +35,17 @@ use lwp_uarch::{CoreClock, ReferenceClock};
 
 use crate::config::{Config, LwpConfig};
 use crate::contexts::Context;
-use crate::machine::{Machine, Thread};
+use crate::machine::Thread;
 pub use component::{BeforeState, restores_lwp};
 pub use dcache::{DataCache, LEAST_WAY_BYTES, can_be_kept, can_be_watched, masks};
 pub use instruction::is_elsewhere;
 pub use known::{KnownCuts, finish_record};
 pub use leave::{give_back, rest_of, set_result};
-use memory::TraceeMemory;
 use modelled::Tally;
 pub use modelled::watched_config;
 use predictor::Judge;
 pub use profiled::Profiled;
+pub use profiling::Profiling;
 pub use sampler::selection as sampled_selection;
 use sampler::{Sampler, generator};
 
@@ -458,41 +459,6 @@ impl ThreadLwp {
     /// to it would reach it some instructions later.
     pub fn take_interrupted(&mut self) -> bool {
         std::mem::take(&mut self.interrupted)
-    }
-}
-
-impl Machine {
-    /// One instruction of a thread has been executed by the host, and not been charged.
-    pub fn lwp_executed(&mut self, tid: Tid, pc: u64, next: u64) {
-        if self.tasks.lwp(tid).is_none() {
-            return;
-        }
-        let executed = instruction::classify(tid, pc, next);
-        self.tasks.lwp_collect(&self.contexts, tid);
-        if let Some(lwp) = self.tasks.lwp_mut(tid) {
-            lwp.look_for_core(tid);
-        }
-        self.lwp_retire(tid, &executed);
-        if self.config.samples()
-            && let Ok(mut regs) = self.tracees.regs(tid)
-        {
-            regs.0.rip = pc;
-            self.counting().take_overdue(tid, sampler::stopped_with(&regs));
-        }
-        self.tasks.lwp_publish(&self.contexts, tid);
-    }
-
-    /// Reports an instruction that has been executed and cannot be restarted: a record that meets a
-    /// fault now is lost.
-    fn lwp_retire(&mut self, tid: Tid, executed: &Executed) {
-        let timestamp = self.processor.timestamp(self.observers.started);
-        self.tasks.filter_samples_at(&self.config, &self.caches, tid, executed.ip);
-        if let Some(Profiled { lwp, context, .. }) = self.tasks.profiled(&self.contexts, tid) {
-            lwp.surroundings.timestamp = timestamp;
-            lwp.finish_accesses(context, executed.ip);
-            let _ = lwp.retire(&mut TraceeMemory::new(tid), executed);
-        }
-        self.tasks.lwp_interrupt(&*self.tracees, tid, self.config.lwp.as_ref());
     }
 }
 

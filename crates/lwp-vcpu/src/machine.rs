@@ -110,11 +110,6 @@ impl Machine {
         self.caches.side_at(self.tasks.base_space(tid)?, pc)
     }
 
-    /// Returns every side of the address space that a thread runs in.
-    pub fn all_sides(&self, tid: Tid) -> Vec<usize> {
-        self.caches.of(&self.tasks).all_sides(tid)
-    }
-
     /// Asks the tracer for help with a thread.
     pub fn ask_tracer(&mut self, tid: Tid, need: Need) {
         if let Some(thread) = self.tasks.threads.get_mut(&tid) {

@@ -68,7 +68,7 @@ impl Machine {
     pub fn leave(&mut self, tid: Tid, cache: &Regs, view: &mut View) {
         let mut correction = self.counting().unfinished(tid, &view.state, view.fragment);
         self.observers.take_call_back(&mut self.tasks, tid, view);
-        let in_cut = self.lwp_leave(tid, view);
+        let in_cut = self.profiling().lwp_leave(tid, view);
         match view.state.commit {
             // Signal frames have been put right before the kernel built another.
             Commit::None
@@ -159,7 +159,7 @@ impl Machine {
         let Some(view) = self.view(tid, cache) else { return };
         let correction = self.counting().unfinished(tid, &view.state, view.fragment);
         self.observers.take_call_back(&mut self.tasks, tid, &view);
-        self.lwp_leave(tid, &view);
+        self.profiling().lwp_leave(tid, &view);
         if let Some(thread) = self.tasks.threads.get_mut(&tid) {
             thread.account.correction.add_sum(correction);
             thread.account.settled = true;

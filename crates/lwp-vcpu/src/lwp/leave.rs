@@ -7,17 +7,17 @@ use lwp_ptrace::Tid;
 use lwp_ptrace::regs::{Raw, general};
 
 use super::Profiled;
+use super::Profiling;
 use super::dcache::changes_of;
 use crate::contexts::Context;
-use crate::machine::Machine;
 use crate::state::View;
 
-impl Machine {
+impl Profiling<'_> {
     /// Puts the countdown right for a thread that leaves translated code at `view`, and settles
     /// what a cut fragment has executed. Returns whether there was one.
     pub fn lwp_leave(&mut self, tid: Tid, view: &View) -> bool {
         let space = self.tasks.space_index(tid);
-        let Some(Profiled { lwp, context, .. }) = self.tasks.profiled(&self.contexts, tid) else {
+        let Some(Profiled { lwp, context, .. }) = self.tasks.profiled(self.contexts, tid) else {
             return false;
         };
         let its = match space.and_then(|space| self.caches.side(space)) {
@@ -36,14 +36,14 @@ impl Machine {
         let watches = lwp.selection.dcache;
         let in_cut = self.lwp_settle(tid, view);
         if watches {
-            self.tasks.lwp_collect(&self.contexts, tid);
+            self.tasks.lwp_collect(self.contexts, tid);
         }
         in_cut
     }
 
     fn lwp_settle(&mut self, tid: Tid, view: &View) -> bool {
         let rip = view.app.0.rip;
-        let Some(profiled) = self.tasks.profiled(&self.contexts, tid) else { return false };
+        let Some(profiled) = self.tasks.profiled(self.contexts, tid) else { return false };
         let context = profiled.context;
         let kind = match view.state.commit {
             Commit::Mailbox | Commit::LwpBegun => Some(context.kind()),
@@ -75,8 +75,8 @@ impl Machine {
             }
             if in_vain {
                 // The thread would not look at what its words say.
-                self.tasks.lwp_collect(&self.contexts, tid);
-                self.tasks.lwp_publish(&self.contexts, tid);
+                self.tasks.lwp_collect(self.contexts, tid);
+                self.tasks.lwp_publish(self.contexts, tid);
             }
         }
         if kind.is_some_and(counts_and_waits) {

@@ -28,7 +28,7 @@ impl Machine {
             profiled.take_over();
         }
         let pc = Exit::pc(self.contexts.context(slot));
-        self.lwp_settle_note(tid, None, pc.0);
+        self.profiling().lwp_settle_note(tid, None, pc.0);
         match Exit::decode(self.contexts.context(slot)) {
             Some(exit) => self.handle(ThreadCx { tid, slot, alone }, pc, exit),
             None => {
@@ -122,7 +122,7 @@ impl Machine {
     /// Goes on after the last instruction of a cut fragment.
     fn after_cut(&mut self, cx: ThreadCx, pc: AppPc, taken: bool) -> Option<Backlog> {
         self.set_request(cx.slot, pc);
-        self.lwp_stepped(cx.tid, pc.0, taken);
+        self.profiling().lwp_stepped(cx.tid, pc.0, taken);
         let each = self.tasks.lwp(cx.tid).is_some_and(ThreadLwp::reports_each_branch);
         match self.config.samples() || each {
             // What the cut fragment has led to may be taken at once.
