@@ -53,8 +53,7 @@ use sampler::{Sampler, generator};
 #[derive(Clone, Debug)]
 pub struct ThreadLwp {
     unit: LwpUnit,
-    core: CoreClock,
-    reference: ReferenceClock,
+    clocks: Clocks,
     surroundings: Surroundings,
     /// The events that are counted down.
     pub selection: Selection,
@@ -70,21 +69,42 @@ pub struct ThreadLwp {
     dcache: Option<Box<DataCache>>,
     /// The branch predictor, where one is modelled.
     judge: Option<Box<Judge>>,
-    /// Misses that have passed since the countdown was published.
-    passed_misses: u64,
-    /// The time for which those have been waited for, in units of 1/256 of a cycle.
+    /// Misses of the data cache on their way to the unit.
+    misses: UnitMisses,
+    /// The sampling of events, where the host does that instead of the unit.
+    sampling: Sampling,
+}
+
+/// The clocks of a thread.
+#[derive(Clone, Debug)]
+struct Clocks {
+    core: CoreClock,
+    reference: ReferenceClock,
+    /// The time for which misses have been waited for, in units of 1/256 of a cycle.
     waits_256: u64,
+}
+
+/// Misses of the data cache on their way to the unit.
+#[derive(Clone, Debug)]
+struct UnitMisses {
+    /// Misses that have passed since the countdown was published.
+    passed: u64,
     /// The number of lines that the next access touches, where it is known to miss: if fewer misses
     /// may pass, it is made alone.
     lines: u64,
     /// Misses of the instruction that retires next.
     waiting: Vec<Access>,
-    /// Sampled events, a bit each, of which so many samples could not be foreseen and are still to
-    /// be taken.
-    overdue: Vec<(u32, u64)>,
+}
+
+/// The sampling of a thread's events by the host.
+#[derive(Clone, Debug, Default)]
+struct Sampling {
     /// The sampler whose events are counted instead of the unit's: the unit is off and takes no
     /// part.
     sampler: Option<Sampler>,
+    /// Sampled events, a bit each, of which so many samples could not be foreseen and are still to
+    /// be taken.
+    overdue: Vec<(u32, u64)>,
     /// Misses by instruction, where they are wanted: there is a sampler then, which samples
     /// nothing.
     tally: Option<Box<Tally>>,
@@ -172,8 +192,11 @@ impl ThreadLwp {
         unit.enable_events(config.events);
         Self {
             unit,
-            core: CoreClock::new(config.machine.clock),
-            reference: clock(config),
+            clocks: Clocks {
+                core: CoreClock::new(config.machine.clock),
+                reference: clock(config),
+                waits_256: 0,
+            },
             surroundings: Surroundings {
                 random,
                 timestamp: 0,
@@ -188,13 +211,8 @@ impl ThreadLwp {
             touched: 0,
             dcache: None,
             judge: None,
-            passed_misses: 0,
-            waits_256: 0,
-            lines: 1,
-            waiting: Vec::new(),
-            overdue: Vec::new(),
-            sampler: None,
-            tally: None,
+            misses: UnitMisses { passed: 0, lines: 1, waiting: Vec::new() },
+            sampling: Sampling::default(),
         }
     }
 
@@ -212,17 +230,20 @@ impl ThreadLwp {
         Self {
             selection: Selection { ip, ..selection },
             dcache: selection.dcache.then(|| Box::new(DataCache::new(&config.caches))),
-            sampler: Some(sampler),
-            tally: run.model.as_ref().map(|caches| Box::new(Tally::new(caches))),
+            sampling: Sampling {
+                sampler: Some(sampler),
+                overdue: Vec::new(),
+                tally: run.model.as_ref().map(|caches| Box::new(Tally::new(caches))),
+            },
             ..Self::new(&config, Xorshift32::new(0))
         }
     }
 
     /// A profile has been loaded: its clocks start, and what it counts is selected.
     fn start(&mut self, config: &LwpConfig) {
-        self.core = CoreClock::new(config.machine.clock);
-        self.reference = clock(config);
-        self.waits_256 = 0;
+        self.clocks.core = CoreClock::new(config.machine.clock);
+        self.clocks.reference = clock(config);
+        self.clocks.waits_256 = 0;
         self.selection = self.unit.watched().map(selection).unwrap_or_default();
         self.judge = Judge::new(config.predictor, &mut self.selection);
         self.dcache = self.selection.dcache.then(|| Box::new(DataCache::new(&config.caches)));
@@ -230,7 +251,7 @@ impl ThreadLwp {
 
     /// The amounts that may pass before an event is due: high part, low part, value samples.
     fn room(&self) -> [i64; 3] {
-        if let Some(sampler) = &self.sampler {
+        if let Some(sampler) = &self.sampling.sampler {
             return sampler.room();
         }
         let room = self.unit.headroom();
@@ -238,7 +259,7 @@ impl ThreadLwp {
         let room = self.judge.as_ref().map_or(room, |judge| judge.limit(room));
         let (high, low) = if self.selection.instructions {
             let cycles = self.cycles_within(&room) - waits;
-            (room.instructions.min(self.core.instructions_within(cycles)), room.branches)
+            (room.instructions.min(self.clocks.core.instructions_within(cycles)), room.branches)
         } else {
             (room.branches, Occurrences::UNLIMITED)
         };
@@ -247,14 +268,15 @@ impl ThreadLwp {
 
     /// The number of core cycles that may pass before a clock event is due.
     fn cycles_within(&self, room: &Occurrences) -> u64 {
-        let reference = self.reference.units_within(room.reference_clocks);
+        let reference = self.clocks.reference.units_within(room.reference_clocks);
         room.core_clocks.min(reference).min(Occurrences::UNLIMITED)
     }
 
     /// The number of misses that may be noted before an event can be due: of misses, or of the
     /// clocks, which wait for them, so that half of what may pass is left to them.
     fn misses_within(&self, room: &Occurrences) -> u64 {
-        let waits = self.core.waits_within(self.cycles_within(room), self.longest_wait_256());
+        let waits =
+            self.clocks.core.waits_within(self.cycles_within(room), self.longest_wait_256());
         room.dcache.min(waits).min(u64::from(MOST_NOTES))
     }
 
@@ -262,7 +284,7 @@ impl ThreadLwp {
     fn cycles_of_waits(&self, room: &Occurrences) -> u64 {
         let waits_256 = match self.dcache {
             Some(_) => self.misses_within(room) * self.longest_wait_256(),
-            None => self.branches_within(room) * self.core.misprediction_256(),
+            None => self.branches_within(room) * self.clocks.core.misprediction_256(),
         };
         waits_256.div_ceil(256)
     }
@@ -270,25 +292,25 @@ impl ThreadLwp {
     /// The longest time for which a miss can be waited for.
     fn longest_wait_256(&self) -> u64 {
         let slowest = self.dcache.as_ref().map_or(0, |cache| cache.slowest_cycles());
-        self.core.longest_stall_256(slowest)
+        self.clocks.core.longest_stall_256(slowest)
     }
 
     /// Lets `high` and `low` of the countdown, and value samples, pass.
     fn pass(&mut self, high: u64, low: u64, values: u64) {
-        if let Some(sampler) = &mut self.sampler {
+        if let Some(sampler) = &mut self.sampling.sampler {
             sampler.pass(high, low);
-            sampler.pass_misses(std::mem::take(&mut self.passed_misses));
+            sampler.pass_misses(std::mem::take(&mut self.misses.passed));
             return;
         }
-        let dcache = std::mem::take(&mut self.passed_misses);
+        let dcache = std::mem::take(&mut self.misses.passed);
         let mut passed = Occurrences { values, dcache, ..Occurrences::default() };
         let judged = self.take_judged();
         if self.selection.instructions {
             passed.instructions = high;
             passed.branches = low + judged;
-            let waits = self.core.wait(std::mem::take(&mut self.waits_256));
-            passed.core_clocks = self.core.retire_many(high) + waits;
-            passed.reference_clocks = self.reference.advance(passed.core_clocks);
+            let waits = self.clocks.core.wait(std::mem::take(&mut self.clocks.waits_256));
+            passed.core_clocks = self.clocks.core.retire_many(high) + waits;
+            passed.reference_clocks = self.clocks.reference.advance(passed.core_clocks);
         } else {
             passed.branches = high + judged;
         }
@@ -301,7 +323,7 @@ impl ThreadLwp {
     fn collect_but(&mut self, context: Context<'_>, known: &KnownCuts, but: Option<u64>) {
         self.take_notes(context, but);
         self.take_branches(context, known);
-        if self.sampler.is_some() {
+        if self.sampling.sampler.is_some() {
             let [high, low] = self.since_published(context);
             self.pass(high, low, 0);
             self.publish(context);
@@ -337,7 +359,7 @@ impl ThreadLwp {
         context.set(Slot::LwpLow, low as u64);
         context.set(Slot::LwpValue, values as u64);
         context.deal_nothing();
-        match self.sampler {
+        match self.sampling.sampler {
             None => {
                 self.write_direct(context);
                 self.write_branches(context);
@@ -358,16 +380,16 @@ impl ThreadLwp {
         memory: &mut M,
         executed: &Executed,
     ) -> Result<(), Fault> {
-        if let Some(sampler) = &mut self.sampler {
-            let waiting = std::mem::take(&mut self.waiting);
+        if let Some(sampler) = &mut self.sampling.sampler {
+            let waiting = std::mem::take(&mut self.misses.waiting);
             if !self.selection.admits(executed.ip) {
                 return Ok(());
             }
-            if let Some(tally) = &mut self.tally {
+            if let Some(tally) = &mut self.sampling.tally {
                 waiting.iter().for_each(|access| tally.add(executed.ip, access));
             }
             let loads = waiting.iter().filter(|access| access.kind == AccessKind::Load);
-            sampler.retire(executed, loads.count() as u64, &mut self.overdue);
+            sampler.retire(executed, loads.count() as u64, &mut self.sampling.overdue);
             return Ok(());
         }
         let mut branch =
@@ -377,11 +399,11 @@ impl ThreadLwp {
         }
         let mispredicted = branch.is_some_and(|branch| branch.predicted == Some(false));
         let counts = !executed.crosses_privilege && self.admits(executed.ip);
-        let accesses = std::mem::take(&mut self.waiting);
+        let accesses = std::mem::take(&mut self.misses.waiting);
         let (core, reference) = match counts {
             true => {
-                let cycles = self.core.retire(&accesses, mispredicted);
-                (cycles, self.reference.advance(u64::from(cycles)) as u32)
+                let cycles = self.clocks.core.retire(&accesses, mispredicted);
+                (cycles, self.clocks.reference.advance(u64::from(cycles)) as u32)
             }
             false => (0, 0),
         };

@@ -146,7 +146,7 @@ impl Machine {
             thread.account.correction.add_sum(correction);
             thread.pending = None;
             // What the request needed of the tracer is void with it.
-            thread.need = None;
+            thread.errand.need = None;
             thread.signals.put_off = false;
         }
     }

@@ -128,7 +128,7 @@ impl Scene {
             return Answer::Forged;
         }
         if std::mem::take(&mut self.machine.errands.needy).contains(&self.tid) {
-            let need = self.thread().need.take();
+            let need = self.thread().errand.need.take();
             return Answer::Needs(need.expect("something is needed"));
         }
         let context = self.context();

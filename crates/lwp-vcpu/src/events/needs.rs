@@ -24,7 +24,7 @@ pub fn satisfy(machine: &mut Machine, tid: Tid, need: Need) -> Handled {
     let regs = machine.tracees.regs(tid)?;
     let Some(mut view) = machine.view(tid, &regs) else { return machine.tracees.cont(tid, 0) };
     if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
-        thread.need = None;
+        thread.errand.need = None;
     }
     if need == Need::Guard && view.state.commit != Commit::Mailbox {
         // It has asked for nothing: another process waits for its pages.
@@ -196,7 +196,7 @@ pub fn step(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
     about_to_step(machine, tid, &app.0);
     if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
         thread.mode = Mode::Stepping { pc: app.0.rip, trapped, answer };
-        thread.stepping.since = thread.stepping.asked.take().unwrap_or_else(Instant::now);
+        thread.errand.since = thread.errand.asked.take().unwrap_or_else(Instant::now);
     }
     machine.tracees.single_step(tid)
 }
@@ -302,7 +302,7 @@ pub fn stepped(
     let mut regs = machine.tracees.regs(tid)?;
     if let Some(thread) = machine.tasks.threads.get(&tid).filter(|_| !trapped) {
         machine.observers.alone.instructions += 1;
-        machine.observers.alone.time += thread.stepping.since.elapsed();
+        machine.observers.alone.time += thread.errand.since.elapsed();
     }
     if let Some(context) = machine.context(tid) {
         context.set(Slot::AppGs, regs.0.gs_base);

@@ -225,14 +225,14 @@ impl ThreadLwp {
     /// Goes through the notes. Those of the instruction at `but` are left to be reported with it.
     pub(super) fn take_notes(&mut self, context: Context<'_>, but: Option<u64>) {
         if context.get(Slot::LwpKeeps) == 0 {
-            self.passed_misses += context.get(Slot::LwpNotes) >> 32;
+            self.misses.passed += context.get(Slot::LwpNotes) >> 32;
             context.set(Slot::LwpNotes, 0);
             context.set(Slot::LwpUndos, 0);
             return;
         }
         let Some(mut cache) = self.dcache.take() else { return };
         // Samples do not say where the line came from.
-        let outer = self.sampler.is_none() || self.tally.is_some();
+        let outer = self.sampling.sampler.is_none() || self.sampling.tally.is_some();
         for [address, what] in context.lwp_notes() {
             let miss = outer.then(|| cache.outer.fetch(LinearAddr(address)));
             if what & NOTE_GOES_ON != 0 {
@@ -243,7 +243,7 @@ impl ThreadLwp {
             let kind = kind(Use::from_raw(what >> 12));
             let access = Access { kind, address: LinearAddr(address), miss };
             if but == Some(ip) {
-                self.waiting.push(access);
+                self.misses.waiting.push(access);
             } else if counts {
                 self.miss_passes(ip, &access);
             }
@@ -255,7 +255,7 @@ impl ThreadLwp {
 
     /// Returns whether a miss counts for the event that is counted.
     fn counts_miss(&self, access: &Access) -> bool {
-        match self.sampler {
+        match self.sampling.sampler {
             Some(_) => access.kind == AccessKind::Load,
             None => self.unit.counts_miss(access),
         }
@@ -263,8 +263,8 @@ impl ThreadLwp {
 
     /// Publishes how many misses may be noted.
     pub(super) fn write_cache(&mut self, context: Context<'_>) {
-        let outer_matters = self.sampler.is_none() || self.tally.is_some();
-        let room = match &self.sampler {
+        let outer_matters = self.sampling.sampler.is_none() || self.sampling.tally.is_some();
+        let room = match &self.sampling.sampler {
             Some(sampler) => sampler.room_for_misses(),
             None => self.misses_within(&self.unit.headroom()),
         };
@@ -309,7 +309,7 @@ impl ThreadLwp {
     /// would be taken back too: executed again, it has the same effect.
     pub(super) fn drop_notes(&mut self, tid: Tid, context: Context<'_>, regs: &Raw, its: u64) {
         let Some(cache) = &mut self.dcache else { return };
-        self.waiting.clear();
+        self.misses.waiting.clear();
         let mut undos = context.get(Slot::LwpUndos);
         // What has been gone through is not taken back.
         if its == 0 || its > undos {
@@ -387,11 +387,11 @@ impl ThreadLwp {
 
     /// A miss of an instruction that passes the IP filter has passed.
     fn miss_passes(&mut self, ip: u64, access: &Access) {
-        if let Some(tally) = &mut self.tally {
+        if let Some(tally) = &mut self.sampling.tally {
             return tally.add(ip, access);
         }
-        self.passed_misses += u64::from(self.counts_miss(access));
-        self.waits_256 += self.core.stall_256(access);
+        self.misses.passed += u64::from(self.counts_miss(access));
+        self.clocks.waits_256 += self.clocks.core.stall_256(access);
     }
 
     /// The accesses of an instruction that is about to be executed natively, of one iteration where
@@ -441,7 +441,7 @@ impl ThreadLwp {
         let Some((ip, touched)) = cache.begun.take() else { return };
         if ip == pc {
             for touched in touched {
-                cache.access(context, touched, &mut self.waiting);
+                cache.access(context, touched, &mut self.misses.waiting);
             }
         }
     }
@@ -534,7 +534,7 @@ impl Machine {
         {
             let first = cache.shape.line_of(context.get(Slot::LwpAddress));
             let lines = cache.shape.line_of(last).wrapping_sub(first).wrapping_add(1);
-            lwp.lines = lines.min(u64::from(MOST_NOTES));
+            lwp.misses.lines = lines.min(u64::from(MOST_NOTES));
         }
         let by_instruction = selection.is_some_and(|selection| selection.instructions);
         if let Some((_, family)) = self.space_of(tid) {

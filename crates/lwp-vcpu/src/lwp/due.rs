@@ -43,7 +43,7 @@ impl Machine {
         let mut lwp = self.tasks.lwp_mut(tid);
         let due = lwp.as_ref().and_then(|lwp| lwp.due_index(&block));
         if let Some(lwp) = &mut lwp {
-            lwp.lines = 1;
+            lwp.misses.lines = 1;
         }
         let Some(index) = due.or(repeats.then_some(0)) else {
             return self.dispatch(cx, pc, false);
@@ -290,7 +290,7 @@ impl ThreadLwp {
         let due = first.into_iter().chain(second).min();
         if selection.dcache {
             // Any access may be the one on which an event expires: one instruction at a time.
-            let misses = self.misses_within(&self.unit.headroom()) < self.lines;
+            let misses = self.misses_within(&self.unit.headroom()) < self.misses.lines;
             return due.or(misses.then_some(0)).map(|_| 0);
         }
         due

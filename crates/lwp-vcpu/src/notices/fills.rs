@@ -139,7 +139,7 @@ impl Machine {
             self.tasks.base_space(*other) != own && self.caches.of(&self.tasks).has_released(*other)
         });
         if let Some(other) = other
-            && self.tasks.threads.get(&other).is_some_and(|thread| thread.need.is_none())
+            && self.tasks.threads.get(&other).is_some_and(|thread| thread.errand.need.is_none())
         {
             self.ask_tracer(other, Need::Guard);
         }

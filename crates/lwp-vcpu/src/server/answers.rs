@@ -16,7 +16,7 @@ impl Machine {
     pub fn answer(&mut self, slot: usize, alone: bool) -> Option<Backlog> {
         let tid = *self.tasks.slots.get(slot)?;
         let thread = self.tasks.threads.get_mut(&tid)?;
-        if thread.need.is_some() {
+        if thread.errand.need.is_some() {
             return None;
         }
         if matches!(thread.mode, Mode::Delivering { .. }) {
