@@ -181,9 +181,9 @@ impl Evaluators {
 /// The number of times that the counters of a thread have for `value`, where the first of them is
 /// `first`.
 fn counted_for(context: Context<'_>, first: u32, value: u64) -> i64 {
-    let mut count = context.calls_to(call_site(first), value);
-    if context.counter(first) == !value {
-        count = count.wrapping_add(context.counter(first + 1));
+    let mut count = context.counters().calls_to(call_site(first), value);
+    if context.counters().get(first) == !value {
+        count = count.wrapping_add(context.counters().get(first + 1));
     }
     count.cast_signed()
 }
@@ -217,7 +217,7 @@ impl Counting<'_> {
         let sites: Vec<Site> = sites.filter(|it| evaluator.entries.contains(&it.pc)).collect();
         let space = self.tasks.space_index(tid);
         if let Some(context) = self.contexts.of(self.tasks, tid) {
-            told.iter().for_each(|counter| context.set_counter(*counter, !code));
+            told.iter().for_each(|counter| context.counters().set(*counter, !code));
         }
         let threads = self.tasks.threads.keys().copied();
         let tids: Vec<Tid> = threads.filter(|it| self.tasks.space_index(*it) == space).collect();

@@ -64,7 +64,7 @@ impl Counted {
     /// Adds what a thread has counted.
     fn add(&mut self, first: usize, cache: &CodeCache, context: Context<'_>) {
         let counters = cache.counters();
-        context.for_each_counter(first + self.counts.len(), |number, value| {
+        context.counters().for_each(first + self.counts.len(), |number, value| {
             let Some(place) = number.checked_sub(first) else { return };
             match counters.role(number).and_then(|role| role.held(value)) {
                 Some(target) => self.targets.entry(number).or_default().note(target, 1),

@@ -58,7 +58,7 @@ impl Learned {
         }
         let mut next = holding.iter().copied().peekable();
         // Counters come in the order of their numbers.
-        context.for_each_counter(counters.len(), |number, value| {
+        context.counters().for_each(counters.len(), |number, value| {
             while next.next_if(|held| *held < number).is_some() {}
             if next.next_if_eq(&number).is_some() {
                 if let Some(target) = counters.role(number).and_then(|role| role.held(value)) {

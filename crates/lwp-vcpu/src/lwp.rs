@@ -34,7 +34,7 @@ use lwp_ptrace::Tid;
 use lwp_uarch::{CoreClock, ReferenceClock};
 
 use crate::config::{Config, LwpConfig};
-use crate::contexts::Context;
+use crate::contexts::{Context, LwpWords};
 use crate::machine::Thread;
 pub use component::{BeforeState, restores_lwp};
 pub use dcache::{DataCache, LEAST_WAY_BYTES, can_be_kept, can_be_watched, masks};
@@ -334,7 +334,7 @@ impl ThreadLwp {
         self.take_direct(context);
         self.take_events(context);
         let [high, low, values] =
-            std::array::from_fn(|part| Context::passed(self.published[part], left[part]));
+            std::array::from_fn(|part| LwpWords::passed(self.published[part], left[part]));
         self.pass(high, low, values);
         self.published = self.room();
         self.write(context);
@@ -343,7 +343,7 @@ impl ThreadLwp {
     /// The amounts of the high and the low part that have passed since the countdown was published.
     fn since_published(&self, context: Context<'_>) -> [u64; 2] {
         let [high, low] = countdown(context);
-        [Context::passed(self.published[0], high), Context::passed(self.published[1], low)]
+        [LwpWords::passed(self.published[0], high), LwpWords::passed(self.published[1], low)]
     }
 
     /// Publishes the countdown.
@@ -358,7 +358,7 @@ impl ThreadLwp {
         context.set(Slot::LwpHigh, high as u64);
         context.set(Slot::LwpLow, low as u64);
         context.set(Slot::LwpValue, values as u64);
-        context.deal_nothing();
+        context.lwp().deal_nothing();
         match self.sampling.sampler {
             None => {
                 self.write_direct(context);
@@ -443,7 +443,7 @@ fn selection(watched: Watched) -> Selection {
 
 /// The rest of the countdown: high and low part.
 fn countdown(context: Context<'_>) -> [i64; 2] {
-    let counted = context.get(Slot::LwpGiven).wrapping_sub(context.lwp_words());
+    let counted = context.get(Slot::LwpGiven).wrapping_sub(context.lwp().words());
     [
         context.get(Slot::LwpHigh).wrapping_sub(counted >> LWP_SHIFT) as i64,
         context.get(Slot::LwpLow).wrapping_sub(counted & LWP_LOW_MAX) as i64,

@@ -400,7 +400,7 @@ impl Tasks {
         let mut behind: Vec<(FragmentId, FragmentId)> = Vec::new();
         // Where the indirect call led first whose counter is the next one.
         let mut first = (0, u64::MAX);
-        context.for_each_counter(counters.len(), |index, count| {
+        context.counters().for_each(counters.len(), |index, count| {
             let count = count as i64;
             let Some(role) = counters.role(index) else { return };
             match role {

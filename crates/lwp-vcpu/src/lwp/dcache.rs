@@ -118,7 +118,7 @@ impl DataCache {
         }
         // Places that these sets do not use are looked at too.
         let bytes = self.shape.sets() * u64::from(set_bytes(self.shape.ways));
-        (0..bytes).step_by(8).for_each(|place| context.set_lwp_line(place, NO_LINE));
+        (0..bytes).step_by(8).for_each(|place| context.lwp().set_line(place, NO_LINE));
         context.set(Slot::LwpNotes, 0);
         context.set(Slot::LwpUndos, 0);
     }
@@ -154,8 +154,8 @@ impl DataCache {
         let (set, wanted) = (self.set_at(line), self.entry(line));
         let mut moved = wanted;
         for way in 0..u64::from(self.shape.ways) {
-            let held = context.lwp_line(set + way * 8);
-            context.set_lwp_line(set + way * 8, moved);
+            let held = context.lwp().line(set + way * 8);
+            context.lwp().set_line(set + way * 8, moved);
             if held == wanted {
                 return true;
             }
@@ -183,9 +183,9 @@ impl DataCache {
     fn take_back(&self, context: Context<'_>, change: [u64; 4]) {
         let set = self.set_at(self.line(change[1]));
         let places = || (0..u64::from(self.shape.ways)).map(|way| set + way * 8);
-        let mut lines: Vec<u64> = places().map(|place| context.lwp_line(place)).collect();
+        let mut lines: Vec<u64> = places().map(|place| context.lwp().line(place)).collect();
         restore(&mut lines, change);
-        places().zip(lines).for_each(|(place, line)| context.set_lwp_line(place, line));
+        places().zip(lines).for_each(|(place, line)| context.lwp().set_line(place, line));
     }
 
     /// The value that a change added to the notes: 0 unless it made room for a line that was
@@ -233,7 +233,7 @@ impl ThreadLwp {
         let Some(mut cache) = self.dcache.take() else { return };
         // Samples do not say where the line came from.
         let outer = self.sampling.sampler.is_none() || self.sampling.tally.is_some();
-        for [address, what] in context.lwp_notes() {
+        for [address, what] in context.lwp().notes() {
             let miss = outer.then(|| cache.outer.fetch(LinearAddr(address)));
             if what & NOTE_GOES_ON != 0 {
                 continue;
@@ -294,7 +294,7 @@ impl ThreadLwp {
     /// its set. A miss of a line that `moved` there has been noted.
     pub(super) fn take_move_back(&self, context: Context<'_>, moved: bool) {
         let Some(cache) = &self.dcache else { return };
-        let change = context.lwp_undo(context.get(Slot::LwpUndos));
+        let change = context.lwp().undo(context.get(Slot::LwpUndos));
         cache.take_back(context, change);
         if moved {
             let notes = context.get(Slot::LwpNotes).wrapping_sub(cache.noted(change[2]));
@@ -328,7 +328,7 @@ impl ThreadLwp {
             .collect();
         let mut notes = context.get(Slot::LwpNotes);
         while undos > oldest {
-            let undo = context.lwp_undo(undos - 1);
+            let undo = context.lwp().undo(undos - 1);
             let number = cache.line(undo[1]);
             if !lines.iter().any(|(first, last)| (*first..=*last).contains(&number)) {
                 break;
@@ -496,7 +496,8 @@ fn value(register: Register, regs: &Raw, context: Context<'_>) -> u64 {
 /// The number of the latest changes in a thread's data cache by the instruction at `pc`.
 pub(super) fn changes_of(context: Context<'_>, family: &Family, pc: u64) -> u64 {
     let undos = context.get(Slot::LwpUndos);
-    let sites = (0..undos.min(u64::from(UNDOS))).map(|back| context.lwp_undo(undos - 1 - back)[0]);
+    let sites =
+        (0..undos.min(u64::from(UNDOS))).map(|back| context.lwp().undo(undos - 1 - back)[0]);
     let its = |site: &u64| known_pc(family, CachePc(*site)) == Some(pc);
     sites.take_while(its).count() as u64
 }

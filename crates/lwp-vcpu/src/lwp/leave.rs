@@ -66,7 +66,7 @@ impl Profiling<'_> {
         }
         let selection = profiled.lwp.selection;
         if let (Some(executed), Some(fragment)) = (view.state.countdown, view.fragment) {
-            let in_vain = context.has_taken_in_vain();
+            let in_vain = context.lwp().has_taken_in_vain();
             let side = self.tasks.space_index(tid).and_then(|space| self.caches.side(space));
             if let Some((_, family)) = side {
                 let code = &family.code_cache;
@@ -110,7 +110,7 @@ fn executed_of_cut(
 fn void_deal(context: Context<'_>) {
     context.set(Slot::LwpHigh, context.get(Slot::LwpNewHigh));
     context.set(Slot::LwpLow, context.get(Slot::LwpNewLow));
-    context.deal_nothing();
+    context.lwp().deal_nothing();
 }
 
 /// Gives back to the countdown the amounts, high and low, that a thread was charged for and has not
@@ -220,7 +220,7 @@ mod tests {
         context.set(Slot::LwpNewLow, 50);
         void_deal(context);
         assert_eq!((context.get(Slot::LwpHigh), context.get(Slot::LwpLow)), (40, 50));
-        assert_eq!(context.lwp_words(), context.get(Slot::LwpGiven));
+        assert_eq!(context.lwp().words(), context.get(Slot::LwpGiven));
     }
 
     #[test]

@@ -55,7 +55,7 @@ impl Profiling<'_> {
     /// A thread leaves translated code that has noted an event.
     pub(super) fn lwp_leave_noted(&mut self, tid: Tid, view: &View, note: Note) {
         // Else it is the next block that has begun, even if that is the same again.
-        let runs = self.context(tid).is_some_and(|context| !context.has_taken_in_vain());
+        let runs = self.context(tid).is_some_and(|context| !context.lwp().has_taken_in_vain());
         let charged = runs && view.state.countdown.is_some();
         let within = view.fragment.filter(|_| charged).filter(|id| {
             let found = self.space_of(tid).map(|(_, family)| family.code_cache.fragment(*id).pc);
@@ -70,7 +70,7 @@ impl Profiling<'_> {
     pub fn lwp_settle_note(&mut self, tid: Tid, executed: Option<u32>, next: u64) {
         let Some(mut profiled) = self.tasks.profiled(self.contexts, tid) else { return };
         let Some(note) = profiled.note() else { return };
-        profiled.context.deal_nothing();
+        profiled.context.lwp().deal_nothing();
         give_back(profiled.context, (note.high as u32, note.low as u32));
         profiled.collect_but(None);
         let executed = executed.map_or(note.high, u64::from);

@@ -113,7 +113,7 @@ impl ThreadLwp {
         if context.get(Slot::LwpBranches) == 0 || self.judge.as_ref().is_none_or(|j| j.fresh) {
             return;
         }
-        for [cut, next] in context.lwp_branches() {
+        for [cut, next] in context.lwp().branches() {
             let taken = cut & 1 != 0;
             let Some((executed, kind)) = known.ended(context, cut & !1, next) else { continue };
             let mut branch = Branch { kind, taken, predicted: None };
