@@ -422,7 +422,7 @@ impl<'a> Tracer<'a> {
             && let Some(process) = machine.tasks.processes.remove(&pid)
         {
             machine.caches.ended(process.space);
-            machine.tasks.raised.remove(&pid);
+            machine.tasks.raised.0.remove(&pid);
             machine.remember(pid, process);
         }
         birth::orphans(machine);

@@ -155,13 +155,6 @@ impl Family {
         })
     }
 
-    /// Keeps where its fragments come from, and what its counters count: before anything is
-    /// translated.
-    pub fn keep_origins(&mut self) {
-        self.origins = Some(Origins::default());
-        self.code_cache.keep_roles();
-    }
-
     /// Adds an arena.
     pub fn add_arena(&mut self, address: u64, bytes: u64, offset: u64) {
         self.arenas.add(address, bytes, offset, &self.translator.routines().code);
@@ -253,16 +246,10 @@ impl Family {
         }
         note_origins(&mut self.origins, &self.code_cache, id, &mut source);
         if changes && self.waste.is_to_be_weighed() {
-            self.weigh_waste();
+            self.waste.weigh(self.modules.left_of_changing());
         }
         self.modules.add_entries(id, &region.entries, &self.code_cache);
         region
-    }
-
-    /// Compares the fragments made of code that may change with those that are left of them.
-    fn weigh_waste(&mut self) {
-        let changing = self.modules.iter().filter(|(_, it)| it.changes());
-        self.waste.weigh(changing.map(|(_, module)| module.unit.kept_fragments()).sum());
     }
 
     /// The application's state at `pc` in routines or fragments.

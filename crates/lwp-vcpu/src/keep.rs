@@ -519,8 +519,7 @@ impl Unsaved {
         known > self.known
     }
 
-    /// Takes a copy of the unit's code as it is now: what is translated and linked later must not be
-    /// in it.
+    /// Takes a copy of the unit's code as it is now, without what is translated and linked later.
     pub fn copy_code(&mut self, memory: &SharedMemory) {
         if let Code::Shared(offset, len) = self.code {
             let mut bytes = vec![0; len];

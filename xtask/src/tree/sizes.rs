@@ -20,21 +20,13 @@ pub const MEASURED: &[&str] = &["lwp-dbt", "lwp-ptrace", "lwp-vcpu"];
 const LARGE: &[(&str, &str, [usize; 2])] = &[
     ("lwp-dbt", "CodeCache", [12, 26]),
     ("lwp-dbt", "Emitter", [16, 153]),
-    ("lwp-dbt", "Labels", [13, 0]),
     ("lwp-dbt", "LwpRoutines", [14, 0]),
     ("lwp-dbt", "Routines", [15, 2]),
     ("lwp-dbt", "Translator", [9, 79]),
     ("lwp-dbt", "Unit", [15, 23]),
     ("lwp-vcpu", "Config", [30, 7]),
-    ("lwp-vcpu", "Context", [1, 45]),
-    ("lwp-vcpu", "Family", [22, 58]),
-    ("lwp-vcpu", "Machine", [12, 120]),
-    ("lwp-vcpu", "Module", [16, 0]),
-    ("lwp-vcpu", "Notices", [5, 27]),
-    ("lwp-vcpu", "Space", [20, 36]),
-    ("lwp-vcpu", "Thread", [13, 11]),
-    ("lwp-vcpu", "ThreadLwp", [18, 55]),
-    ("lwp-vcpu", "Tracer", [14, 24]),
+    ("lwp-vcpu", "Machine", [12, 88]),
+    ("lwp-vcpu", "ThreadLwp", [12, 55]),
 ];
 
 /// Adds the fields and methods that a file without its tests has, by type. Of types of one name the

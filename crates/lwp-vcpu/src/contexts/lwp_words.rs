@@ -1,5 +1,5 @@
-//! The words of Lightweight Profiling in a context: the countdown, notes and lines of the data cache,
-//! branches, and cut fragments that the thread leads itself to.
+//! The words of Lightweight Profiling in a context: the countdown, notes and lines of the data
+//! cache, branches, and cut fragments that the thread leads itself to.
 
 use lwp_dbt::Slot;
 use lwp_dbt::context::{

@@ -11,6 +11,7 @@ use crate::inject::Injector;
 use crate::machine::{CodeCaches, Machine};
 use crate::maps::{self, Status};
 use crate::memory_map::{FAMILIES, is_ours};
+use crate::profile::Origins;
 use crate::ways::overlap;
 
 impl Machine {
@@ -116,7 +117,8 @@ impl Machine {
         );
         let places = self.observers.profiler.is_some() && !self.config.samples();
         if places {
-            family.keep_origins();
+            family.origins = Some(Origins::default());
+            family.code_cache.keep_roles();
         }
         if family.store.is_some() {
             family.translator.learn();

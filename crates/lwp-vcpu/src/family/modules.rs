@@ -142,6 +142,12 @@ impl Modules {
         self.all.get(id.0 as usize)
     }
 
+    /// The number of fragments that are left of those made of code that may change.
+    pub(super) fn left_of_changing(&self) -> usize {
+        let changing = self.all.iter().filter(|module| module.changes());
+        changing.map(|module| module.unit.kept_fragments()).sum()
+    }
+
     /// The unit of a mapped file, if there is one.
     pub fn known_file(&self, key: &FileKey) -> Option<UnitId> {
         self.files.get(key).copied()

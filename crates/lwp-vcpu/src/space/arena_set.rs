@@ -1,7 +1,7 @@
 //! The arenas of a family that an address space has.
 
-/// The arenas that are mapped in an address space, a bit each: others may have been made for another
-/// one since the two parted.
+/// The arenas that are mapped in an address space, a bit each: others may have been made for
+/// another one since the two parted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ArenaSet {
     mapped: u64,
