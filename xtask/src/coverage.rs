@@ -23,9 +23,10 @@ const TESTED: &[(&str, &[&str])] = &[("lwp-dbt", &["--lib", "--tests"]), ("lwp-v
 pub fn check() -> Result<()> {
     let rustc = String::from_utf8(output(version_of_rustc())?)?;
     let (host, llvm) = host_and_llvm(&rustc).context("rustc tells neither host nor LLVM")?;
-    let [Some(profdata), Some(cov)] = ["llvm-profdata", "llvm-cov"].map(|name| tool(name, llvm))
+    let [Some(profdata), Some(cov)] =
+        ["llvm-profdata", "llvm-cov"].map(|name| tool(name, host, llvm))
     else {
-        eprintln!("coverage: skipped: apt-get install llvm-{llvm}, the LLVM of this rustc");
+        eprintln!("coverage: skipped: rustup component add llvm-tools");
         return Ok(());
     };
     let place = target().join("coverage");
@@ -60,8 +61,8 @@ fn host_and_llvm(text: &str) -> Option<(&str, &str)> {
     Some((value("host:")?, value("LLVM version:")?.split('.').next()?))
 }
 
-/// A tool of that LLVM, with its version in its name, or without.
-fn tool(name: &str, llvm: &str) -> Option<OsString> {
+/// A tool of that LLVM: rustup's, or one with its version in its name, or without.
+fn tool(name: &str, host: &str, llvm: &str) -> Option<OsString> {
     let fits = |program: &str| {
         let mut command = Command::new(program);
         let said = command.arg("--version").stdin(Stdio::null()).output().ok()?;
@@ -69,7 +70,16 @@ fn tool(name: &str, llvm: &str) -> Option<OsString> {
             .contains(&format!("LLVM version {llvm}."))
             .then(|| program.into())
     };
-    [format!("{name}-{llvm}"), name.to_owned()].iter().find_map(|program| fits(program))
+    let components = sysroot().map(|at| format!("{at}/lib/rustlib/{host}/bin/{name}"));
+    let named = [format!("{name}-{llvm}"), name.to_owned()];
+    components.into_iter().chain(named).find_map(|program| fits(&program))
+}
+
+/// The folder of the toolchain at hand, which has the tools where the component is installed.
+fn sysroot() -> Option<String> {
+    let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
+    let said = rustc.args(["--print", "sysroot"]).stdin(Stdio::null()).output().ok()?;
+    Some(String::from_utf8(said.stdout).ok()?.trim().to_owned())
 }
 
 fn target() -> PathBuf {
@@ -176,7 +186,7 @@ mod tests {
         let text = "rustc 1.95.0\nhost: x86_64-unknown-linux-gnu\nLLVM version: 22.1.2\n";
         assert_eq!(host_and_llvm(text), Some(("x86_64-unknown-linux-gnu", "22")));
         assert_eq!(host_and_llvm("rustc 1.95.0\n"), None);
-        assert_eq!(tool("no-such-tool", "22"), None);
+        assert_eq!(tool("no-such-tool", "x86_64-unknown-linux-gnu", "22"), None);
     }
 
     #[test]

@@ -151,7 +151,7 @@ impl Attack {
         self.machine.errands.needy.clear();
         self.machine.errands.forgeries.clear();
         if let Some(thread) = self.machine.tasks.threads.get_mut(&self.tid) {
-            (thread.need, thread.mode) = (None, Mode::Running);
+            (thread.errand.need, thread.mode) = (None, Mode::Running);
         }
     }
 

@@ -384,9 +384,9 @@ impl Counting<'_> {
         let stacks = &mut self.observers.call_stacks;
         let taken = Taken { serial, events, registers };
         if self.config.stacks {
-            return stacks.report((tid, pid), space.changes, profiler, &taken);
+            return stacks.report((tid, pid), space.code.changes, profiler, &taken);
         }
-        let place = stacks.place((tid, pid), space.changes, profiler, &registers);
+        let place = stacks.place((tid, pid), space.code.changes, profiler, &registers);
         taken.report(profiler, &[place]);
     }
 }

@@ -2,31 +2,29 @@
 //! ring.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-use lwp_dbt::context::calls::{CALL_BYTES, CALL_PROBES, CALLS_AT, CALLS_BYTES, call_slot};
-use lwp_dbt::context::{
-    APPLY_MAX, APPLY_SHORT, BRANCH_BYTES, BRANCHES_AT, CONTEXT_BYTES, CUT_BYTES, CUTS_AT,
-    LWP_DEALT_AT, LWP_LOW_MAX, LWP_SLOTS, MOST_BRANCHES, MOST_NOTES, NOTE_BYTES, NOTES_AT,
-    RANGES_AT, SETS_AT, TargetFeatures, UNDO_AT, UNDO_BYTES, UNDOS, lwp_slot_displacement, ranges,
-};
-use lwp_dbt::{Counters, EventDeltas, RequestKind, Slot};
+use lwp_dbt::context::{APPLY_MAX, APPLY_SHORT, RANGES_AT, ranges};
+use lwp_dbt::{EventDeltas, RequestKind, Slot};
 use lwp_ptrace::{SharedMemory, Tid, sys};
 
 use crate::machine::Tasks;
 use crate::memory_map::{
-    APPLY_LIST, DOORS, DOORS_AT, MAX_COUNTERS, SLEEP_AT, SLOT_BYTES, VECTOR_AT, VECTOR_BYTES,
-    slot_address,
+    APPLY_LIST, DOORS, DOORS_AT, SLEEP_AT, VECTOR_AT, VECTOR_BYTES, slot_address,
 };
 use crate::outcome::Counts;
 
+mod counters;
 mod doors;
 mod file;
 mod files;
+mod lwp_words;
 
+pub use counters::ThreadCounters;
 pub use doors::{DoorGroup, Doors};
 pub use file::{ContextFile, FileId};
 pub use files::Files;
+pub use lwp_words::LwpWords;
 
 /// Offset in a context of room for a path, behind all fields.
 const SCRATCH: u64 = (RANGES_AT + ranges::BYTES) as u64;
@@ -125,7 +123,7 @@ pub struct Context<'a> {
     place: &'a Place,
 }
 
-impl Context<'_> {
+impl<'a> Context<'a> {
     /// Its address in the tracee.
     pub fn address(&self) -> u64 {
         slot_address(self.place.local)
@@ -166,7 +164,7 @@ impl Context<'_> {
     /// Writes a word anywhere, as its thread can.
     #[cfg(feature = "attack")]
     pub fn forge(&self, offset: u64, value: u64) {
-        self.memory().store(self.base() + offset % SLOT_BYTES, value);
+        self.memory().store(self.base() + offset % crate::memory_map::value);
     }
 
     /// The kind of request that is being made; `None` for a number that translated code cannot have
@@ -178,103 +176,6 @@ impl Context<'_> {
     /// The same where it does not matter what a forged number stands for: a dispatch.
     pub fn kind(&self) -> RequestKind {
         self.asked().unwrap_or(RequestKind::Dispatch)
-    }
-
-    /// The amount of a part of the countdown that has passed since it was `published`, of which
-    /// `left` is left. Translated code can go beyond what was published by no more than a block
-    /// counts; what the program has written there itself is cut to that.
-    pub fn passed(published: i64, left: i64) -> u64 {
-        let passed = published.saturating_sub(left);
-        let most = published.saturating_add(BLOCK_COUNTS_MOST);
-        u64::try_from(passed.min(most)).unwrap_or(0)
-    }
-
-    /// Sets all counters to zero.
-    pub fn clear_counters(&self) {
-        let from = self.base() + CONTEXT_BYTES;
-        self.memory().punch_hole(from, SLOT_BYTES - CONTEXT_BYTES);
-    }
-
-    /// Reads a word of the LWP countdown.
-    pub fn lwp_word(&self, index: u32) -> u64 {
-        let at = u64::from(lwp_dbt::context::lwp_slot_displacement(index));
-        self.memory().load(self.base() + at)
-    }
-
-    /// Returns whether a block has taken from a word of the LWP countdown while nothing was dealt
-    /// out: it is about to give that back, and to have what it counts taken by hand.
-    pub fn has_taken_in_vain(&self) -> bool {
-        let nothing = i64::from(lwp_dbt::routines::NOTHING_GIVEN).cast_unsigned();
-        self.get(Slot::LwpGiven) == nothing && self.lwp_words() != nothing
-    }
-
-    /// The sum of all words of the LWP countdown.
-    pub fn lwp_words(&self) -> u64 {
-        let words = (0..LWP_SLOTS).map(|index| self.lwp_word(index));
-        words.fold(0, u64::wrapping_add)
-    }
-
-    /// Lets no word of the LWP countdown have anything of the high part: the next block that counts
-    /// has it dealt out. Whatever event was noted is settled.
-    pub fn deal_nothing(&self) {
-        for index in 0..LWP_SLOTS {
-            let word = u64::from(lwp_slot_displacement(index));
-            let dealt = u64::from(LWP_DEALT_AT + index * 8);
-            self.memory().store(self.base() + word, LWP_LOW_MAX);
-            self.memory().store(self.base() + dealt, LWP_LOW_MAX);
-        }
-        self.set(Slot::LwpGiven, LWP_LOW_MAX * u64::from(LWP_SLOTS));
-        self.set(Slot::LwpNote, 0);
-    }
-
-    /// Reads the notes of data cache misses.
-    pub fn lwp_notes(&self) -> impl Iterator<Item = [u64; 2]> {
-        let first = self.base() + u64::from(NOTES_AT);
-        let notes = (self.get(Slot::LwpNotes) & u64::from(u32::MAX)).min(u64::from(MOST_NOTES));
-        (0..notes).map(move |note| {
-            let at = first + note * u64::from(NOTE_BYTES);
-            [self.memory().load(at), self.memory().load(at + 8)]
-        })
-    }
-
-    /// The branches written down for the predictor, in order: see [`BRANCHES_AT`].
-    pub fn lwp_branches(&self) -> impl Iterator<Item = [u64; 2]> {
-        let first = self.base() + u64::from(BRANCHES_AT);
-        let branches = self.get(Slot::LwpBranches).min(u64::from(MOST_BRANCHES));
-        (0..branches).map(move |branch| {
-            let at = first + branch * u64::from(BRANCH_BYTES);
-            [self.memory().load(at), self.memory().load(at + 8)]
-        })
-    }
-
-    /// Reads a line of the data cache, `place` bytes behind its first: the address, negated.
-    pub fn lwp_line(&self, place: u64) -> u64 {
-        self.memory().load(self.base() + u64::from(SETS_AT) + within_sets(place))
-    }
-
-    /// Writes it.
-    pub fn set_lwp_line(&self, place: u64, line: u64) {
-        self.memory().store(self.base() + u64::from(SETS_AT) + within_sets(place), line);
-    }
-
-    /// Reads change `index` of the data cache: pc, line, place, line that had to go.
-    pub fn lwp_undo(&self, index: u64) -> [u64; 4] {
-        let entry = (index % u64::from(UNDOS)) * u64::from(UNDO_BYTES);
-        let at = self.base() + u64::from(UNDO_AT) + entry;
-        std::array::from_fn(|word| self.memory().load(at + word as u64 * 8))
-    }
-
-    /// The key of known cut `index`.
-    pub fn known_cut_key(&self, index: u32) -> u64 {
-        self.memory().load(self.base() + u64::from(CUTS_AT) + u64::from(index * CUT_BYTES))
-    }
-
-    /// Writes the first words of known cut `index`, the key last.
-    pub fn set_known_cut(&self, index: u32, words: &[u64]) {
-        let at = self.base() + u64::from(CUTS_AT) + u64::from(index * CUT_BYTES);
-        for (word, value) in words.iter().enumerate().rev() {
-            self.memory().store(at + word as u64 * 8, *value);
-        }
     }
 
     /// Says where there is code, in `code`; `None` where the thread is to ask whenever it matters.
@@ -403,129 +304,15 @@ impl Context<'_> {
         self.place_it();
     }
 
-    /// Adds the thread's counters, weighted, to `sum`.
-    pub fn collect(&self, deltas: &Counters, sum: &mut Sum) {
-        let mut all = deltas.ascending();
-        self.for_each_counter(deltas.len(), |index, count| sum.add(all.deltas(index), count));
+    /// Its counters.
+    pub fn counters(self) -> ThreadCounters<'a> {
+        ThreadCounters(self)
     }
 
-    /// Calls `each` with number and value of every counter below `counters` that is not zero.
-    pub fn for_each_counter(&self, counters: usize, mut each: impl FnMut(usize, u64)) {
-        let start = self.base() + CONTEXT_BYTES;
-        for data in self.memory().data(start, start + counters as u64 * 8) {
-            let first = ((data.start - start) / 8) as usize;
-            let words = self.memory().words(data.start, (data.end - data.start) / 8);
-            // Most are zero, eight in a row.
-            for (line, words) in words.chunks(8).enumerate() {
-                let read = |word: &AtomicU64| word.load(Ordering::Relaxed);
-                if words.iter().fold(0, |any, word| any | read(word)) == 0 {
-                    continue;
-                }
-                for (index, count) in words.iter().map(read).enumerate() {
-                    if count != 0 {
-                        each(first + line * 8 + index, count);
-                    }
-                }
-            }
-        }
+    /// Its words of Lightweight Profiling.
+    pub fn lwp(self) -> LwpWords<'a> {
+        LwpWords(self)
     }
-
-    /// Calls `each` with site, target and number of every indirect call in the table of those that
-    /// led elsewhere than their site did first.
-    pub fn for_each_call(&self, mut each: impl FnMut(u32, u64, u64)) {
-        let start = self.base() + u64::from(CALLS_AT);
-        self.for_each_piece(start, start + u64::from(CALLS_BYTES), |_, piece| {
-            for slot in piece.chunks_exact(CALL_BYTES as usize) {
-                let [target, site, count] = [0, 8, 16].map(|at| word(&slot[at..at + 8]));
-                if count != 0 {
-                    each(!(site as u32), !target, count);
-                }
-            }
-        });
-    }
-
-    /// Counter `index`; 0 where there is no such counter.
-    pub fn counter(&self, index: u32) -> u64 {
-        if u64::from(index) >= MAX_COUNTERS {
-            return 0;
-        }
-        self.memory().load(self.base() + CONTEXT_BYTES + u64::from(index) * 8)
-    }
-
-    /// Sets counter `index`. The thread must be waiting.
-    pub fn set_counter(&self, index: u32, value: u64) {
-        if u64::from(index) >= MAX_COUNTERS {
-            return;
-        }
-        self.memory().store(self.base() + CONTEXT_BYTES + u64::from(index) * 8, value);
-    }
-
-    /// Returns the number of times that a call led to `target`, by that table.
-    pub fn calls_to(&self, site: u32, target: u64) -> u64 {
-        self.call_at(site, target).map_or(0, |at| self.memory().load(at + 16))
-    }
-
-    /// The place of the slot that counts calls from `site` to `target`.
-    fn call_at(&self, site: u32, target: u64) -> Option<u64> {
-        let first = call_slot(TargetFeatures::of_this_processor(), site, target);
-        let mut slots = (first..first + CALL_PROBES)
-            .map(|slot| self.base() + u64::from(CALLS_AT) + u64::from(slot * CALL_BYTES));
-        slots.find(|at| {
-            let [led, named] = [0, 8].map(|word| self.memory().load(at + word));
-            (!(named as u32), !led) == (site, target)
-        })
-    }
-
-    /// Takes the number of times that a call led to `target`, by that table, where it is 0 from
-    /// then on. The thread must be waiting.
-    pub fn take_call(&self, site: u32, target: u64) -> Option<u64> {
-        let at = self.call_at(site, target)?;
-        let count = self.memory().load(at + 16);
-        self.memory().store(at + 16, 0);
-        Some(count).filter(|count| *count != 0)
-    }
-
-    /// Empties that table. The thread must be waiting.
-    pub fn clear_calls(&self) {
-        let start = self.base() + u64::from(CALLS_AT);
-        self.memory().punch_hole(start, u64::from(CALLS_BYTES).next_multiple_of(4096));
-    }
-
-    /// Calls `each` with offset and bytes of what has been written from `start` to `end`, and of
-    /// some that has not, in pieces of whole slots of the table of calls.
-    ///
-    /// Small holes are read as what they are, zeros: that takes less than to be told of them.
-    fn for_each_piece(&self, start: u64, end: u64, mut each: impl FnMut(u64, &[u8])) {
-        const PIECE: u64 = 32 << 10;
-        let mut buffer = vec![0u8; PIECE as usize];
-        let mut read_to = start;
-        for data in self.memory().data(start, end) {
-            let mut at = data.start.max(read_to);
-            while at < data.end {
-                let want = (end - at).min(PIECE) as usize;
-                let got = self.memory().read_file(at, &mut buffer[..want]).unwrap_or(0);
-                if got == 0 {
-                    return;
-                }
-                each(at, &buffer[..got]);
-                at += got as u64;
-            }
-            read_to = at;
-        }
-    }
-}
-
-fn word(bytes: &[u8]) -> u64 {
-    u64::from_le_bytes(bytes.try_into().expect("eight bytes"))
-}
-
-/// More than a block counts.
-const BLOCK_COUNTS_MOST: i64 = 1 << 20;
-
-/// A place among the sets of the data cache, whatever the program has written down as one.
-fn within_sets(place: u64) -> u64 {
-    const SETS_BYTES: u64 = (UNDO_AT - SETS_AT) as u64;
-    (place % SETS_BYTES) & !7
 }
 
 /// A sum of weighted counters, modulo 2^64: a program can write to its counters. Signed:

@@ -7,7 +7,7 @@
 //! ends. So an address that has another code object later is another function's.
 
 use lwp_dbt::context::calls::call_site;
-use lwp_dbt::{AppPc, FragmentId, Role, Value, ValueBase};
+use lwp_dbt::{AppPc, CodeCache, FragmentId, Role, Unit, Value, ValueBase};
 use lwp_languages::counting::{Base, Counted};
 use lwp_languages::functions::Language;
 use lwp_ptrace::Tid;
@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 
 use crate::config::Config;
 use crate::contexts::Context;
-use crate::family::{Family, UnitId};
+use crate::family::Family;
 use crate::machine::Counting;
 use crate::maps::Mapping;
 use crate::profile::path_in_process;
@@ -118,14 +118,11 @@ impl Evaluators {
     pub fn entered_at(&self, pc: u64) -> Option<&Evaluator> {
         self.known.iter().find(|it| it.entries.contains(&AppPc(pc)))
     }
-}
 
-impl Family {
     /// Has the calls of an evaluator counted, if `mapping`, of which a unit holds code, has one.
-    pub fn count_evaluator(&mut self, id: UnitId, tid: Tid, mapping: &Mapping) {
-        let Some(evaluator) = self.evaluators.in_mapping(tid, mapping) else { return };
+    pub fn count(&mut self, unit: &mut Unit, tid: Tid, mapping: &Mapping) {
+        let Some(evaluator) = self.in_mapping(tid, mapping) else { return };
         let sets = evaluator.counted.evaluator_at();
-        let unit = &mut self.modules[id.0 as usize].unit;
         for (pc, entry) in evaluator.entries.iter().zip(evaluator.counted.entries()) {
             let base = match entry.base {
                 Base::First => ValueBase::Rdi,
@@ -140,35 +137,35 @@ impl Family {
     }
 
     /// The fragments at entries of evaluators, and the first of the counters of each.
-    fn evaluator_sites(&mut self) -> &[(FragmentId, u32)] {
-        self.find_sites();
-        &self.evaluators.sites
+    fn sites(&mut self, code_cache: &CodeCache) -> &[(FragmentId, u32)] {
+        self.find_sites(code_cache);
+        &self.sites
     }
 
     /// The counters of the fragments at `pc`, with which code objects end, that say of which one
     /// the host has been told.
-    fn ending_sites(&mut self, pc: u64) -> Vec<u32> {
-        self.find_sites();
-        let at = |(id, _): &&(FragmentId, u32)| self.code_cache.fragment(*id).pc.0 == pc;
-        self.evaluators.ends.iter().filter(at).map(|(_, counter)| *counter).collect()
+    fn ending_sites(&mut self, code_cache: &CodeCache, pc: u64) -> Vec<u32> {
+        self.find_sites(code_cache);
+        let at = |(id, _): &&(FragmentId, u32)| code_cache.fragment(*id).pc.0 == pc;
+        self.ends.iter().filter(at).map(|(_, counter)| *counter).collect()
     }
 
     /// Looks among new counters for those of evaluators.
-    fn find_sites(&mut self) {
-        let counters = self.code_cache.counters();
-        let (known, all) = (self.evaluators.seen, counters.len());
-        if !self.evaluators.known.is_empty() {
+    fn find_sites(&mut self, code_cache: &CodeCache) {
+        let counters = code_cache.counters();
+        let (known, all) = (self.seen, counters.len());
+        if !self.known.is_empty() {
             for index in known..all {
                 let Some(Role::CallTarget(id)) = counters.role(index) else { continue };
-                let pc = self.code_cache.fragment(id).pc.0;
-                if self.evaluators.entered_at(pc).is_some() {
-                    self.evaluators.sites.push((id, index as u32));
-                } else if self.evaluators.ending_at(pc).is_some() {
-                    self.evaluators.ends.push((id, index as u32));
+                let pc = code_cache.fragment(id).pc.0;
+                if self.entered_at(pc).is_some() {
+                    self.sites.push((id, index as u32));
+                } else if self.ending_at(pc).is_some() {
+                    self.ends.push((id, index as u32));
                 }
             }
         }
-        self.evaluators.seen = all;
+        self.seen = all;
     }
 }
 
@@ -184,9 +181,9 @@ impl Evaluators {
 /// The number of times that the counters of a thread have for `value`, where the first of them is
 /// `first`.
 fn counted_for(context: Context<'_>, first: u32, value: u64) -> i64 {
-    let mut count = context.calls_to(call_site(first), value);
-    if context.counter(first) == !value {
-        count = count.wrapping_add(context.counter(first + 1));
+    let mut count = context.counters().calls_to(call_site(first), value);
+    if context.counters().get(first) == !value {
+        count = count.wrapping_add(context.counters().get(first + 1));
     }
     count.cast_signed()
 }
@@ -194,14 +191,15 @@ fn counted_for(context: Context<'_>, first: u32, value: u64) -> i64 {
 /// Returns whether a compiler makes code of a process's functions, whose calls pass no place where
 /// they are counted: it shares the code with other processes of the same program.
 fn compiles((space, family): (&Space, &mut Family), tid: Tid) -> bool {
-    let known = family.evaluators.compiles.filter(|(state, _)| *state == space.changes);
+    let known =
+        family.modules.evaluators.compiles.filter(|(state, _)| *state == space.code.changes);
     let look = || {
         let mappings = crate::maps::read(tid);
         let shares = |it: &&Mapping| it.execute && it.shared && it.inode != 0;
         let mut code = mappings.iter().filter(shares);
-        (space.changes, code.any(|it| !crate::memory_map::is_ours(it)))
+        (space.code.changes, code.any(|it| !crate::memory_map::is_ours(it)))
     };
-    family.evaluators.compiles.insert(known.unwrap_or_else(look)).1
+    family.modules.evaluators.compiles.insert(known.unwrap_or_else(look)).1
 }
 
 impl Counting<'_> {
@@ -209,9 +207,9 @@ impl Counting<'_> {
     /// them: whatever has been counted for it is a function's that has no other chance to be named.
     pub fn end_code(&mut self, tid: Tid, pc: u64, code: u64) {
         let Some((_, family)) = self.caches.space_of(self.tasks, tid) else { return };
-        let Some(evaluator) = family.evaluators.ending_at(pc).cloned() else { return };
-        let told = family.ending_sites(pc);
-        let all = family.evaluator_sites().to_vec();
+        let Some(evaluator) = family.modules.evaluators.ending_at(pc).cloned() else { return };
+        let told = family.modules.evaluators.ending_sites(&family.code_cache, pc);
+        let all = family.modules.evaluators.sites(&family.code_cache).to_vec();
         let sites = all.into_iter().map(|(id, first)| {
             let pc = family.code_cache.fragment(id).pc;
             Site { id, first, pc }
@@ -219,7 +217,7 @@ impl Counting<'_> {
         let sites: Vec<Site> = sites.filter(|it| evaluator.entries.contains(&it.pc)).collect();
         let space = self.tasks.space_index(tid);
         if let Some(context) = self.contexts.of(self.tasks, tid) {
-            told.iter().for_each(|counter| context.set_counter(*counter, !code));
+            told.iter().for_each(|counter| context.counters().set(*counter, !code));
         }
         let threads = self.tasks.threads.keys().copied();
         let tids: Vec<Tid> = threads.filter(|it| self.tasks.space_index(*it) == space).collect();
@@ -292,7 +290,7 @@ impl Counting<'_> {
             return;
         }
         let Some((_, family)) = self.caches.space_of(self.tasks, tid) else { return };
-        if family.evaluator_sites().is_empty() {
+        if family.modules.evaluators.sites(&family.code_cache).is_empty() {
             return;
         }
         let Some(executions) = self.tasks.executions(self.contexts, self.caches, tid) else {
@@ -301,7 +299,9 @@ impl Counting<'_> {
         for ((id, code), _) in executions.calls() {
             let Some((_, family)) = self.caches.space_of(self.tasks, tid) else { return };
             let pc = family.code_cache.fragment(id).pc.0;
-            let Some(evaluator) = family.evaluators.entered_at(pc).cloned() else { continue };
+            let Some(evaluator) = family.modules.evaluators.entered_at(pc).cloned() else {
+                continue;
+            };
             let function = self.function_of(tid, &evaluator, code);
             if let (Some(function), Some(thread)) = (function, self.tasks.threads.get_mut(&tid)) {
                 thread.account.profile.named.insert((id, code), (pc, function));

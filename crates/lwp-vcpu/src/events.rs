@@ -58,6 +58,21 @@ const REQUEST_POLL: Duration = Duration::from_millis(5);
 /// The time for which stops are handled without a look at anything else.
 const BUSY: Duration = Duration::from_millis(10);
 
+/// Times at which the tracer does something without a stop.
+#[derive(Debug)]
+struct Times {
+    /// The end of the time that the program has.
+    deadline: Option<Instant>,
+    /// The time at which the profile's sink was last told about the live threads.
+    checkpointed: Instant,
+    /// The time of the next look at the calm threads.
+    calm: Option<Instant>,
+    /// The time at which a process dies though not all its threads stand still.
+    dying: Option<Instant>,
+    /// The time of the next look at sessions.
+    look: Option<Instant>,
+}
+
 /// The tracer's own state.
 #[derive(Debug)]
 pub struct Tracer<'a> {
@@ -65,23 +80,16 @@ pub struct Tracer<'a> {
     first: i32,
     control: Option<Control>,
     status: Option<ExitStatus>,
-    deadline: Option<Instant>,
     terminated: bool,
+    /// The times at which there is something to do without a stop.
+    times: Times,
     /// Commands of the control line that have been heard, and that nobody stands still for.
     heard: usize,
-    /// The time at which the profile's sink was last told about the live threads.
-    checkpointed: Instant,
-    /// The time of the next look at the calm threads.
-    calm: Option<Instant>,
-    /// The time at which a process dies though not all its threads stand still.
-    dying: Option<Instant>,
     /// Threads are being let go, because the run that attached to them ends, or the program has
     /// left them behind.
     detaching: bool,
     /// The sessions in which processes are waited for once the first is gone.
     sessions: Sessions,
-    /// The time of the next look at sessions.
-    look: Option<Instant>,
     /// The first process has been killed, because it could not be traced any further.
     lost: bool,
 }
@@ -97,15 +105,17 @@ impl<'a> Tracer<'a> {
             first,
             control,
             status: None,
-            deadline: timeout.map(|timeout| Instant::now() + timeout),
             terminated: false,
+            times: Times {
+                deadline: timeout.map(|timeout| Instant::now() + timeout),
+                checkpointed: Instant::now(),
+                calm: None,
+                dying: None,
+                look: None,
+            },
             heard: 0,
-            checkpointed: Instant::now(),
-            calm: None,
-            dying: None,
             detaching: false,
             sessions: Sessions::at_first(first),
-            look: None,
             lost: false,
         }
     }
@@ -140,7 +150,7 @@ impl<'a> Tracer<'a> {
         quiet.forget_syscall();
         machine.tracees.set_regs(leader.0, &quiet).map_err(text)?;
         machine.set_up(leader.0, &quiet)?;
-        machine.find_heap(leader.0);
+        machine.remapping().find_heap(leader.0);
         for thread in threads {
             let mut regs = match *thread == leader {
                 true => regs,
@@ -191,10 +201,10 @@ impl<'a> Tracer<'a> {
     fn checkpoint(&mut self) {
         let mut machine = lock(self.machine);
         if machine.observers.profiler.is_some()
-            && self.checkpointed.elapsed() >= machine.config.checkpoint
+            && self.times.checkpointed.elapsed() >= machine.config.checkpoint
         {
             machine.counting().checkpoint();
-            self.checkpointed = Instant::now();
+            self.times.checkpointed = Instant::now();
         }
     }
 
@@ -203,8 +213,8 @@ impl<'a> Tracer<'a> {
         self.needs();
         self.requests();
         self.checkpoint();
-        self.calm = calm::look(&mut lock(self.machine), self.detaching);
-        self.dying = dying::press(&mut lock(self.machine));
+        self.times.calm = calm::look(&mut lock(self.machine), self.detaching);
+        self.times.dying = dying::press(&mut lock(self.machine));
         if self.only_thread_is_gone() {
             self.detach_all();
         }
@@ -218,10 +228,10 @@ impl<'a> Tracer<'a> {
     fn let_daemons_go(&mut self) {
         let now = Instant::now();
         let concerned = self.detaching || self.status.is_some();
-        if !concerned || self.look.is_some_and(|at| now < at) {
+        if !concerned || self.times.look.is_some_and(|at| now < at) {
             return;
         }
-        self.look = Some(now + daemons::LOOK);
+        self.times.look = Some(now + daemons::LOOK);
         if !self.detaching {
             if !daemons::are_left_alone(&lock(self.machine), &self.sessions) {
                 return;
@@ -245,14 +255,14 @@ impl<'a> Tracer<'a> {
 
     /// The time to wait for something to happen, if at all.
     fn patience(&mut self) -> Option<Option<Duration>> {
-        let timeout = self.deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        let timeout = self.times.deadline.map(|at| at.saturating_duration_since(Instant::now()));
         if timeout.is_some_and(|left| left.is_zero()) {
             self.time_out();
             return None;
         }
         // Requests come over a channel, which cannot be polled together with a descriptor.
         let polled = self.control.is_some().then_some(REQUEST_POLL);
-        let moments = [self.calm, self.dying, self.look].into_iter().flatten();
+        let moments = [self.times.calm, self.times.dying, self.times.look].into_iter().flatten();
         let looks = moments.map(|at| at.saturating_duration_since(Instant::now()));
         Some(timeout.into_iter().chain(polled).chain(looks).min())
     }
@@ -310,11 +320,11 @@ impl<'a> Tracer<'a> {
         let machine = lock(self.machine);
         if self.terminated {
             let _ = machine.tracees.kill(self.first, SIGKILL);
-            self.deadline = None;
+            self.times.deadline = None;
         } else {
             let _ = machine.tracees.kill(self.first, SIGTERM);
             self.terminated = true;
-            self.deadline = Some(Instant::now() + Duration::from_secs(2));
+            self.times.deadline = Some(Instant::now() + Duration::from_secs(2));
         }
     }
 
@@ -412,7 +422,7 @@ impl<'a> Tracer<'a> {
             && let Some(process) = machine.tasks.processes.remove(&pid)
         {
             machine.caches.ended(process.space);
-            machine.tasks.raised.remove(&pid);
+            machine.tasks.raised.0.remove(&pid);
             machine.remember(pid, process);
         }
         birth::orphans(machine);
@@ -548,7 +558,7 @@ fn interrupted(machine: &mut Machine, tid: Tid) -> Handled {
         Mode::Parked { .. } => Ok(()),
         Mode::Running if dying::concerns(machine, tid) => dying::park(machine, tid, false),
         Mode::Running if flush::concerns(machine, tid) => flush::park(machine, tid, false),
-        Mode::Running => match thread.need {
+        Mode::Running => match thread.errand.need {
             Some(need) => satisfy(machine, tid, need),
             None if wards::wants(machine, tid) => {
                 wards::keep(machine, tid, false);

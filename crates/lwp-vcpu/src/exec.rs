@@ -133,10 +133,10 @@ impl Machine {
     ///
     /// Those of making its memory.
     pub fn prepare(&self) -> sys::Result<Family> {
-        let mut family =
+        let family =
             Family::new(0, &self.config.first_basis(&self.observers), self.processor.emulated)?;
         for known in self.processor.cpu.asked_at_start() {
-            family.remember_cpuid(known);
+            family.low_window.remember_cpuid(known);
         }
         Ok(family)
     }

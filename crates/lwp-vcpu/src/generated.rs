@@ -64,7 +64,7 @@ impl Counted {
     /// Adds what a thread has counted.
     fn add(&mut self, first: usize, cache: &CodeCache, context: Context<'_>) {
         let counters = cache.counters();
-        context.for_each_counter(first + self.counts.len(), |number, value| {
+        context.counters().for_each(first + self.counts.len(), |number, value| {
             let Some(place) = number.checked_sub(first) else { return };
             match counters.role(number).and_then(|role| role.held(value)) {
                 Some(target) => self.targets.entry(number).or_default().note(target, 1),
@@ -113,30 +113,28 @@ pub fn improve(machine: &mut Machine) {
 /// Lays superblocks over what has been executed often since the counters from `first` on were
 /// `counts`, which they now are. Returns whether there was anything.
 fn look(machine: &mut Machine, index: usize, first: usize, counts: &mut Vec<u64>) -> bool {
-    let ours = |tid: &Tid| machine.tasks.space_index(*tid) == Some(index);
-    let threads = machine.tasks.threads.iter().filter(|(tid, _)| ours(tid));
-    let threads: Vec<(Tid, usize)> = threads.map(|(tid, thread)| (*tid, thread.slot)).collect();
+    let threads = machine.tasks.threads_in(index);
     let Some((space, family)) = machine.caches.side(index) else { return false };
     let mut counted = Counted::new(first, &family.code_cache);
-    for (_, slot) in &threads {
-        counted.add(first, &family.code_cache, machine.contexts.context(*slot));
+    for context in threads.iter().filter_map(|tid| machine.contexts.of(&machine.tasks, *tid)) {
+        counted.add(first, &family.code_cache, context);
     }
     let before = std::mem::replace(counts, counted.counts.clone());
     let profile = counted.since(first, &before, &family.code_cache);
-    threads.first().is_some_and(|(tid, _)| lay_over(space, family, *tid, &profile))
+    threads.first().is_some_and(|tid| lay_over(space, family, *tid, &profile))
 }
 
 /// Returns whether an address space has executed any generated code.
 fn has_generated(space: &Space, family: &Family) -> bool {
-    let units = space.private_units();
-    units.iter().any(|id| !family.modules[id.0 as usize].unit.fragments.is_empty())
+    let units = space.code.private_units();
+    units.iter().any(|id| !family.modules[*id].unit.fragments.is_empty())
 }
 
 /// Has the generated code of an address space translated anew, with counters.
 fn observe(caches: &mut CodeCaches, index: usize) -> Stage {
     let Some((space, family)) = caches.side(index) else { return Stage::None };
     family.translator.learn_changing();
-    for unit in space.private_units() {
+    for unit in space.code.private_units() {
         overlays::translate_anew(family, unit);
     }
     let first = family.code_cache.counters().len();
@@ -154,7 +152,7 @@ fn lay_over(space: &Space, family: &mut Family, tid: Tid, profile: &ExecutionPro
     let began = Instant::now();
     let mut found = false;
     for (mappings, profile) in units.into_values() {
-        let known = mappings.into_iter().filter_map(|start| space.known_code(start));
+        let known = mappings.into_iter().filter_map(|start| space.code.at(start));
         let code: Vec<_> =
             known.map(|(start, range)| space.code_to_translate(start, range)).collect();
         let enough = || began.elapsed() > AT_ONCE;
@@ -168,10 +166,10 @@ type Units = FxHashMap<UnitId, (BTreeSet<u64>, ExecutionProfile)>;
 
 /// The part of `profile` that is generated code, by unit, with the mappings that it lies in.
 fn units(space: &Space, profile: &ExecutionProfile) -> Units {
-    let private: FxHashSet<UnitId> = space.private_units().into_iter().collect();
+    let private: FxHashSet<UnitId> = space.code.private_units().into_iter().collect();
     let mut units = Units::default();
     for (pc, block) in profile.iter() {
-        let Some((start, code)) = space.known_code(pc.0) else { continue };
+        let Some((start, code)) = space.code.at(pc.0) else { continue };
         if private.contains(&code.unit) {
             let (mappings, profile) = units.entry(code.unit).or_default();
             mappings.insert(start);

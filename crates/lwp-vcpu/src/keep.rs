@@ -15,7 +15,7 @@ use lwp_dbt::{
     AppPc, CachePc, CodeSource, CodeTarget, ExecutionProfile, Image, Knowledge, Lwp, Placement,
     Plan, Selection,
 };
-use lwp_ptrace::{FileMap, memory, sys};
+use lwp_ptrace::{FileMap, SharedMemory, memory, sys};
 use twox_hash::XxHash3_128;
 
 use crate::config::Config;
@@ -146,15 +146,73 @@ impl Family {
     /// mappings of its module.
     pub fn restore(&mut self, id: UnitId, tid: i32, group: &[Mapping]) {
         let Some(store) = self.store.clone() else { return };
-        let Some(mut kept) = self.identify(id, tid, group) else { return };
+        let keeping = Keeping { family: self, store: &store };
+        let Some(mut kept) = keeping.identify(id, tid, group) else { return };
         if let Some((header, image)) = store.load(kept.origin.key(), |header| kept.fits(header))
             && self.place(id, image).is_some()
         {
             kept.found = Some(header);
         }
-        self.module(id).kept = Some(kept);
+        self.modules[id].kept = Some(kept);
     }
 
+    /// Puts an image into a chunk of its own.
+    fn place(&mut self, id: UnitId, image: FileMap) -> Option<()> {
+        let image = Image::parse(Box::new(image)).ok()?;
+        let entries = u64::from(self.code_cache.entry_count()) + image.entries() as u64;
+        let counters = (self.code_cache.counters().len() + image.counters()) as u64;
+        if entries + 4096 > lwp_dbt::Layout::MAX_ENTRIES || counters + 4096 > MAX_COUNTERS {
+            return None;
+        }
+        let len = image.code_len() as u64;
+        let module = &self.modules[id];
+        let extent = module.extent;
+        let arena = self.arena_of(id)?;
+        let least = (len + LEAST_CHUNK).next_multiple_of(4096);
+        let mut chunk = self.arenas[arena].chunk(chunk_for(module.code_bytes).max(least), least)?;
+        let first = self.code_cache.entry_count();
+        self.low_window.fill_chains(first + image.entries() as u32 + 2048);
+        let at = Placement {
+            code: CachePc(chunk.address),
+            routines: CachePc(self.arenas[arena].address),
+            module: AppPc(extent.0),
+        };
+        let to = self.arenas[arena].offset_of(at.code);
+        let memory = self.arenas.memory.clone();
+        let module = &mut self.modules[id];
+        let write = |at: u64, code: &[u8]| {
+            memory.write_new(to + at, code);
+            true
+        };
+        let threads = if len < WORTH_THREADS { 1 } else { sys::allowed_cpus().min(MOST_THREADS) };
+        let target = CodeTarget { write: &write, threads };
+        if self.code_cache.restore(&mut module.unit, image, at, &target).is_err() {
+            self.arenas[arena].give_back(chunk);
+            return None;
+        }
+        chunk.used = len.next_multiple_of(64);
+        let module = &mut self.modules[id];
+        module.settle(arena);
+        module.chunk = Some((chunk, true));
+        let last = self.code_cache.entry_count();
+        module.entries.extend((first..last).map(lwp_dbt::EntryId));
+        Some(())
+    }
+
+    /// The family with the store in which it is kept, if it is.
+    pub fn keeping(&self) -> Option<Keeping<'_>> {
+        Some(Keeping { family: self, store: self.store.as_deref()? })
+    }
+}
+
+/// A family that is kept, and the store.
+#[derive(Clone, Copy, Debug)]
+pub struct Keeping<'a> {
+    family: &'a Family,
+    store: &'a Store,
+}
+
+impl Keeping<'_> {
     /// Identifies a module, if it can be kept.
     fn identify(&self, id: UnitId, tid: i32, group: &[Mapping]) -> Option<Kept> {
         let first = group.first()?;
@@ -179,8 +237,9 @@ impl Family {
             (Source::File(file, stamp), name)
         };
         let extent = (first.start, group.last()?.end);
-        let lwp = self.translator.lwp_of(&self.modules[id.0 as usize].unit);
-        let filter = self.modules[id.0 as usize].unit.filter;
+        let unit = &self.family.modules[id].unit;
+        let lwp = self.family.translator.lwp_of(unit);
+        let filter = unit.filter;
         // A unit's own filter is a matter of places in its module.
         let base = if filter.is_some() { extent.0 } else { 0 };
         let profile = profile_words(lwp, base);
@@ -201,13 +260,13 @@ impl Family {
         offset: u64,
         segments: &[Segment],
     ) -> u128 {
-        let plan = match self.translator.plan() {
+        let plan = match self.family.translator.plan() {
             Plan::Plain => 0u64,
             Plan::Exact => 1,
             Plan::Calls => 2,
         };
-        let roles = u64::from(self.code_cache.counters().has_roles());
-        let emulated = self.translator.emulated();
+        let roles = u64::from(self.family.code_cache.counters().has_roles());
+        let emulated = self.family.translator.emulated();
         let mut bytes = Vec::with_capacity(1024);
         bytes.extend(lwp_dbt::VERSION.to_le_bytes());
         let flags = [
@@ -224,19 +283,19 @@ impl Family {
         ]
         .map(u64::from);
         // A module is kept once, wherever it is mapped.
-        let place = [self.layout().low, extent.1 - extent.0, offset];
+        let place = [self.family.layout().low, extent.1 - extent.0, offset];
         let what = [plan, roles].into_iter().chain(place).chain(flags);
         for word in what.chain(profile) {
             bytes.extend(word.to_le_bytes());
         }
         // Translated code makes calls by their classes.
         bytes.extend(crate::syscalls::classes_for_table(&emulated));
-        bytes.extend(self.translator.watched_words().into_iter().flat_map(u32::to_le_bytes));
+        bytes.extend(self.family.translator.watched_words().into_iter().flat_map(u32::to_le_bytes));
         bytes.extend(places(segments, extent.0).flat_map(u64::to_le_bytes));
-        for begin in &self.modules[id.0 as usize].unit.marked {
+        for begin in &self.family.modules[id].unit.marked {
             bytes.extend((begin.0 - extent.0).to_le_bytes());
         }
-        for (at, value) in &self.modules[id.0 as usize].unit.values {
+        for (at, value) in &self.family.modules[id].unit.values {
             bytes.extend((at.0 - extent.0).to_le_bytes());
             bytes.push(value.base as u8);
             let sets = value.sets.map_or([0, 0, 0], |[through, at]| [1, through, at]);
@@ -244,67 +303,23 @@ impl Family {
             let all = [value.offset].into_iter().chain(through).chain(sets);
             bytes.extend(all.flat_map(i32::to_le_bytes));
         }
-        for end in &self.modules[id.0 as usize].unit.ends {
+        for end in &self.family.modules[id].unit.ends {
             bytes.extend((end.0 - extent.0).to_le_bytes());
         }
         bytes.extend(syscalls::classes(&emulated).iter().map(|class| *class as u8));
-        bytes.extend(self.translator.routines().code.iter());
+        bytes.extend(self.family.translator.routines().code.iter());
         XxHash3_128::oneshot(&bytes)
-    }
-
-    /// Puts an image into a chunk of its own.
-    fn place(&mut self, id: UnitId, image: FileMap) -> Option<()> {
-        let image = Image::parse(Box::new(image)).ok()?;
-        let entries = u64::from(self.code_cache.entry_count()) + image.entries() as u64;
-        let counters = (self.code_cache.counters().len() + image.counters()) as u64;
-        if entries + 4096 > lwp_dbt::Layout::MAX_ENTRIES || counters + 4096 > MAX_COUNTERS {
-            return None;
-        }
-        let len = image.code_len() as u64;
-        let module = &self.modules[id.0 as usize];
-        let extent = module.extent;
-        let arena = self.arena_of(id)?;
-        let least = (len + LEAST_CHUNK).next_multiple_of(4096);
-        let mut chunk = self.arenas[arena].chunk(chunk_for(module.code_bytes).max(least), least)?;
-        let first = self.code_cache.entry_count();
-        self.fill_chains(first + image.entries() as u32 + 2048);
-        let at = Placement {
-            code: CachePc(chunk.address),
-            routines: CachePc(self.arenas[arena].address),
-            module: AppPc(extent.0),
-        };
-        let to = self.arenas[arena].offset_of(at.code);
-        let memory = self.memory.clone();
-        let module = &mut self.modules[id.0 as usize];
-        let write = |at: u64, code: &[u8]| {
-            memory.write_new(to + at, code);
-            true
-        };
-        let threads = if len < WORTH_THREADS { 1 } else { sys::allowed_cpus().min(MOST_THREADS) };
-        let target = CodeTarget { write: &write, threads };
-        if self.code_cache.restore(&mut module.unit, image, at, &target).is_err() {
-            self.arenas[arena].give_back(chunk);
-            return None;
-        }
-        chunk.used = len.next_multiple_of(64);
-        self.settle(id, arena);
-        let module = &mut self.modules[id.0 as usize];
-        module.chunk = Some((chunk, true));
-        let last = self.code_cache.entry_count();
-        module.entries.extend((first..last).map(lwp_dbt::EntryId));
-        Some(())
     }
 
     /// The units that have grown enough to be written, with their code as it is now.
     ///
     /// `long` says of the run that its programs are worth to be known well.
     pub fn unsaved(&self, long: bool) -> Vec<Unsaved> {
-        (0..self.modules.len()).filter_map(|index| self.unsaved_unit(index, long)).collect()
+        let modules = self.family.modules.iter();
+        modules.filter_map(|(id, module)| self.unsaved_unit(id, module, long)).collect()
     }
 
-    fn unsaved_unit(&self, index: usize, long: bool) -> Option<Unsaved> {
-        let store = self.store.as_ref()?;
-        let module = &self.modules[index];
+    fn unsaved_unit(&self, id: UnitId, module: &Module, long: bool) -> Option<Unsaved> {
         let kept = module.kept.as_ref()?;
         let (chunk, true) = module.chunk? else { return None };
         let (new, old) = (module.unit.new_fragments(), module.unit.restored_fragments());
@@ -314,16 +329,16 @@ impl Family {
         });
         let grown = moved || are_worth_writing(new, module.unit.new_entries(), old);
         let known = module.unit.knowledge();
-        let unknown = known != Knowledge::Well && long && self.translator.uses_profiles();
+        let unknown = known != Knowledge::Well && long && self.family.translator.uses_profiles();
         if !grown && !unknown {
             return None;
         }
         // Another run may have written more in the meantime.
-        let there = store.header(kept.origin.key()).map_or(0, |header| header.fragments);
+        let there = self.store.header(kept.origin.key()).map_or(0, |header| header.fragments);
         if !unknown && there > old as u64 && there >= (old + new) as u64 {
             return None;
         }
-        let arena = self.arenas.iter().find(|arena| arena.contains(chunk.address))?;
+        let arena = self.family.arenas.iter().find(|arena| arena.contains(chunk.address))?;
         let code = Code::Shared(arena.offset_of(CachePc(chunk.address)), chunk.used as usize);
         let at = Placement {
             code: CachePc(chunk.address),
@@ -335,33 +350,21 @@ impl Family {
             Source::Bytes(_) => None,
         };
         let fragments = new + old;
-        let (family, module, extent) = (self.index, index, module.extent);
+        let (family, module, extent) = (self.family.index, id, module.extent);
         Some(Unsaved { family, module, extent, fragments, at, code, file, long, grown, known })
-    }
-
-    /// Takes a copy of a unit's code as it is now: what is translated and linked later must not be
-    /// in it.
-    pub fn copy_code(&self, unsaved: &mut Unsaved) {
-        if let Code::Shared(offset, len) = unsaved.code {
-            let mut bytes = vec![0; len];
-            unsaved.code = match self.memory.read_file(offset, &mut bytes) {
-                Ok(read) if read == len => Code::Copied(bytes),
-                _ => Code::Gone,
-            };
-        }
     }
 
     /// Returns the executions of a module in earlier runs.
     pub fn known_executions(&self, module: &Module) -> Option<ExecutionProfile> {
-        let (kept, store) = (module.kept.as_ref()?, self.store.as_ref()?);
-        let (_, bytes) = store.load(kept.profile.key(), |header| kept.fits(header))?;
+        let kept = module.kept.as_ref()?;
+        let (_, bytes) = self.store.load(kept.profile.key(), |header| kept.fits(header))?;
         Some(ExecutionProfile::from_bytes(bytes.as_ref(), AppPc(module.extent.0)))
     }
 
     /// Returns the module's executions: those of earlier runs, and of this one, which is
     /// kept.
     fn learned(&self, module: &Module, learned: &ExecutionProfile) -> Option<ExecutionProfile> {
-        let (kept, store) = (module.kept.as_ref()?, self.store.as_ref()?);
+        let kept = module.kept.as_ref()?;
         let base = AppPc(module.extent.0);
         let mut profile = self.known_executions(module).unwrap_or_default();
         if !profile.add(learned, module.extent) {
@@ -370,7 +373,7 @@ impl Family {
         let mut about = kept.describe(profile.iter().count(), module.extent.0)?;
         about.origin = kept.profile.clone();
         // A profile that cannot be kept costs speed and nothing else.
-        let _ = store.save(kept.profile.key(), &about, &[profile.to_bytes(base)]);
+        let _ = self.store.save(kept.profile.key(), &about, &[profile.to_bytes(base)]);
         Some(profile)
     }
 
@@ -380,24 +383,24 @@ impl Family {
         unsaved: &Unsaved,
         learned: &ExecutionProfile,
     ) -> Option<(Frozen, Knowledge)> {
-        let module = &self.modules[unsaved.module];
+        let module = &self.family.modules[unsaved.module];
         let profile = self.learned(module, learned)?;
         let before = unsaved.known;
         let restored = module.unit.restored_fragments() > 0;
         let wanted = unsaved.long && restored || before == Knowledge::Watched;
-        let wanted = wanted && self.translator.learns();
+        let wanted = wanted && self.family.translator.learns();
         let knowledge = Knowledge::from_profile(&profile, wanted);
         // What counts in any case is good as it is.
-        let as_it_is = knowledge == Knowledge::Little && self.translator.plan().counts();
+        let as_it_is = knowledge == Knowledge::Little && self.family.translator.plan().counts();
         if as_it_is || knowledge == before && !unsaved.grown {
             return None;
         }
         let mut source = KeptCode { kept: module.kept.as_ref()?, pages: Pages::default() };
-        let known = (&self.code_cache, &module.unit);
+        let known = (&self.family.code_cache, &module.unit);
         let how = (unsaved.at, knowledge);
-        let new = lwp_dbt::rebuild(&self.translator, known, &profile, &mut source, how)?;
+        let new = lwp_dbt::rebuild(&self.family.translator, known, &profile, &mut source, how)?;
         let unit = Freeze { unit: &new.unit, at: unsaved.at, code: new.code, knowledge };
-        Some((new.cache.freeze(self.layout(), unit)?, knowledge))
+        Some((new.cache.freeze(self.family.layout(), unit)?, knowledge))
     }
 
     /// Writes a unit to the store, its code having been copied; that is gone afterwards. Where
@@ -411,7 +414,7 @@ impl Family {
         let Code::Copied(code) = std::mem::replace(&mut unsaved.code, Code::Gone) else {
             return None;
         };
-        let module = &self.modules[unsaved.module];
+        let module = &self.family.modules[unsaved.module];
         let kept = module.kept.as_ref()?;
         let (image, known) = match learned.and_then(|learned| self.laid_out(unsaved, learned)) {
             Some(laid_out) => laid_out,
@@ -423,13 +426,13 @@ impl Family {
                     code,
                     knowledge: Knowledge::Little,
                 };
-                (self.code_cache.freeze(self.layout(), unit)?, Knowledge::Little)
+                (self.family.code_cache.freeze(self.family.layout(), unit)?, Knowledge::Little)
             }
         };
         let fragments = module.unit.new_fragments() + module.unit.restored_fragments();
         let mut about = kept.describe(fragments, module.extent.0)?;
         about.code_bytes = image.code_bytes;
-        self.store.as_ref()?.save(kept.origin.key(), &about, &image.parts).ok()?;
+        self.store.save(kept.origin.key(), &about, &image.parts).ok()?;
         Some(known)
     }
 }
@@ -488,7 +491,7 @@ pub struct Unsaved {
     /// Its family's number.
     pub family: usize,
     /// Its number there.
-    module: usize,
+    module: UnitId,
     /// The addresses of its module.
     pub extent: (u64, u64),
     /// The number of fragments that it has, new and old.
@@ -514,6 +517,17 @@ impl Unsaved {
     /// Returns whether it is worth more when laid out by `known`.
     pub fn is_improved_by(&self, known: Knowledge) -> bool {
         known > self.known
+    }
+
+    /// Takes a copy of the unit's code as it is now, without what is translated and linked later.
+    pub fn copy_code(&mut self, memory: &SharedMemory) {
+        if let Code::Shared(offset, len) = self.code {
+            let mut bytes = vec![0; len];
+            self.code = match memory.read_file(offset, &mut bytes) {
+                Ok(read) if read == len => Code::Copied(bytes),
+                _ => Code::Gone,
+            };
+        }
     }
 }
 

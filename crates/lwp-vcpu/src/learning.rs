@@ -8,8 +8,9 @@ use lwp_ptrace::Tid;
 use rustc_hash::FxHashMap;
 
 use crate::contexts::{Context, Contexts};
-use crate::family::{Family, Module};
-use crate::machine::{CodeCaches, Machine, Tasks};
+use crate::family::{Family, Module, UnitId};
+use crate::machine::{CodeCaches, Tasks};
+use crate::saving::Keeper;
 
 /// The most counters that are looked at for the targets of indirect branches.
 const MOST_TARGETS: usize = 1 << 16;
@@ -57,7 +58,7 @@ impl Learned {
         }
         let mut next = holding.iter().copied().peekable();
         // Counters come in the order of their numbers.
-        context.for_each_counter(counters.len(), |number, value| {
+        context.counters().for_each(counters.len(), |number, value| {
             while next.next_if(|held| *held < number).is_some() {}
             if next.next_if_eq(&number).is_some() {
                 if let Some(target) = counters.role(number).and_then(|role| role.held(value)) {
@@ -107,7 +108,7 @@ impl CodeCaches {
         self.saving.long |= long;
         let Some((_, family)) = self.side(index) else { return };
         // What is known of programs that end soon is not going to change by this run.
-        let new = |module: &Module| module.unit.new_fragments() > 0;
+        let new = |(_, module): (UnitId, &Module)| module.unit.new_fragments() > 0;
         if !family.translator.learns() || !long && !family.modules.iter().any(new) {
             return;
         }
@@ -118,7 +119,7 @@ impl CodeCaches {
     }
 }
 
-impl Machine {
+impl Keeper<'_> {
     /// Looks where the indirect branches of threads lead at the moment: of all, or of some where
     /// there are many.
     pub fn look_at_targets(&mut self) {

@@ -154,7 +154,7 @@ fn run_virtually(
         CpuClocks::total,
     );
     let elapsed = started.elapsed();
-    machine.keep();
+    machine.keeper().keep();
     Ok(Outcome {
         status,
         alone: machine.observers.alone,

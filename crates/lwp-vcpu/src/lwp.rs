@@ -22,6 +22,7 @@ mod modelled;
 mod noted;
 mod predictor;
 mod profiled;
+mod profiling;
 mod sampler;
 
 use lwp_arch::retired::{Access, AccessKind, Branch, BranchKind};
@@ -33,18 +34,18 @@ use lwp_ptrace::Tid;
 use lwp_uarch::{CoreClock, ReferenceClock};
 
 use crate::config::{Config, LwpConfig};
-use crate::contexts::Context;
-use crate::machine::{Machine, Thread};
+use crate::contexts::{Context, LwpWords};
+use crate::machine::Thread;
 pub use component::{BeforeState, restores_lwp};
 pub use dcache::{DataCache, LEAST_WAY_BYTES, can_be_kept, can_be_watched, masks};
 pub use instruction::is_elsewhere;
 pub use known::{KnownCuts, finish_record};
 pub use leave::{give_back, rest_of, set_result};
-use memory::TraceeMemory;
 use modelled::Tally;
 pub use modelled::watched_config;
 use predictor::Judge;
 pub use profiled::Profiled;
+pub use profiling::Profiling;
 pub use sampler::selection as sampled_selection;
 use sampler::{Sampler, generator};
 
@@ -52,8 +53,7 @@ use sampler::{Sampler, generator};
 #[derive(Clone, Debug)]
 pub struct ThreadLwp {
     unit: LwpUnit,
-    core: CoreClock,
-    reference: ReferenceClock,
+    clocks: Clocks,
     surroundings: Surroundings,
     /// The events that are counted down.
     pub selection: Selection,
@@ -69,21 +69,42 @@ pub struct ThreadLwp {
     dcache: Option<Box<DataCache>>,
     /// The branch predictor, where one is modelled.
     judge: Option<Box<Judge>>,
-    /// Misses that have passed since the countdown was published.
-    passed_misses: u64,
-    /// The time for which those have been waited for, in units of 1/256 of a cycle.
+    /// Misses of the data cache on their way to the unit.
+    misses: UnitMisses,
+    /// The sampling of events, where the host does that instead of the unit.
+    sampling: Sampling,
+}
+
+/// The clocks of a thread.
+#[derive(Clone, Debug)]
+struct Clocks {
+    core: CoreClock,
+    reference: ReferenceClock,
+    /// The time for which misses have been waited for, in units of 1/256 of a cycle.
     waits_256: u64,
+}
+
+/// Misses of the data cache on their way to the unit.
+#[derive(Clone, Debug)]
+struct UnitMisses {
+    /// Misses that have passed since the countdown was published.
+    passed: u64,
     /// The number of lines that the next access touches, where it is known to miss: if fewer misses
     /// may pass, it is made alone.
     lines: u64,
     /// Misses of the instruction that retires next.
     waiting: Vec<Access>,
-    /// Sampled events, a bit each, of which so many samples could not be foreseen and are still to
-    /// be taken.
-    overdue: Vec<(u32, u64)>,
+}
+
+/// The sampling of a thread's events by the host.
+#[derive(Clone, Debug, Default)]
+struct Sampling {
     /// The sampler whose events are counted instead of the unit's: the unit is off and takes no
     /// part.
     sampler: Option<Sampler>,
+    /// Sampled events, a bit each, of which so many samples could not be foreseen and are still to
+    /// be taken.
+    overdue: Vec<(u32, u64)>,
     /// Misses by instruction, where they are wanted: there is a sampler then, which samples
     /// nothing.
     tally: Option<Box<Tally>>,
@@ -171,8 +192,11 @@ impl ThreadLwp {
         unit.enable_events(config.events);
         Self {
             unit,
-            core: CoreClock::new(config.machine.clock),
-            reference: clock(config),
+            clocks: Clocks {
+                core: CoreClock::new(config.machine.clock),
+                reference: clock(config),
+                waits_256: 0,
+            },
             surroundings: Surroundings {
                 random,
                 timestamp: 0,
@@ -187,13 +211,8 @@ impl ThreadLwp {
             touched: 0,
             dcache: None,
             judge: None,
-            passed_misses: 0,
-            waits_256: 0,
-            lines: 1,
-            waiting: Vec::new(),
-            overdue: Vec::new(),
-            sampler: None,
-            tally: None,
+            misses: UnitMisses { passed: 0, lines: 1, waiting: Vec::new() },
+            sampling: Sampling::default(),
         }
     }
 
@@ -211,17 +230,20 @@ impl ThreadLwp {
         Self {
             selection: Selection { ip, ..selection },
             dcache: selection.dcache.then(|| Box::new(DataCache::new(&config.caches))),
-            sampler: Some(sampler),
-            tally: run.model.as_ref().map(|caches| Box::new(Tally::new(caches))),
+            sampling: Sampling {
+                sampler: Some(sampler),
+                overdue: Vec::new(),
+                tally: run.model.as_ref().map(|caches| Box::new(Tally::new(caches))),
+            },
             ..Self::new(&config, Xorshift32::new(0))
         }
     }
 
     /// A profile has been loaded: its clocks start, and what it counts is selected.
     fn start(&mut self, config: &LwpConfig) {
-        self.core = CoreClock::new(config.machine.clock);
-        self.reference = clock(config);
-        self.waits_256 = 0;
+        self.clocks.core = CoreClock::new(config.machine.clock);
+        self.clocks.reference = clock(config);
+        self.clocks.waits_256 = 0;
         self.selection = self.unit.watched().map(selection).unwrap_or_default();
         self.judge = Judge::new(config.predictor, &mut self.selection);
         self.dcache = self.selection.dcache.then(|| Box::new(DataCache::new(&config.caches)));
@@ -229,7 +251,7 @@ impl ThreadLwp {
 
     /// The amounts that may pass before an event is due: high part, low part, value samples.
     fn room(&self) -> [i64; 3] {
-        if let Some(sampler) = &self.sampler {
+        if let Some(sampler) = &self.sampling.sampler {
             return sampler.room();
         }
         let room = self.unit.headroom();
@@ -237,7 +259,7 @@ impl ThreadLwp {
         let room = self.judge.as_ref().map_or(room, |judge| judge.limit(room));
         let (high, low) = if self.selection.instructions {
             let cycles = self.cycles_within(&room) - waits;
-            (room.instructions.min(self.core.instructions_within(cycles)), room.branches)
+            (room.instructions.min(self.clocks.core.instructions_within(cycles)), room.branches)
         } else {
             (room.branches, Occurrences::UNLIMITED)
         };
@@ -246,14 +268,15 @@ impl ThreadLwp {
 
     /// The number of core cycles that may pass before a clock event is due.
     fn cycles_within(&self, room: &Occurrences) -> u64 {
-        let reference = self.reference.units_within(room.reference_clocks);
+        let reference = self.clocks.reference.units_within(room.reference_clocks);
         room.core_clocks.min(reference).min(Occurrences::UNLIMITED)
     }
 
     /// The number of misses that may be noted before an event can be due: of misses, or of the
     /// clocks, which wait for them, so that half of what may pass is left to them.
     fn misses_within(&self, room: &Occurrences) -> u64 {
-        let waits = self.core.waits_within(self.cycles_within(room), self.longest_wait_256());
+        let waits =
+            self.clocks.core.waits_within(self.cycles_within(room), self.longest_wait_256());
         room.dcache.min(waits).min(u64::from(MOST_NOTES))
     }
 
@@ -261,7 +284,7 @@ impl ThreadLwp {
     fn cycles_of_waits(&self, room: &Occurrences) -> u64 {
         let waits_256 = match self.dcache {
             Some(_) => self.misses_within(room) * self.longest_wait_256(),
-            None => self.branches_within(room) * self.core.misprediction_256(),
+            None => self.branches_within(room) * self.clocks.core.misprediction_256(),
         };
         waits_256.div_ceil(256)
     }
@@ -269,25 +292,25 @@ impl ThreadLwp {
     /// The longest time for which a miss can be waited for.
     fn longest_wait_256(&self) -> u64 {
         let slowest = self.dcache.as_ref().map_or(0, |cache| cache.slowest_cycles());
-        self.core.longest_stall_256(slowest)
+        self.clocks.core.longest_stall_256(slowest)
     }
 
     /// Lets `high` and `low` of the countdown, and value samples, pass.
     fn pass(&mut self, high: u64, low: u64, values: u64) {
-        if let Some(sampler) = &mut self.sampler {
+        if let Some(sampler) = &mut self.sampling.sampler {
             sampler.pass(high, low);
-            sampler.pass_misses(std::mem::take(&mut self.passed_misses));
+            sampler.pass_misses(std::mem::take(&mut self.misses.passed));
             return;
         }
-        let dcache = std::mem::take(&mut self.passed_misses);
+        let dcache = std::mem::take(&mut self.misses.passed);
         let mut passed = Occurrences { values, dcache, ..Occurrences::default() };
         let judged = self.take_judged();
         if self.selection.instructions {
             passed.instructions = high;
             passed.branches = low + judged;
-            let waits = self.core.wait(std::mem::take(&mut self.waits_256));
-            passed.core_clocks = self.core.retire_many(high) + waits;
-            passed.reference_clocks = self.reference.advance(passed.core_clocks);
+            let waits = self.clocks.core.wait(std::mem::take(&mut self.clocks.waits_256));
+            passed.core_clocks = self.clocks.core.retire_many(high) + waits;
+            passed.reference_clocks = self.clocks.reference.advance(passed.core_clocks);
         } else {
             passed.branches = high + judged;
         }
@@ -300,7 +323,7 @@ impl ThreadLwp {
     fn collect_but(&mut self, context: Context<'_>, known: &KnownCuts, but: Option<u64>) {
         self.take_notes(context, but);
         self.take_branches(context, known);
-        if self.sampler.is_some() {
+        if self.sampling.sampler.is_some() {
             let [high, low] = self.since_published(context);
             self.pass(high, low, 0);
             self.publish(context);
@@ -311,7 +334,7 @@ impl ThreadLwp {
         self.take_direct(context);
         self.take_events(context);
         let [high, low, values] =
-            std::array::from_fn(|part| Context::passed(self.published[part], left[part]));
+            std::array::from_fn(|part| LwpWords::passed(self.published[part], left[part]));
         self.pass(high, low, values);
         self.published = self.room();
         self.write(context);
@@ -320,7 +343,7 @@ impl ThreadLwp {
     /// The amounts of the high and the low part that have passed since the countdown was published.
     fn since_published(&self, context: Context<'_>) -> [u64; 2] {
         let [high, low] = countdown(context);
-        [Context::passed(self.published[0], high), Context::passed(self.published[1], low)]
+        [LwpWords::passed(self.published[0], high), LwpWords::passed(self.published[1], low)]
     }
 
     /// Publishes the countdown.
@@ -335,8 +358,8 @@ impl ThreadLwp {
         context.set(Slot::LwpHigh, high as u64);
         context.set(Slot::LwpLow, low as u64);
         context.set(Slot::LwpValue, values as u64);
-        context.deal_nothing();
-        match self.sampler {
+        context.lwp().deal_nothing();
+        match self.sampling.sampler {
             None => {
                 self.write_direct(context);
                 self.write_branches(context);
@@ -357,16 +380,16 @@ impl ThreadLwp {
         memory: &mut M,
         executed: &Executed,
     ) -> Result<(), Fault> {
-        if let Some(sampler) = &mut self.sampler {
-            let waiting = std::mem::take(&mut self.waiting);
+        if let Some(sampler) = &mut self.sampling.sampler {
+            let waiting = std::mem::take(&mut self.misses.waiting);
             if !self.selection.admits(executed.ip) {
                 return Ok(());
             }
-            if let Some(tally) = &mut self.tally {
+            if let Some(tally) = &mut self.sampling.tally {
                 waiting.iter().for_each(|access| tally.add(executed.ip, access));
             }
             let loads = waiting.iter().filter(|access| access.kind == AccessKind::Load);
-            sampler.retire(executed, loads.count() as u64, &mut self.overdue);
+            sampler.retire(executed, loads.count() as u64, &mut self.sampling.overdue);
             return Ok(());
         }
         let mut branch =
@@ -376,11 +399,11 @@ impl ThreadLwp {
         }
         let mispredicted = branch.is_some_and(|branch| branch.predicted == Some(false));
         let counts = !executed.crosses_privilege && self.admits(executed.ip);
-        let accesses = std::mem::take(&mut self.waiting);
+        let accesses = std::mem::take(&mut self.misses.waiting);
         let (core, reference) = match counts {
             true => {
-                let cycles = self.core.retire(&accesses, mispredicted);
-                (cycles, self.reference.advance(u64::from(cycles)) as u32)
+                let cycles = self.clocks.core.retire(&accesses, mispredicted);
+                (cycles, self.clocks.reference.advance(u64::from(cycles)) as u32)
             }
             false => (0, 0),
         };
@@ -420,7 +443,7 @@ fn selection(watched: Watched) -> Selection {
 
 /// The rest of the countdown: high and low part.
 fn countdown(context: Context<'_>) -> [i64; 2] {
-    let counted = context.get(Slot::LwpGiven).wrapping_sub(context.lwp_words());
+    let counted = context.get(Slot::LwpGiven).wrapping_sub(context.lwp().words());
     [
         context.get(Slot::LwpHigh).wrapping_sub(counted >> LWP_SHIFT) as i64,
         context.get(Slot::LwpLow).wrapping_sub(counted & LWP_LOW_MAX) as i64,
@@ -458,41 +481,6 @@ impl ThreadLwp {
     /// to it would reach it some instructions later.
     pub fn take_interrupted(&mut self) -> bool {
         std::mem::take(&mut self.interrupted)
-    }
-}
-
-impl Machine {
-    /// One instruction of a thread has been executed by the host, and not been charged.
-    pub fn lwp_executed(&mut self, tid: Tid, pc: u64, next: u64) {
-        if self.tasks.lwp(tid).is_none() {
-            return;
-        }
-        let executed = instruction::classify(tid, pc, next);
-        self.tasks.lwp_collect(&self.contexts, tid);
-        if let Some(lwp) = self.tasks.lwp_mut(tid) {
-            lwp.look_for_core(tid);
-        }
-        self.lwp_retire(tid, &executed);
-        if self.config.samples()
-            && let Ok(mut regs) = self.tracees.regs(tid)
-        {
-            regs.0.rip = pc;
-            self.counting().take_overdue(tid, sampler::stopped_with(&regs));
-        }
-        self.tasks.lwp_publish(&self.contexts, tid);
-    }
-
-    /// Reports an instruction that has been executed and cannot be restarted: a record that meets a
-    /// fault now is lost.
-    fn lwp_retire(&mut self, tid: Tid, executed: &Executed) {
-        let timestamp = self.processor.timestamp(self.observers.started);
-        self.tasks.filter_samples_at(&self.config, &self.caches, tid, executed.ip);
-        if let Some(Profiled { lwp, context, .. }) = self.tasks.profiled(&self.contexts, tid) {
-            lwp.surroundings.timestamp = timestamp;
-            lwp.finish_accesses(context, executed.ip);
-            let _ = lwp.retire(&mut TraceeMemory::new(tid), executed);
-        }
-        self.tasks.lwp_interrupt(&*self.tracees, tid, self.config.lwp.as_ref());
     }
 }
 

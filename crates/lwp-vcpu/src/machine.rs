@@ -35,7 +35,7 @@ pub use counts::Counting;
 pub use errands::Errands;
 pub use observers::Observers;
 pub use processor::Processor;
-pub use tasks::{Account, LwpState, Mode, Need, Process, Stepping, Tasks, Thread, ThreadSignals};
+pub use tasks::{Account, Errand, LwpState, Mode, Need, Process, Tasks, Thread, ThreadSignals};
 
 /// A run: its parts, which share one lock.
 #[derive(Debug)]
@@ -110,16 +110,11 @@ impl Machine {
         self.caches.side_at(self.tasks.base_space(tid)?, pc)
     }
 
-    /// Returns every side of the address space that a thread runs in.
-    pub fn all_sides(&self, tid: Tid) -> Vec<usize> {
-        self.caches.of(&self.tasks).all_sides(tid)
-    }
-
     /// Asks the tracer for help with a thread.
     pub fn ask_tracer(&mut self, tid: Tid, need: Need) {
         if let Some(thread) = self.tasks.threads.get_mut(&tid) {
-            thread.need = Some(need);
-            thread.stepping.asked = (need == Need::Step).then(Instant::now);
+            thread.errand.need = Some(need);
+            thread.errand.asked = (need == Need::Step).then(Instant::now);
             self.errands.needy.push(tid);
             self.errands.wake();
         }
@@ -172,13 +167,12 @@ impl Machine {
             slot,
             side: None,
             mode: Mode::New,
-            need: None,
             pending: None,
             touched: [(0, 0); 2],
             moving: None,
             lwp,
             lwp_state: LwpState::default(),
-            stepping: Stepping { asked: None, since: now },
+            errand: Errand { need: None, asked: None, since: now },
             signals: ThreadSignals::default(),
             account,
         };

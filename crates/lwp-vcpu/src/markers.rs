@@ -412,8 +412,8 @@ fn text_at(tid: Tid, address: u64) -> String {
 
 /// Returns whether a function of [`crate::Config::within`] begins at `pc` of an address space.
 fn begins_function((space, family): (&mut Space, &mut Family), pc: u64) -> bool {
-    let Some((_, range)) = space.known_code(pc) else { return false };
-    family.module(range.unit).unit.is_marked(AppPc(pc))
+    let Some((_, range)) = space.code.at(pc) else { return false };
+    family.modules[range.unit].unit.is_marked(AppPc(pc))
 }
 
 /// Has whoever returns to `pc` of an address space, in which `tid` is, ask.
@@ -422,7 +422,7 @@ fn withhold((space, family): (&mut Space, &mut Family), tid: Tid, pc: u64) {
         return;
     }
     let Some((_, range)) = space.code_at(family, tid, pc) else { return };
-    if let Some(entry) = family.module(range.unit).unit.entry_at(AppPc(pc))
+    if let Some(entry) = family.modules[range.unit].unit.entry_at(AppPc(pc))
         && space.inserted.take(entry)
     {
         remove_entries(tid, family, &[entry]);

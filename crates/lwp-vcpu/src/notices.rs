@@ -73,6 +73,20 @@ enum Means {
     Protection(Protection),
 }
 
+impl Means {
+    fn descriptor(&self) -> Option<&Userfault> {
+        match self {
+            Self::Userfault { descriptor, .. } => Some(descriptor),
+            Self::Protection(_) => None,
+        }
+    }
+
+    /// Returns whether the kernel's own writes to a guarded page wait too.
+    fn waits_for_kernel(&self) -> bool {
+        matches!(self, Self::Userfault { waits_for_kernel: true, .. })
+    }
+}
+
 /// The writes to generated code of which notice can be had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
@@ -136,18 +150,6 @@ impl Notices {
         Self { key, means, pages: Mutex::default(), told: Mutex::default(), unasked }
     }
 
-    fn descriptor(&self) -> Option<&Userfault> {
-        match &self.means {
-            Means::Userfault { descriptor, .. } => Some(descriptor),
-            Means::Protection(_) => None,
-        }
-    }
-
-    /// Returns whether the kernel's own writes to a guarded page wait too.
-    fn waits_for_kernel(&self) -> bool {
-        matches!(self.means, Means::Userfault { waits_for_kernel: true, .. })
-    }
-
     fn pages(&self) -> MutexGuard<'_, FxHashMap<u64, Page>> {
         self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -171,7 +173,7 @@ impl Notices {
             State::Open => {}
         }
         // A protected page is guarded at a stop of the thread that wants its code.
-        let Some(descriptor) = self.descriptor() else { return false };
+        let Some(descriptor) = self.means.descriptor() else { return false };
         let guard = || descriptor.protect((page, page + PAGE), true);
         let guarded = guard().or_else(|_| {
             descriptor.register(mapping)?;
@@ -188,7 +190,7 @@ impl Notices {
 
     /// The next write that waits.
     fn next_write(&self) -> Option<Write> {
-        self.descriptor()?.next_write()
+        self.means.descriptor()?.next_write()
     }
 
     /// Nothing that was translated of the page of `address` can be reached any more: lets the write
@@ -362,7 +364,7 @@ impl Board {
         self.made += 1;
         let notices = Arc::new(Notices::new(self.made, means, unasked));
         waiting.given().insert(notices.key, Arc::downgrade(&notices));
-        if let Some(descriptor) = notices.descriptor() {
+        if let Some(descriptor) = notices.means.descriptor() {
             waiting.writes.add(descriptor, notices.key).ok()?;
         }
         Some(notices)
@@ -428,7 +430,7 @@ impl CodeCaches {
             let Some(space) = place.as_mut() else { continue };
             let Some(Some(family)) = self.families.get_mut(space.family) else { continue };
             if matches!(space.notices, Source::Given(_)) {
-                for unit in space.private_units() {
+                for unit in space.code.private_units() {
                     family.invalidate_all(unit);
                 }
             }
@@ -530,7 +532,7 @@ impl Guarding<'_> {
                 continue;
             };
             let Some(Some(family)) = self.caches.families.get_mut(space.family) else { continue };
-            for unit in space.private_units() {
+            for unit in space.code.private_units() {
                 family.invalidate_page(unit, page);
             }
         }

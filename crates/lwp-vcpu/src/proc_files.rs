@@ -362,7 +362,7 @@ impl<'a> ProcFiles<'a> {
             Kind::Limits => {
                 let data = maps::read(about).iter().any(is_ours).then_some([DATA_BYTES; 2]);
                 let pid = self.tasks.threads.get(&about).map_or(about, |thread| thread.pid);
-                text::limits(&read("limits")?, self.tasks.raised_of(pid), data.unwrap_or_default())
+                text::limits(&read("limits")?, self.tasks.raised.of(pid), data.unwrap_or_default())
             }
             Kind::Personality => {
                 let persona = persona(about)?;

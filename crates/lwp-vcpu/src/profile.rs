@@ -316,10 +316,7 @@ impl Profiler {
 
     /// The number of a unit's module, reported if it is new or has grown.
     fn module(&mut self, family: &mut Family, pid: i32, unit: UnitId) -> u32 {
-        let changing = family
-            .modules
-            .get(unit.0 as usize)
-            .is_none_or(|module| module.unit.checks != lwp_dbt::Checks::None);
+        let changing = family.modules.get(unit).is_none_or(crate::family::Module::changes);
         let Some(origins) = &mut family.origins else { return u32::MAX };
         let origin = origins.units.entry(unit).or_default();
         let mappings = origin.mappings.len();
@@ -403,7 +400,7 @@ impl Tasks {
         let mut behind: Vec<(FragmentId, FragmentId)> = Vec::new();
         // Where the indirect call led first whose counter is the next one.
         let mut first = (0, u64::MAX);
-        context.for_each_counter(counters.len(), |index, count| {
+        context.counters().for_each(counters.len(), |index, count| {
             let count = count as i64;
             let Some(role) = counters.role(index) else { return };
             match role {

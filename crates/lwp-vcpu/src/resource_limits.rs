@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use lwp_dbt::Slot;
 use lwp_ptrace::{Tid, limits, memory};
 
-use crate::machine::{CodeCaches, Machine, Tasks, Where};
+use crate::machine::{CodeCaches, Machine, Where};
 use crate::memory_map::{DATA_BYTES, HARD_BYTES, OVERHEAD_BYTES};
 use crate::syscalls::{Pending, nr};
 
@@ -24,7 +24,8 @@ const NONE: u64 = u64::MAX;
 pub type Raised = [u64; 2];
 
 /// Those on the address space of each process.
-pub type RaisedByProcess = HashMap<i32, Raised>;
+#[derive(Debug, Default)]
+pub struct RaisedByProcess(pub HashMap<i32, Raised>);
 
 /// Changes both values of a limit, unless they are infinite.
 fn changed(limit: [u64; 2], raised: Raised, change: fn(u64, u64) -> u64) -> [u64; 2] {
@@ -63,27 +64,27 @@ fn bytes_of(limit: [u64; 2]) -> Vec<u8> {
     limit.iter().flat_map(|half| half.to_le_bytes()).collect()
 }
 
-impl Tasks {
+impl RaisedByProcess {
     /// The bytes by which the kernel's limits on a process's address space are higher than the
     /// program's.
-    pub fn raised_of(&self, pid: i32) -> Raised {
-        self.raised.get(&pid).copied().unwrap_or_default()
+    pub fn of(&self, pid: i32) -> Raised {
+        self.0.get(&pid).copied().unwrap_or_default()
     }
 
     /// The first program's limits are those of the host's caller, and raised.
-    pub fn note_first_limit(&mut self, pid: i32) {
+    pub fn note_first(&mut self, pid: i32) {
         let (before, now) = (limits::address_space_before(), limits::address_space(pid));
         let Some(now) = now.filter(|_| before[0] != NONE) else { return };
         let raised = [0, 1].map(|index| match before[index] {
             NONE => 0,
             before => now[index].saturating_sub(before),
         });
-        self.raised.insert(pid, raised);
+        self.0.insert(pid, raised);
     }
 
     /// Gives a process that goes on without us the program's limits.
-    pub fn give_limit_back(&mut self, pid: i32) {
-        let Some(raised) = self.raised.remove(&pid) else { return };
+    pub fn give_back(&mut self, pid: i32) {
+        let Some(raised) = self.0.remove(&pid) else { return };
         if let Some(limit) = limits::address_space(pid) {
             limits::set_address_space(pid, changed(limit, raised, u64::saturating_sub));
         }
@@ -141,7 +142,7 @@ impl Machine {
             _ => {
                 let hard_now = limits::address_space(pid).map(|[_, hard]| hard);
                 let ours = self.caches.of(&self.tasks).bytes_of_ours(pid);
-                raise_for(limit, ours, hard_now, self.tasks.raised_of(pid)[1])
+                raise_for(limit, ours, hard_now, self.tasks.raised.of(pid)[1])
             }
         };
         let address = self.contexts.context(slot).write_scratch(&bytes_of(changed(
@@ -164,13 +165,13 @@ impl Machine {
         {
             let raised = match resource {
                 RLIMIT_DATA => [DATA_BYTES; 2],
-                _ => self.tasks.raised_of(pid),
+                _ => self.tasks.raised.of(pid),
             };
             let own = changed(limit, raised, u64::saturating_sub);
             let _ = memory::write_exact(tid, old, &bytes_of(own));
         }
         if let Some((pid, raised)) = pending.raised {
-            self.tasks.raised.insert(pid, raised);
+            self.tasks.raised.0.insert(pid, raised);
         }
     }
 
@@ -182,13 +183,13 @@ impl Machine {
         else {
             return change(self);
         };
-        let raised = self.tasks.raised_of(pid);
+        let raised = self.tasks.raised.of(pid);
         limits::raise_address_space(pid, OVERHEAD_BYTES);
         let result = change(self);
         let own = soft.saturating_sub(raised[0]);
         let soft = own.saturating_add(self.caches.of(&self.tasks).bytes_of_ours(pid)).min(hard);
         limits::set_address_space(pid, [soft, hard]);
-        self.tasks.raised.insert(pid, [soft - own.min(soft), raised[1]]);
+        self.tasks.raised.0.insert(pid, [soft - own.min(soft), raised[1]]);
         result
     }
 }

@@ -90,9 +90,9 @@ impl Where<'_> {
         let code = config.sampled_code.as_ref()?;
         let of_unit = || {
             let space = self.caches.spaces.get(self.tasks.space_index(tid)?)?.as_ref()?;
-            let (_, range) = space.known_code(pc)?;
+            let (_, range) = space.code.at(pc)?;
             let family = self.caches.families.get(space.family)?.as_ref()?;
-            family.modules.get(range.unit.0 as usize)?.unit.filter
+            family.modules.get(range.unit)?.unit.filter
         };
         code.everywhere().or_else(of_unit).or(Some(code.elsewhere()))
     }

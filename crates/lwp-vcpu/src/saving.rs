@@ -16,8 +16,10 @@ use lwp_ptrace::sys;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::config::Config;
+use crate::contexts::Contexts;
+use crate::family::Family;
 use crate::keep::Unsaved;
-use crate::machine::{Machine, Thread};
+use crate::machine::{CodeCaches, Errands, Machine, Tasks, Thread};
 
 /// Fragments that take longer to write than anybody should wait: some 20 ms.
 const MUCH: usize = 4000;
@@ -92,7 +94,30 @@ impl Saving {
     }
 }
 
+/// Keeps what a run translates and learns: in memory while it goes on, and in the store.
+#[derive(Debug)]
+pub struct Keeper<'a> {
+    /// The settings of the run.
+    pub config: &'a Config,
+    /// The contexts of all threads.
+    pub contexts: &'a Contexts,
+    /// Processes and threads.
+    pub tasks: &'a Tasks,
+    /// Address spaces and their translations.
+    pub caches: &'a mut CodeCaches,
+    /// Errands for the tracer.
+    pub errands: &'a mut Errands,
+}
+
 impl Machine {
+    /// Returns the means to keep what is translated and learned.
+    pub fn keeper(&mut self) -> Keeper<'_> {
+        let Self { config, contexts, tasks, caches, errands, .. } = self;
+        Keeper { config, contexts, tasks, caches, errands }
+    }
+}
+
+impl Keeper<'_> {
     /// Writes what this run has translated, at its end.
     pub fn keep(&mut self) {
         let mut work = self.unsaved();
@@ -115,8 +140,8 @@ impl Machine {
         self.caches.saving.pause *= 2;
         self.caches.saving.next = now + self.caches.saving.pause;
         let mut work = self.unsaved();
-        let new = self.caches.families.iter().flatten().flat_map(|family| &family.modules);
-        let new: usize = new.map(|module| module.unit.new_fragments()).sum();
+        let new = self.caches.families.iter().flatten().flat_map(|family| family.modules.iter());
+        let new: usize = new.map(|(_, module)| module.unit.new_fragments()).sum();
         let grown = new >= self.caches.saving.fragments + MUCH / 4;
         if !grown && !work.iter().any(Unsaved::may_improve) {
             return;
@@ -139,7 +164,13 @@ impl Machine {
         let saving = &self.caches.saving;
         let lasts = |thread: &Thread| saving.is_long(thread.account.started);
         let long = saving.long || self.tasks.threads.values().any(lasts);
-        self.caches.families.iter().flatten().flat_map(|family| family.unsaved(long)).collect()
+        self.caches
+            .families
+            .iter()
+            .flatten()
+            .filter_map(Family::keeping)
+            .flat_map(|it| it.unsaved(long))
+            .collect()
     }
 
     /// Has another process write `work`. False where there cannot be one.
@@ -152,7 +183,8 @@ impl Machine {
         let Ok((mut copied, copying)) = std::io::pipe() else { return false };
         let Ok((improved, mut improving)) = std::io::pipe() else { return false };
         let files = work.iter().filter_map(|unit| unit.file);
-        let memories = self.caches.families.iter().flatten().map(|family| family.memory.fd());
+        let memories =
+            self.caches.families.iter().flatten().map(|family| family.arenas.memory.fd());
         let ours = [store.fd(), lock.as_raw_fd(), copying.as_raw_fd(), improving.as_raw_fd()];
         // Live threads have counted, too.
         let contexts = self.contexts.files.descriptors();
@@ -180,7 +212,7 @@ impl Machine {
     fn copy_code(&self, work: &mut [Unsaved]) {
         for unit in work {
             if let Some(family) = self.caches.families.get(unit.family).and_then(Option::as_ref) {
-                family.copy_code(unit);
+                unit.copy_code(&family.arenas.memory);
             }
         }
     }
@@ -206,7 +238,7 @@ impl Machine {
             for unit in part {
                 let profile = profile(unit);
                 let family = self.caches.families.get(unit.family).and_then(Option::as_ref);
-                let knowledge = family.and_then(|family| family.save(unit, profile));
+                let knowledge = family.and_then(|family| family.keeping()?.save(unit, profile));
                 written |= knowledge.is_some();
                 if knowledge.is_some_and(|known| unit.is_improved_by(known)) {
                     families.extend(u8::try_from(unit.family));

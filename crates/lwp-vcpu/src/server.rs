@@ -24,13 +24,14 @@ mod bells;
 mod calls;
 mod dispatch;
 mod rare_calls;
+mod remapping;
 mod spin_policy;
 mod wait_predictor;
 
 use bells::Bells;
-pub use calls::drop_code;
 pub use dispatch::remove_entries;
 pub use rare_calls::put_back_held;
+pub use remapping::drop_code;
 pub use spin_policy::SpinPolicy;
 use wait_predictor::{Wait, WaitPredictor};
 
@@ -156,9 +157,9 @@ fn sleep(machine: &Mutex<Machine>, bells: &mut Bells, expected: Wait) -> Option<
     if guard.finished {
         return None;
     }
-    guard.look_at_targets();
+    guard.keeper().look_at_targets();
     generated::improve(&mut guard);
-    guard.keep_meanwhile();
+    guard.keeper().keep_meanwhile();
     let nap = match expected {
         _ if guard.tasks.filtered => FILTERED_NAP,
         Wait::Sleep(nap) => nap,

@@ -3,7 +3,8 @@
 use iced_x86::Register;
 use lwp_arch::insn;
 use lwp_dbt::{
-    AppState, CachePc, Commit, EventDeltas, FlagWriter, FragmentId, PcSource, RequestKind, Slot,
+    AppState, CachePc, CodeCache, Commit, EventDeltas, FlagWriter, FragmentId, PcSource,
+    RequestKind, Role, Slot,
 };
 use lwp_ptrace::Tid;
 use lwp_ptrace::memory::{read_u64, write_u64};
@@ -67,7 +68,7 @@ impl Machine {
     pub fn leave(&mut self, tid: Tid, cache: &Regs, view: &mut View) {
         let mut correction = self.counting().unfinished(tid, &view.state, view.fragment);
         self.observers.take_call_back(&mut self.tasks, tid, view);
-        let in_cut = self.lwp_leave(tid, view);
+        let in_cut = self.profiling().lwp_leave(tid, view);
         match view.state.commit {
             // Signal frames have been put right before the kernel built another.
             Commit::None
@@ -145,7 +146,7 @@ impl Machine {
             thread.account.correction.add_sum(correction);
             thread.pending = None;
             // What the request needed of the tracer is void with it.
-            thread.need = None;
+            thread.errand.need = None;
             thread.signals.put_off = false;
         }
     }
@@ -158,7 +159,7 @@ impl Machine {
         let Some(view) = self.view(tid, cache) else { return };
         let correction = self.counting().unfinished(tid, &view.state, view.fragment);
         self.observers.take_call_back(&mut self.tasks, tid, &view);
-        self.lwp_leave(tid, &view);
+        self.profiling().lwp_leave(tid, &view);
         if let Some(thread) = self.tasks.threads.get_mut(&tid) {
             thread.account.correction.add_sum(correction);
             thread.account.settled = true;
@@ -217,7 +218,7 @@ impl Counting<'_> {
             let from = self.caches.space_of(self.tasks, tid).and_then(|(_, family)| {
                 let first = PcSource::Known(family.code_cache.fragment(id).pc);
                 let uncharged = matches!(state.partial, Some((_, false))) || state.pc == first;
-                if uncharged { family.before_edge(id) } else { Some(id) }
+                if uncharged { before_edge(&family.code_cache, id) } else { Some(id) }
             });
             if let Some(from) = from {
                 self.observers.note_place(self.tasks, tid, |places| places.fell_through(from));
@@ -456,4 +457,12 @@ fn flags_from(saved: u64, flags: u64) -> u64 {
     const LOW: u64 = 0xd5;
     const OVERFLOW: u64 = 1 << 11;
     flags & !(LOW | OVERFLOW) | saved >> 8 & LOW | (saved & 1) << 11
+}
+
+/// The fragment whose not-taken edge leads to `id`.
+fn before_edge(code_cache: &CodeCache, id: FragmentId) -> Option<FragmentId> {
+    code_cache.counters().roles().find_map(|role| match role? {
+        Role::RunsBehind { into, from } if into == id => Some(from),
+        _ => None,
+    })
 }

@@ -6,9 +6,11 @@
 //! ([`stage::Stage`]), and looks at what the host does.
 
 mod births;
+mod changing;
 mod counting;
 mod exits;
 mod guards;
+mod keeping;
 mod leaving;
 mod limits;
 mod needs;
@@ -29,6 +31,7 @@ use lwp_ptrace::{Tracees, sys};
 use crate::config::{Config, Plan};
 use crate::contexts::Context;
 use crate::exec::Anchors;
+use crate::keep;
 use crate::machine::{Machine, Mode, Need, Process, Thread};
 use crate::maps;
 use crate::outcome::Counts;
@@ -80,6 +83,7 @@ impl Scene {
         let script = Arc::new(Script::default());
         let mut machine = Machine::new(config, bell, Arc::clone(&script) as Arc<dyn Tracees>);
         machine.observers.profiler = sink.map(Profiler::new);
+        machine.caches.store = keep::store_for(&machine.config);
         let report = machine.observers.add_report(tid, 0, String::new(), String::new());
         let contexts = machine.contexts.files.add().expect("memory for contexts");
         let process = Process { space: usize::MAX, report, contexts, fault_action: None };
@@ -128,7 +132,7 @@ impl Scene {
             return Answer::Forged;
         }
         if std::mem::take(&mut self.machine.errands.needy).contains(&self.tid) {
-            let need = self.thread().need.take();
+            let need = self.thread().errand.need.take();
             return Answer::Needs(need.expect("something is needed"));
         }
         let context = self.context();

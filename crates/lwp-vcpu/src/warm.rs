@@ -76,7 +76,7 @@ impl Warming<'_> {
     /// The execution profile of the module that `mapping` belongs to.
     fn executions_of(&mut self, mapping: &Mapping) -> Option<ExecutionProfile> {
         let (_, range) = self.space.code_at(self.family, self.tid, mapping.start)?;
-        self.family.known_executions(&self.family.modules[range.unit.0 as usize])
+        self.family.keeping()?.known_executions(&self.family.modules[range.unit])
     }
 
     /// Translates the blocks of a module that were executed in earlier runs, those first that were
@@ -122,11 +122,11 @@ impl Warming<'_> {
             let pc = ahead.pc;
             let Some((start, range)) = space.code_at(family, tid, pc.0) else { continue };
             let unit = |family: &mut Family, id: UnitId| {
-                let unit = &family.module(id).unit;
+                let unit = &family.modules[id].unit;
                 (unit.has(ahead), unit.new_fragments() + unit.restored_fragments())
             };
             let (known, fragments) = unit(family, range.unit);
-            if fragments > MOST || family.module(range.unit).kept.is_none() {
+            if fragments > MOST || family.modules[range.unit].kept.is_none() {
                 return false;
             }
             if !known {

@@ -90,7 +90,7 @@ impl CodeCaches {
         let low = family.layout().low;
         let contexts = CONTEXTS_AT + slot_offset(space.contexts);
         let all = family.arenas.iter().enumerate();
-        let mapped = all.filter(|(at, _)| space.has_arena(*at)).map(|(_, arena)| arena);
+        let mapped = all.filter(|(at, _)| space.arenas.has(*at)).map(|(_, arena)| arena);
         let arenas = mapped.map(|arena| (arena.address, arena.address + arena.bytes)).collect();
         (vec![(low, low + Layout::BYTES), (CONTEXTS_AT, contexts)], arenas)
     }
@@ -241,7 +241,7 @@ impl Lists<'_> {
     pub fn tell_arena(&mut self, index: usize, arena: (u64, u64)) {
         let again = |caches: &mut CodeCaches| {
             if let Some(Some(space)) = caches.spaces.get_mut(index) {
-                space.tell_again();
+                space.code.tell_again();
             }
         };
         again(self.caches);
@@ -252,7 +252,7 @@ impl Lists<'_> {
 
     fn tell_code_and(&mut self, index: usize, arenas: &[(u64, u64)]) {
         let Some(Some(space)) = self.caches.spaces.get_mut(index) else { return };
-        let Some((state, mut code)) = space.code_for_threads() else { return };
+        let Some((state, mut code)) = space.code.for_threads() else { return };
         code.extend(arenas);
         // What is known on one side is not known on another.
         let alone = space.sides.is_empty();

@@ -61,7 +61,7 @@ impl CodeCaches {
         let sides: Vec<usize> = self.sides(base).collect();
         for side in sides {
             let Some((space, family)) = self.side(side) else { continue };
-            space.note_patched();
+            space.code.note_patched();
             space.notices.give_up();
             for unit in space.forget(EVERYTHING) {
                 drop_code(tid, space, family, unit, EVERYTHING, true);
@@ -72,11 +72,11 @@ impl CodeCaches {
     /// Returns the address spaces with code of a file that has this inode. Nothing is lost if the
     /// file is of another file system than one with code.
     fn spaces_with(&self, inode: u64) -> Vec<usize> {
-        if !self.families.iter().flatten().any(|family| family.knows_inode(inode)) {
+        if !self.families.iter().flatten().any(|family| family.modules.knows_inode(inode)) {
             return Vec::new();
         }
         let has_code = |index: &usize| {
-            self.spaces[*index].as_ref().is_some_and(|it| !it.code_of_file(inode).is_empty())
+            self.spaces[*index].as_ref().is_some_and(|it| !it.code.of_file(inode).is_empty())
         };
         (0..self.spaces.len()).filter(has_code).collect()
     }
@@ -85,7 +85,7 @@ impl CodeCaches {
     /// written to by a descriptor.
     fn file_opened(&mut self, index: usize, inode: u64, tid: Tid) {
         let Some((space, family)) = self.side(index) else { return };
-        for range in space.code_of_file(inode) {
+        for range in space.code.of_file(inode) {
             for unit in space.forget(range) {
                 drop_code(tid, space, family, unit, range, true);
             }

@@ -2,7 +2,7 @@
 //@ cflags: -O1
 /* Code that changes or goes away by calls that seldom do that: brk, process_madvise, shmat, shmdt,
  * remap_file_pages, and those of 32-bit programs. Nothing old may run. */
-#include "check.h"
+#include "int80.h"
 #include <sys/shm.h>
 #include <sys/uio.h>
 
@@ -12,19 +12,12 @@ static void emit(unsigned char *at, int value)
     memcpy(at + 3, &value, 4);
 }
 
-static sigjmp_buf back;
-static void handler(int number, siginfo_t *info, void *context)
-{
-    (void)number, (void)info, (void)context;
-    siglongjmp(back, 1);
-}
-
 /* What a routine returns, or -1 if it cannot be executed. The zeros of fresh memory are additions to where
  * rax points to, which is nowhere. */
 static int run(void *at)
 {
     int value;
-    if (sigsetjmp(back, 1))
+    if (sigsetjmp(attempt, 1))
         return -1;
     asm volatile("xor %%eax, %%eax; call *%1" : "=&a"(value) : "r"(at) : "rcx", "rdx", "memory", "cc");
     return value;
@@ -113,18 +106,6 @@ static void by_other_pages_of_a_file(void)
     close(fd);
 }
 
-static long call32(int number, uintptr_t one, uintptr_t two, uintptr_t three, int four, int five)
-{
-    long result;
-    if (sigsetjmp(back, 1))
-        return -38;
-    asm volatile("push %%rbp; xor %%ebp, %%ebp; int $0x80; pop %%rbp"
-                 : "=a"(result)
-                 : "a"(number), "b"(one), "c"(two), "d"(three), "S"(four), "D"(five)
-                 : "r8", "r9", "r10", "r11", "memory");
-    return result;
-}
-
 /* The parts have addresses and sizes of 32 bits. */
 static void by_process_madvise_of_32_bits(unsigned char *at)
 {
@@ -179,8 +160,8 @@ static void by_calls_of_32_bits(void)
 
 int main(void)
 {
-    on_signal(SIGSEGV, handler, 0);
-    on_signal(SIGBUS, handler, 0);
+    on_signal(SIGSEGV, on_fault, 0);
+    on_signal(SIGBUS, on_fault, 0);
     by_brk();
     by_process_madvise();
     by_shared_memory();

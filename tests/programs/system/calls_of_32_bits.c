@@ -2,6 +2,7 @@
 //@ cflags: -O1
 /* Calls that INT 0x80 makes do and tell what those of SYSCALL do: of files in /proc, of memory, of filters. Where the
  * kernel has no such calls, all of them are refused. */
+#include "int80.h"
 #include "status.h"
 #include <sys/prctl.h>
 #include <sys/uio.h>
@@ -16,25 +17,6 @@ struct low {
     char pages[3 * 4096] __attribute__((aligned(4096)));
 };
 static struct low *low;
-
-static sigjmp_buf back;
-static void on_fault(int number, siginfo_t *info, void *context)
-{
-    (void)number, (void)info, (void)context;
-    siglongjmp(back, 1);
-}
-
-static long call(int number, uintptr_t one, uintptr_t two, uintptr_t three, uintptr_t four)
-{
-    long result;
-    if (sigsetjmp(back, 1))
-        return -38;
-    asm volatile("int $0x80"
-                 : "=a"(result)
-                 : "a"(number), "b"(one), "c"(two), "d"(three), "S"(four)
-                 : "r8", "r9", "r10", "r11", "memory");
-    return (int)result;
-}
 
 static int read_all(int fd, char *into, int room)
 {
@@ -51,14 +33,14 @@ static void files(void)
     static char one[1 << 16], other[1 << 16];
     for (int i = 0; i < 3; i++) {
         strcpy(low->path, names[i]);
-        int fd = open(names[i], O_RDONLY), by_open = call(OPEN, (uintptr_t)low->path, O_RDONLY, 0, 0);
+        int fd = open(names[i], O_RDONLY), by_open = call32(OPEN, (uintptr_t)low->path, O_RDONLY, 0, 0, 0);
         MUST(fd >= 0);
         int bytes = read_all(fd, one, sizeof one);
         if (by_open == -38)
             return;
         MUST(by_open >= 0);
         CHECK_EQ(read_all(by_open, other, sizeof other), bytes, "%s by open", names[i]);
-        int by_openat = call(OPENAT, -100u, (uintptr_t)low->path, O_RDONLY, 0);
+        int by_openat = call32(OPENAT, -100u, (uintptr_t)low->path, O_RDONLY, 0, 0);
         MUST(by_openat >= 0);
         CHECK_EQ(read_all(by_openat, other, sizeof other), bytes, "%s by openat", names[i]);
         CHECK(i == 1 || memcmp(one, other, bytes) == 0, "%s: other text", names[i]);
@@ -70,11 +52,11 @@ static void holes(void)
 {
     char *page = low->pages + 4096;
     MUST(munmap(page, 4096) == 0);
-    say("mincore: %ld %ld", call(MINCORE, (uintptr_t)low->pages, 4096, (uintptr_t)low->resident, 0), call(MINCORE, (uintptr_t)low->pages, 3 * 4096, (uintptr_t)low->resident, 0));
-    say("msync: %ld %ld", call(MSYNC, (uintptr_t)low->pages, 4096, MS_ASYNC, 0), call(MSYNC, (uintptr_t)low->pages, 3 * 4096, MS_ASYNC, 0));
+    say("mincore: %ld %ld", call32(MINCORE, (uintptr_t)low->pages, 4096, (uintptr_t)low->resident, 0, 0), call32(MINCORE, (uintptr_t)low->pages, 3 * 4096, (uintptr_t)low->resident, 0, 0));
+    say("msync: %ld %ld", call32(MSYNC, (uintptr_t)low->pages, 4096, MS_ASYNC, 0, 0), call32(MSYNC, (uintptr_t)low->pages, 3 * 4096, MS_ASYNC, 0, 0));
     long found = 0;
     for (uintptr_t at = 0x70000000; at < 0x70000000 + (18 << 20); at += 1 << 20)
-        found += call(MINCORE, at, 4096, (uintptr_t)low->resident, 0) == 0;
+        found += call32(MINCORE, at, 4096, (uintptr_t)low->resident, 0, 0) == 0;
     say("pages of nobody: %ld", found);
 }
 
@@ -84,14 +66,14 @@ static void locks(void)
     int by_syscall = mlockall(MCL_CURRENT) == 0 ? 0 : -errno;
     long size = locked();
     munlockall();
-    long result = call(MLOCKALL, MCL_CURRENT, 0, 0, 0);
+    long result = call32(MLOCKALL, MCL_CURRENT, 0, 0, 0, 0);
     if (result == -38)
         return;
     CHECK_EQ(result, by_syscall, "mlockall");
     CHECK_EQ(locked(), size, "what is locked");
-    call(MUNLOCKALL, 0, 0, 0, 0);
+    call32(MUNLOCKALL, 0, 0, 0, 0, 0);
     CHECK_EQ(locked(), 0, "what is locked still");
-    CHECK_EQ(call(MLOCKALL, 0, 0, 0, 0), -22, "no flags");
+    CHECK_EQ(call32(MLOCKALL, 0, 0, 0, 0, 0), -22, "no flags");
 }
 
 static int square(int n) { return n * n; }
@@ -99,7 +81,7 @@ static int square(int n) { return n * n; }
 /* A filter that allows read, write and exit, and kills for everything else. */
 static void confined(void)
 {
-    long result = call(PRCTL, PR_SET_SECCOMP, 1, 0, 0);
+    long result = call32(PRCTL, PR_SET_SECCOMP, 1, 0, 0, 0);
     if (result != 0)
         syscall(SYS_exit, 0);
     volatile int (*of)(int) = (volatile int (*)(int))square;
@@ -114,20 +96,18 @@ static void confined(void)
 
 static void others(void)
 {
-    long result = call(RSEQ, (uintptr_t)low->area, 32, 8, 0);
+    long result = call32(RSEQ, (uintptr_t)low->area, 32, 8, 0, 0);
     CHECK(result == -22 || result == -38, "rseq with flags: %ld", result);
-    result = call(RSEQ, (uintptr_t)low->area + 1, 32, 0, 0);
+    result = call32(RSEQ, (uintptr_t)low->area + 1, 32, 0, 0, 0);
     CHECK(result == -22 || result == -38, "rseq at an odd address: %ld", result);
-    result = call(ARCH_PRCTL, 0x1011, 0, 0, 0);
+    result = call32(ARCH_PRCTL, 0x1011, 0, 0, 0, 0);
     CHECK(result == 1 || result == -38, "faulting of CPUID: %ld", result);
 }
 
 int main(void)
 {
     on_signal(SIGSEGV, on_fault, 0);
-    low = mmap(NULL, sizeof *low, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT, -1, 0);
-    MUST(low != MAP_FAILED);
-    memset(low, 0, sizeof *low);
+    low = low_memory(sizeof *low);
     RUN(files);
     RUN(locks);
     RUN(others);

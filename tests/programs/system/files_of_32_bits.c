@@ -2,7 +2,7 @@
 //@ cflags: -O1
 /* What INT 0x80 tells of the files of /proc that show mappings is what SYSCALL tells: their entries, sizes, numbers,
  * content and ends. Where the kernel has no such calls, all of them are refused. */
-#include "check.h"
+#include "int80.h"
 #include <dirent.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
@@ -14,25 +14,6 @@ static struct low {
     char path[64];
     _Alignas(16) char out[65536];
 } *low;
-
-static sigjmp_buf back;
-static void on_fault(int number, siginfo_t *info, void *context)
-{
-    (void)number, (void)info, (void)context;
-    siglongjmp(back, 1);
-}
-
-static long call(int number, uintptr_t one, uintptr_t two, uintptr_t three, uintptr_t four, uintptr_t five)
-{
-    long result;
-    if (sigsetjmp(back, 1))
-        return -38;
-    asm volatile("int $0x80"
-                 : "=a"(result)
-                 : "a"(number), "b"(one), "c"(two), "d"(three), "S"(four), "D"(five)
-                 : "r8", "r9", "r10", "r11", "memory");
-    return (int)result;
-}
 
 static uint32_t half(int at)
 {
@@ -51,28 +32,28 @@ static void told(const char *path)
     int fd = open(path, O_RDONLY);
     MUST(fd >= 0 && stat(path, &real) == 0 && statfs(path, &system) == 0);
     low->path[0] = 0;
-    say("fstat: %ld", call(FSTAT, fd, out, 0, 0, 0));
+    say("fstat: %ld", call32(FSTAT, fd, out, 0, 0, 0));
     say("mode %o, links %u, size %u, blocks %u of %u", half(8) & 0xffff, half(8) >> 16, half(20), half(28), half(24));
     CHECK(half(0) == real.st_dev && half(4) == real.st_ino, "%s: another file", path);
     CHECK(half(40) == real.st_mtime && half(52) == real.st_ctim.tv_nsec, "%s: its times", path);
     for (int i = 0; i < 2; i++) {
         memset(low->out, 0, 96);
-        say("fstat64: %ld", i ? call(FSTATAT64, fd, empty, out, AT_EMPTY_PATH, 0) : call(FSTAT64, fd, out, 0, 0, 0));
+        say("fstat64: %ld", i ? call32(FSTATAT64, fd, empty, out, AT_EMPTY_PATH, 0) : call32(FSTAT64, fd, out, 0, 0, 0));
         say("mode %o, links %u, size %lu, blocks %lu of %u", half(16), half(20), word(44), word(56), half(52));
         CHECK(word(0) == real.st_dev && word(88) == real.st_ino, "%s: another file", path);
         CHECK(half(72) == real.st_mtime && half(84) == real.st_ctim.tv_nsec, "%s: its times", path);
     }
     struct statx more;
     if (statx(AT_FDCWD, path, 0, STATX_ALL, &more) == 0) {
-        say("statx: %ld", call(STATX, fd, empty, AT_EMPTY_PATH, STATX_ALL, out));
+        say("statx: %ld", call32(STATX, fd, empty, AT_EMPTY_PATH, STATX_ALL, out));
         CHECK(memcmp(&more, low->out, 144) == 0, "%s: statx", path);
     }
-    long result = call(FSTATFS, fd, out, 0, 0, 0);
+    long result = call32(FSTATFS, fd, out, 0, 0, 0);
     say("fstatfs: %ld, %x %u %u, names of %u", result, half(0), half(4), half(8), half(36));
-    result = call(FSTATFS64, fd, 84, out, 0, 0);
+    result = call32(FSTATFS64, fd, 84, out, 0, 0);
     say("fstatfs64: %ld, %x %u %lu, names of %u", result, half(0), half(4), word(8), half(56));
-    int other = call(DUP, fd, 0, 0, 0, 0);
-    say("the end: %ld %ld %ld", call(LSEEK, fd, 0, SEEK_END, 0, 0), call(LLSEEK, fd, 0, 0, out, SEEK_END), other < 0 ? -22 : (long)lseek(other, 0, SEEK_END) - errno);
+    int other = call32(DUP, fd, 0, 0, 0, 0);
+    say("the end: %ld %ld %ld", call32(LSEEK, fd, 0, SEEK_END, 0, 0), call32(LLSEEK, fd, 0, 0, out, SEEK_END), other < 0 ? -22 : (long)lseek(other, 0, SEEK_END) - errno);
     close(other);
     close(fd);
 }
@@ -87,7 +68,7 @@ static void again(void)
     for (int i = 0; i < 2; i++) {
         void *more = mmap(NULL, 4096, PROT_READ | i, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
         MUST(more != MAP_FAILED);
-        long bytes = i ? call(PREAD64, fd, out, 4000, 0, 0) : call(LSEEK, fd, 0, SEEK_SET, 0, 0);
+        long bytes = i ? call32(PREAD64, fd, out, 4000, 0, 0) : call32(LSEEK, fd, 0, SEEK_SET, 0, 0);
         if (i == 0)
             bytes = read(fd, low->out, 4000);
         if (bytes == -38)
@@ -97,7 +78,7 @@ static void again(void)
         CHECK(memcmp(one, low->out, bytes) == 0, "what is mapped");
         close(fresh);
     }
-    say("pread64 behind 4 GiB: %ld", call(PREAD64, fd, out, 4000, 0, 1));
+    say("pread64 behind 4 GiB: %ld", call32(PREAD64, fd, out, 4000, 0, 1));
     close(fd);
 }
 
@@ -111,7 +92,7 @@ static void entries(void)
     for (int i = 1; i < 3; i++) {
         int length_at = i == 1 ? 16 : 8, name_at = i == 1 ? 19 : 10;
         rewinddir(directory);
-        while ((bytes = call(i == 1 ? GETDENTS64 : GETDENTS, dirfd(directory), (uintptr_t)low->out, 4096, 0, 0)) > 0)
+        while ((bytes = call32(i == 1 ? GETDENTS64 : GETDENTS, dirfd(directory), (uintptr_t)low->out, 4096, 0, 0)) > 0)
             for (int at = 0; at < bytes; at += *(unsigned short *)(low->out + at + length_at))
                 count[i] += low->out[at + name_at] != 0;
         if (bytes == -38)
@@ -125,10 +106,8 @@ static void entries(void)
 int main(void)
 {
     on_signal(SIGSEGV, on_fault, 0);
-    low = mmap(NULL, sizeof *low, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT, -1, 0);
-    MUST(low != MAP_FAILED);
-    memset(low, 0, sizeof *low);
-    if (call(20, 0, 0, 0, 0, 0) == -38)
+    low = low_memory(sizeof *low);
+    if (call32(20, 0, 0, 0, 0, 0) == -38)
         return done();
     told("/proc/self/maps");
     told("/proc/self/status");

@@ -2,7 +2,7 @@
 //@ cflags: -O1
 /* Threads and processes that INT 0x80 makes, by each of its calls, traced or not: each is a child as any other, with its
  * maker's registers. Where the kernel has no such calls, all of them are refused. */
-#include "check.h"
+#include "int80.h"
 #include <linux/sched.h>
 
 enum { FORK = 2, WAIT4 = 114, CLONE = 120, VFORK = 190, CLONE3 = 435, STACK = 16384 };
@@ -13,13 +13,6 @@ static struct low {
     int tid[2];
     _Alignas(64) char stacks[8][STACK];
 } *low;
-
-static sigjmp_buf back;
-static void on_fault(int number, siginfo_t *info, void *context)
-{
-    (void)number, (void)info, (void)context;
-    siglongjmp(back, 1);
-}
 
 /* A child on a stack of its own takes a function off it, calls it, and exits with its result. Whoever makes one with its
  * own stack goes on; rbx holds what it did, all of it. */
@@ -37,7 +30,7 @@ long make3(struct clone_args *arguments, size_t bytes, long on_stack);
 
 static long made(long number, unsigned long flags, void *stack, int *parent, int *child)
 {
-    if (sigsetjmp(back, 1))
+    if (sigsetjmp(attempt, 1))
         return -38;
     return make(number, flags | 0x700000000, stack, 0, parent, child);
 }
@@ -128,7 +121,7 @@ static void threads(void)
 
 static long made3(size_t bytes, long on_stack)
 {
-    if (sigsetjmp(back, 1))
+    if (sigsetjmp(attempt, 1))
         return -38;
     return (int)make3(&low->arguments, bytes, on_stack);
 }
@@ -157,9 +150,7 @@ static void by_clone3(void)
 int main(void)
 {
     on_signal(SIGSEGV, on_fault, 0);
-    low = mmap(NULL, sizeof *low, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT, -1, 0);
-    MUST(low != MAP_FAILED);
-    memset(low, 0, sizeof *low);
+    low = low_memory(sizeof *low);
     RUN(processes);
     RUN(of_one_memory);
     RUN(threads);

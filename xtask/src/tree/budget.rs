@@ -28,6 +28,6 @@ pub const BUDGET: &[(&str, [usize; 5])] = &[
     ("lwp-testkit",    [  0,    1,    0,    0,    0]),
     ("lwp-uarch",      [  0,    0,    0,    2,    0]),
     ("lwp-unwind",     [  0,    0,    0,    1,    0]),
-    ("lwp-vcpu",       [  0,    4,    1,   22,    0]),
+    ("lwp-vcpu",       [  0,    3,    1,   22,    0]),
     ("xtask",          [  0,    0,    0,   13,    0]),
 ];

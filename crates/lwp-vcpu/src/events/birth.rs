@@ -211,7 +211,7 @@ pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bo
     if let Some(index) = machine.tasks.space_index(child)
         && let Some(Some(space)) = machine.caches.spaces.get_mut(index)
     {
-        space.tell_again();
+        space.code.tell_again();
     }
     machine.guarding().tell_guards_to(child);
     machine.guarding().made_by(maker, child, regs);
@@ -268,8 +268,8 @@ fn add_process(machine: &mut Machine, child: Tid, made: Made, contexts: FileId) 
     let report = machine.observers.add_report(child, made.pid, comm, command);
     machine.observers.reports[report].maker = made.maker;
     machine.tasks.processes.insert(child, Process { space, report, contexts, fault_action });
-    if let Some(raised) = machine.tasks.raised.get(&made.pid).copied() {
-        machine.tasks.raised.insert(child, raised);
+    if let Some(raised) = machine.tasks.raised.0.get(&made.pid).copied() {
+        machine.tasks.raised.0.insert(child, raised);
     }
     machine.guarding().inherit_guards(child, &notices.unwrap_or_default());
     machine.counting().inherit_bounds(child, child, made.maker);

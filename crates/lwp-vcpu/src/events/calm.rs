@@ -271,7 +271,7 @@ pub fn stopped_by_job_control(machine: &mut Machine, tid: Tid) -> Result<(), Err
 pub fn at_syscall(machine: &mut Machine, tid: Tid, mut calm: Calm) -> Handled {
     let mut regs = machine.tracees.regs(tid)?;
     let again = regs.0.rax as i64 == EINTR || restart::is(regs.0.rax);
-    if again || machine.tasks.threads.get(&tid).is_some_and(|thread| thread.need.is_some()) {
+    if again || machine.tasks.threads.get(&tid).is_some_and(|thread| thread.errand.need.is_some()) {
         // Any stop takes back what has been asked for before it.
         machine.tracees.interrupt(tid)?;
     }

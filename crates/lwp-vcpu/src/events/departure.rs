@@ -70,7 +70,7 @@ pub fn detach_thread(machine: &mut Machine, tid: Tid) -> Handled {
     if last && let Some(process) = machine.tasks.processes.remove(&pid) {
         wards::left(machine, pid);
         machine.depart(process);
-        machine.tasks.give_limit_back(pid);
+        machine.tasks.raised.give_back(pid);
     }
     machine.tracees.detach(tid)
 }

@@ -67,7 +67,7 @@ pub fn replace_improved(machine: &mut Machine) {
 
 /// Returns whether a thread of an address space makes a system call for us.
 fn is_called_for(machine: &Machine, index: usize) -> bool {
-    let modes = threads_in(machine, index).into_iter();
+    let modes = machine.tasks.threads_in(index).into_iter();
     let mut modes = modes.filter_map(|tid| Some(machine.tasks.threads.get(&tid)?.mode));
     modes.any(|mode| matches!(mode, Mode::Calling { .. }))
 }
@@ -78,7 +78,7 @@ fn stop_all_but(machine: &mut Machine, index: usize, but: Option<Tid>) {
         return;
     }
     machine.caches.flushes.push(index);
-    for other in threads_in(machine, index).into_iter().filter(|other| Some(*other) != but) {
+    for other in machine.tasks.threads_in(index).into_iter().filter(|other| Some(*other) != but) {
         let _ = machine.tracees.interrupt(other);
     }
 }
@@ -89,7 +89,7 @@ fn put_up_with_waste(machine: &mut Machine, index: usize) -> bool {
     if family.lacks_room() || space.needs_other_family() {
         return false;
     }
-    family.put_up_with_waste();
+    family.waste.put_up();
     true
 }
 
@@ -158,7 +158,7 @@ pub fn press(machine: &mut Machine, tid: Tid) {
 
 /// Flushes an address space if none of its threads is in translated code.
 fn finish_if_still(machine: &mut Machine, index: usize) {
-    let threads = threads_in(machine, index);
+    let threads = machine.tasks.threads_in(index);
     let still = |tid: &Tid| {
         machine.tasks.threads.get(tid).is_some_and(|thread| {
             thread.account.settled
@@ -201,7 +201,7 @@ fn abandon(machine: &mut Machine, tid: Tid) {
 /// Lets the parked threads of an address space go on.
 fn release(machine: &mut Machine, index: usize) {
     machine.caches.flushes.retain(|other| *other != index);
-    for tid in threads_in(machine, index) {
+    for tid in machine.tasks.threads_in(index) {
         if !dying::concerns(machine, tid) {
             let_on(machine, tid);
         }
@@ -224,10 +224,4 @@ pub fn let_on(machine: &mut Machine, tid: Tid) {
     {
         lwp_terminal::say!("lwp: thread {tid}: {error}");
     }
-}
-
-/// The threads that run on this side of an address space.
-fn threads_in(machine: &Machine, index: usize) -> Vec<Tid> {
-    let all = machine.tasks.threads.keys().copied();
-    all.filter(|tid| machine.tasks.space_index(*tid) == Some(index)).collect()
 }

@@ -23,8 +23,8 @@ pub fn start_image(machine: &mut Machine, tid: Tid, parent: i32) -> Handled {
     };
     machine.tasks.started_counting.remove(&tid);
     let launched = matches!(machine.config.target, Target::Launch { .. });
-    if launched && parent == 0 && !machine.tasks.raised.contains_key(&tid) {
-        machine.tasks.note_first_limit(tid);
+    if launched && parent == 0 && !machine.tasks.raised.0.contains_key(&tid) {
+        machine.tasks.raised.note_first(tid);
     }
     machine
         .tasks
@@ -51,7 +51,7 @@ pub fn start_image(machine: &mut Machine, tid: Tid, parent: i32) -> Handled {
         Err(reason) => {
             say_at_once(machine, report, regs.0.cs, &reason);
             machine.observers.reports[report].uncounted = Some(reason);
-            machine.tasks.give_limit_back(tid);
+            machine.tasks.raised.give_back(tid);
             release(machine, tid)
         }
     }

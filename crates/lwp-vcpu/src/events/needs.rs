@@ -24,7 +24,7 @@ pub fn satisfy(machine: &mut Machine, tid: Tid, need: Need) -> Handled {
     let regs = machine.tracees.regs(tid)?;
     let Some(mut view) = machine.view(tid, &regs) else { return machine.tracees.cont(tid, 0) };
     if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
-        thread.need = None;
+        thread.errand.need = None;
     }
     if need == Need::Guard && view.state.commit != Commit::Mailbox {
         // It has asked for nothing: another process waits for its pages.
@@ -145,7 +145,7 @@ pub fn step(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
     machine.marking().enter_function(tid, app);
     machine.counting().end_code(tid, app.0.rip, app.0.rdi);
     machine.counting().sample_before(tid, app);
-    if let Some(next) = machine.lwp_step(tid, app) {
+    if let Some(next) = machine.profiling().lwp_step(tid, app) {
         return make_side(machine, tid, &next);
     }
     let trapped = app.0.eflags & TRAP_FLAG != 0;
@@ -163,7 +163,7 @@ pub fn step(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
         count_instruction(machine, tid, app.0.rip, next.0.rip);
         return go_on(machine, tid, &next);
     }
-    match machine.lwp_before_state(tid, app) {
+    match machine.profiling().lwp_before_state(tid, app) {
         BeforeState::Native => {}
         BeforeState::Done(next) => {
             about_to_step(machine, tid, &app.0);
@@ -196,7 +196,7 @@ pub fn step(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
     about_to_step(machine, tid, &app.0);
     if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
         thread.mode = Mode::Stepping { pc: app.0.rip, trapped, answer };
-        thread.stepping.since = thread.stepping.asked.take().unwrap_or_else(Instant::now);
+        thread.errand.since = thread.errand.asked.take().unwrap_or_else(Instant::now);
     }
     machine.tracees.single_step(tid)
 }
@@ -234,7 +234,7 @@ pub fn count_instruction(machine: &mut Machine, tid: Tid, pc: u64, next: u64) {
         places.stepped(pc, 1);
         places.jumped(pc, next, deltas);
     });
-    machine.lwp_executed(tid, pc, next);
+    machine.profiling().lwp_executed(tid, pc, next);
 }
 
 /// The events that the instruction at `pc` counts, given the one that followed it.
@@ -302,7 +302,7 @@ pub fn stepped(
     let mut regs = machine.tracees.regs(tid)?;
     if let Some(thread) = machine.tasks.threads.get(&tid).filter(|_| !trapped) {
         machine.observers.alone.instructions += 1;
-        machine.observers.alone.time += thread.stepping.since.elapsed();
+        machine.observers.alone.time += thread.errand.since.elapsed();
     }
     if let Some(context) = machine.context(tid) {
         context.set(Slot::AppGs, regs.0.gs_base);
@@ -321,7 +321,7 @@ pub fn stepped(
             // What cannot be hidden is seen.
             let _ = machine.hide_us(tid, fd);
         }
-        machine.lwp_after_state(tid, pc, &regs);
+        machine.profiling().lwp_after_state(tid, pc, &regs);
     }
     // A branch to itself is executed too.
     if regs.0.rip != pc || trap && !alone::repeats(&instruction) {

@@ -216,7 +216,7 @@ pub fn delivered(machine: &mut Machine, tid: Tid, cache: Option<Regs>, app: Regs
                 thread.mode =
                     if calling { Mode::Calling { entered: false } } else { Mode::Running };
             }
-            let need = machine.tasks.threads.get(&tid).and_then(|thread| thread.need);
+            let need = machine.tasks.threads.get(&tid).and_then(|thread| thread.errand.need);
             machine.tracees.set_regs(tid, &cache)?;
             machine.ask_again(tid);
             match need {

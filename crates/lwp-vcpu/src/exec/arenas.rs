@@ -26,8 +26,8 @@ impl Machine {
             let wanted =
                 if careful { self.tasks.wanted_beside(&self.contexts, tid) } else { Vec::new() };
             let (space, family) = self.space_of(tid).ok_or("no such thread")?;
-            let (known, extent) = (family.arena_of(unit), family.module(unit).extent);
-            if known.is_some_and(|index| space.has_arena(index)) {
+            let (known, extent) = (family.arena_of(unit), family.modules[unit].extent);
+            if known.is_some_and(|index| space.arenas.has(index)) {
                 return Ok(());
             }
             let mappings = maps::read(tid);
@@ -56,7 +56,7 @@ impl Machine {
                     let index = family.arenas.len() - 1;
                     space.note_arena(index, true);
                     if reach == Reach::Any {
-                        family.settle(unit, index);
+                        family.modules[unit].settle(index);
                     }
                     return Ok(());
                 }
@@ -71,9 +71,9 @@ impl Machine {
     pub fn settle_far(&mut self, tid: Tid, unit: UnitId) -> Result<(), String> {
         let (space, family) = self.space_of(tid).ok_or("no such thread")?;
         let room = |at: usize| family.arenas[at].left();
-        let mapped = (0..family.arenas.len()).filter(|at| space.has_arena(*at));
+        let mapped = (0..family.arenas.len()).filter(|at| space.arenas.has(*at));
         match mapped.max_by_key(|at| room(*at)).filter(|at| room(*at) >= LEAST_CHUNK) {
-            Some(arena) => family.settle(unit, arena),
+            Some(arena) => family.modules[unit].settle(arena),
             None => self.add_arena(tid, unit, Reach::Any)?,
         }
         Ok(())

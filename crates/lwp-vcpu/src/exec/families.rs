@@ -6,11 +6,12 @@ use super::mapping::undumped;
 use super::places::{Anchors, plan_arenas, with_wanted};
 use super::{MAP_FIXED, SYS_CLOSE, SYS_MUNMAP, Table, find_syscall};
 use crate::evaluators::Evaluators;
-use crate::family::{Family, Kind};
+use crate::family::{Family, Kind, Waste};
 use crate::inject::Injector;
 use crate::machine::{CodeCaches, Machine};
 use crate::maps::{self, Status};
 use crate::memory_map::{FAMILIES, is_ours};
+use crate::profile::Origins;
 use crate::ways::overlap;
 
 impl Machine {
@@ -23,7 +24,7 @@ impl Machine {
         };
         let (old, mut kind) = (family.index, family.kind.clone());
         let mapped: Vec<(u64, u64)> = (0..family.arenas.len())
-            .filter(|arena| space.has_arena(*arena))
+            .filter(|arena| space.arenas.has(*arena))
             .map(|arena| (family.arenas[arena].address, family.arenas[arena].bytes))
             .collect();
         let mappings = maps::read(tid);
@@ -64,10 +65,7 @@ impl Machine {
             injector.calls(&undumped(of))?;
         }
         injector.call([SYS_CLOSE, fd, 0, 0, 0, 0, 0])?;
-        let all = self.tasks.threads.keys().copied();
-        let here: Vec<Tid> =
-            all.filter(|tid| self.tasks.space_index(*tid) == Some(index)).collect();
-        for tid in here {
+        for tid in self.tasks.threads_in(index) {
             if let Some(slot) = self.tasks.threads.get(&tid).map(|thread| thread.slot) {
                 self.counting().keep_counts(tid, slot);
             }
@@ -104,22 +102,23 @@ impl Machine {
         }
         family.kind = kind.clone();
         if let Some(fragments) = self.config.trials.waste {
-            family.weigh_waste_after(fragments);
+            family.waste = Waste::new(fragments);
         }
         let watched = self.config.watches().then(|| crate::lwp::watched_config(&self.config));
         if let Some(lwp) = self.config.lwp.as_ref().or(watched.as_ref()) {
             family.watch_cache(crate::lwp::masks(&lwp.caches.levels[0].shape));
         }
         family.store = self.caches.store.clone();
-        family.sampled_code = self.config.sampled_code;
-        family.within.clone_from(&self.config.within);
-        family.evaluators = Evaluators::of(
+        family.modules.sampled_code = self.config.sampled_code;
+        family.modules.within.clone_from(&self.config.within);
+        family.modules.evaluators = Evaluators::of(
             &self.config,
             self.config.plan_of_code(&self.observers) == lwp_dbt::Plan::Calls,
         );
         let places = self.observers.profiler.is_some() && !self.config.samples();
         if places {
-            family.keep_origins();
+            family.origins = Some(Origins::default());
+            family.code_cache.keep_roles();
         }
         if family.store.is_some() {
             family.translator.learn();

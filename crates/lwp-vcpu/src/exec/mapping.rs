@@ -58,7 +58,7 @@ impl Mapper<'_> {
             return Err("no such family".into());
         };
         let contexts = self.contexts.files.get(contexts).ok_or("no contexts")?;
-        let fd = open_on_stack(injector, regs, of.memory.fd(), READ_ONLY)?;
+        let fd = open_on_stack(injector, regs, of.arenas.memory.fd(), READ_ONLY)?;
         let maps = self.family_maps(family, table, MAP_FIXED_NOREPLACE)?;
         // The routines come first: with them the rest takes a single stop.
         injector.map(&maps[..1], fd)?;
@@ -76,7 +76,7 @@ impl Mapper<'_> {
         if matches!(table, Table::Huge)
             && !huge_table::is_made(of.layout().low, &results[maps.len()..made])
         {
-            let fd = open_on_stack(injector, regs, of.memory.fd(), READ_ONLY)?;
+            let fd = open_on_stack(injector, regs, of.arenas.memory.fd(), READ_ONLY)?;
             injector.map(&table_maps(of, Table::Empty, MAP_FIXED), fd)?;
             injector.calls(&undumped(of))?;
             injector.call([SYS_CLOSE, fd, 0, 0, 0, 0, 0])?;
@@ -99,7 +99,7 @@ impl Mapper<'_> {
         let Some(Some(family)) = self.caches.families.get(family) else {
             return Err("no such family".into());
         };
-        let fd = family.memory.fd();
+        let fd = family.arenas.memory.fd();
         let path = context.write_scratch(path_of(fd).as_bytes());
         opened(injector, path, fd, READ_ONLY)
     }

@@ -64,7 +64,7 @@ impl Machine {
         let index = self.caches.add(side);
         if let Some(Some(space)) = self.caches.spaces.get_mut(base) {
             space.sides.push((selection, index));
-            space.tell_again();
+            space.code.tell_again();
         }
         self.lists().tell_code(base);
         Ok(())
@@ -174,7 +174,7 @@ impl CodeCaches {
         let (space, family) = self.side(side).ok_or("a side without a family")?;
         let (index, kind) = (family.index, family.kind.clone());
         let later = family.arenas.iter().enumerate().skip(kind.arenas.len());
-        let later = later.filter(|(at, _)| space.has_arena(*at));
+        let later = later.filter(|(at, _)| space.arenas.has(*at));
         let later = later.map(|(_, arena)| (arena.address, arena.bytes)).collect();
         self.spaces[side] = None;
         self.drop_family(index);

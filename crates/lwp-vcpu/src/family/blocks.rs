@@ -46,7 +46,7 @@ impl Family {
             return Some(Arc::clone(&known.block));
         }
         let mut source = ModuleCode { tid, range, kept: None, pages: None, notices: None };
-        let unit = &self.modules[id.0 as usize].unit;
+        let unit = &self.modules[id].unit;
         let block = Arc::new(self.translator.block(unit, &mut source, pc, most)?);
         if unit.checks == Checks::None {
             if self.blocks.known.len() >= KEPT {
@@ -72,14 +72,11 @@ impl Family {
             return Some(cut);
         }
         let arena = self.arena_of(id)?;
-        if !self.find_cut_chunk(arena) {
-            return None;
-        }
         let mut source = ModuleCode { tid, range, kept: None, pages: None, notices: None };
         let mut to = Destination {
             cache: &mut self.code_cache,
-            unit: &mut self.modules[id.0 as usize].cuts,
-            sink: &mut self.arenas[arena].sink(self.cut_chunks.get_mut(&arena)?, &self.memory),
+            unit: &mut self.modules[id].cuts,
+            sink: &mut self.arenas.for_cut(arena)?,
         };
         let cut = self.translator.cut(&mut to, &mut source, pc, most);
         note_origins(&mut self.origins, &self.code_cache, id, &mut source);

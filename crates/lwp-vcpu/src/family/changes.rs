@@ -4,17 +4,16 @@ use lwp_dbt::{AppPc, Destination, Fragment, FragmentId};
 use lwp_ptrace::memory;
 
 use super::{Family, Module, UnitId, overlays, range_of};
-use crate::arena::{Chunk, STUB_BYTES};
 use crate::notices::pages_of;
 
 impl Family {
     /// Cuts off the fragment at `pc` if its bytes differ from what thread `tid` has there now.
     pub fn invalidate_at(&mut self, id: UnitId, tid: i32, pc: AppPc) {
         let Some(arena) = self.arena_of(id) else { return };
-        let module = &self.modules[id.0 as usize];
+        let module = &self.modules[id];
         let Some(fragment) = module.unit.fragment_at(pc) else { return };
         overlays::close(self, (id, arena), (pc.0, pc.0 + 1));
-        let module = &self.modules[id.0 as usize];
+        let module = &self.modules[id];
         if differs(tid, pc, module.unit.bytes_of(fragment)) {
             self.cut_off(id, arena, fragment);
         }
@@ -22,16 +21,11 @@ impl Family {
 
     /// Cuts a fragment off from everything that leads to it.
     fn cut_off(&mut self, id: UnitId, arena: usize, fragment: FragmentId) {
-        let room = |chunk: &Chunk| chunk.room() >= STUB_BYTES;
-        if !self.stub_chunks.get(&arena).is_some_and(room) {
-            let chunk = self.arenas[arena].stubs_chunk().expect("room was set aside for each stub");
-            self.stub_chunks.insert(arena, chunk);
-        }
-        let Some(chunk) = self.stub_chunks.get_mut(&arena) else { return };
+        let Some(mut sink) = self.arenas.for_stubs(arena) else { return };
         let mut to = Destination {
             cache: &mut self.code_cache,
-            unit: &mut self.modules[id.0 as usize].unit,
-            sink: &mut self.arenas[arena].sink(chunk, &self.memory),
+            unit: &mut self.modules[id].unit,
+            sink: &mut sink,
         };
         self.translator.invalidate(&mut to, fragment);
     }
@@ -40,7 +34,7 @@ impl Family {
     pub fn invalidate_all(&mut self, id: UnitId) {
         let Some(arena) = self.arena_of(id) else { return };
         overlays::close(self, (id, arena), (0, u64::MAX));
-        let fragments = &self.modules[id.0 as usize].unit.fragments;
+        let fragments = &self.modules[id].unit.fragments;
         for fragment in fragments.values().copied().collect::<Vec<_>>() {
             self.cut_off(id, arena, fragment);
         }
@@ -50,12 +44,12 @@ impl Family {
     pub fn invalidate_page(&mut self, id: UnitId, page: u64) {
         let Some(arena) = self.arena_of(id) else { return };
         overlays::close(self, (id, arena), (page, page + super::PAGE as u64));
-        let module = &mut self.modules[id.0 as usize];
+        let module = &mut self.modules[id];
         let mut made = module.made_of.remove(&page).unwrap_or_default();
         for &fragment in &made {
             self.cut_off(id, arena, fragment);
         }
-        let module = &mut self.modules[id.0 as usize];
+        let module = &mut self.modules[id];
         made.retain(|&id| module.unit.keeps(self.code_cache.fragment(id).pc, id));
         if !made.is_empty() {
             module.made_of.insert(page, made);
@@ -67,7 +61,7 @@ impl Family {
     pub fn invalidate(&mut self, id: UnitId, tid: i32, range: (u64, u64), all: bool) -> usize {
         let Some(arena) = self.arena_of(id) else { return 0 };
         overlays::close(self, (id, arena), range);
-        let module = &self.modules[id.0 as usize];
+        let module = &self.modules[id];
         let overlaps = |(low, high): (u64, u64)| low < range.1 && range.0 < high;
         let stale: Vec<FragmentId> = made_of(module, range)
             .into_iter()

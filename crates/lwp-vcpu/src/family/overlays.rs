@@ -31,16 +31,19 @@ fn lay_one(family: &mut Family, code: &[Code], tid: i32, path: &[AppPc]) -> usiz
         return 0;
     };
     let Some(arena) = family.arena_of(id) else { return 0 };
-    if family.out_of_numbers() || family.waste.is_too_much() || !family.find_chunk(id, arena) {
+    if family.out_of_numbers()
+        || family.waste.is_too_much()
+        || !family.arenas.find_chunk(arena, &mut family.modules[id])
+    {
         return 0;
     }
-    let module = &mut family.modules[id.0 as usize];
+    let module = &mut family.modules[id];
     let mut source = UnitCode { tid, code };
     let Some((chunk, _)) = &mut module.chunk else { return 0 };
     let mut to = Destination {
         cache: &mut family.code_cache,
         unit: &mut module.unit,
-        sink: &mut family.arenas[arena].sink(chunk, &family.memory),
+        sink: &mut family.arenas.sink(arena, chunk),
     };
     let before = to.cache.fragment_count();
     lwp_dbt::reopen_overlays(&family.translator, &mut to, &mut source, first);
@@ -59,7 +62,7 @@ fn hot_paths(
     profile: &ExecutionProfile,
 ) -> Vec<Vec<AppPc>> {
     let Some(id) = code.first().map(|code| code.unit) else { return Vec::new() };
-    let unit = &family.modules[id.0 as usize].unit;
+    let unit = &family.modules[id].unit;
     let mut source = UnitCode { tid, code };
     let mut paths = lwp_dbt::hot_paths(&family.translator, unit, &mut source, profile);
     let known = &unit.changing.overlays;
@@ -69,7 +72,7 @@ fn hot_paths(
 
 /// Leads around the superblocks of a unit that have code in the pages of `range`, and out of them.
 pub(super) fn close(family: &mut Family, (id, arena): (UnitId, usize), range: (u64, u64)) {
-    let module = &mut family.modules[id.0 as usize];
+    let module = &mut family.modules[id];
     let Some((chunk, _)) = module.chunk else { return };
     let pages = module.unit.changing.overlays.pages_in(range);
     if pages.is_empty() {
@@ -80,7 +83,7 @@ pub(super) fn close(family: &mut Family, (id, arena): (UnitId, usize), range: (u
     let mut to = Destination {
         cache: &mut family.code_cache,
         unit: &mut module.unit,
-        sink: &mut family.arenas[arena].sink(&mut chunk, &family.memory),
+        sink: &mut family.arenas.sink(arena, &mut chunk),
     };
     for page in pages {
         lwp_dbt::close_overlays(&mut to, page);
@@ -90,7 +93,7 @@ pub(super) fn close(family: &mut Family, (id, arena): (UnitId, usize), range: (u
 /// Has all code of a unit that may change translated anew.
 pub fn translate_anew(family: &mut Family, id: UnitId) {
     family.invalidate_all(id);
-    family.modules[id.0 as usize].unit.changing.forget_dormant();
+    family.modules[id].unit.changing.forget_dormant();
 }
 
 /// Reads code of any of the executable mappings of one unit.

@@ -12,10 +12,11 @@
 //! are unmapped, like everything else.
 
 use lwp_dbt::context::TABLE_SLOTS;
-use lwp_dbt::{EntryId, Layout};
+use lwp_dbt::{CodeCache, EntryId, Layout};
 use rustc_hash::FxHashMap;
 
-use super::{Family, UnitId};
+use super::UnitId;
+use super::low_window::LowWindow;
 
 /// The offset of the first one in a family's memory, and the distance between two: each is laid out
 /// as the low window.
@@ -52,47 +53,53 @@ pub struct Tables {
     ended: FxHashMap<Vec<UnitId>, u32>,
 }
 
-impl Family {
+impl Tables {
     /// The table for a program that begins with `units`, if there is one.
-    pub fn table_for(&self, units: &[UnitId]) -> Option<&Table> {
-        self.tables.made.iter().rev().find(|table| table.units == units)
+    pub fn of(&self, units: &[UnitId]) -> Option<&Table> {
+        self.made.iter().rev().find(|table| table.units == units)
     }
 
-    /// Takes in that a program which began with `units` has ended. True where it is wanted what it
-    /// has inserted of them.
+    /// Notes that a program which began with `units` has ended. Returns whether a table is to be
+    /// made of the entries that it has inserted.
     pub fn note_end(&mut self, units: &[UnitId]) -> bool {
-        if self.tables.made.len() >= MOST {
+        if self.made.len() >= MOST {
             return false;
         }
-        let count = match self.tables.ended.get_mut(units) {
+        let count = match self.ended.get_mut(units) {
             Some(count) => count,
-            None => self.tables.ended.entry(units.to_vec()).or_default(),
+            None => self.ended.entry(units.to_vec()).or_default(),
         };
         *count = count.saturating_add(1);
         matches!(*count, MADE_AFTER | MADE_AGAIN_AFTER)
     }
+}
 
+impl LowWindow {
     /// Makes a table for `units` that holds `entries`, unless the one that there is has about as
     /// many.
-    pub fn make_table(&mut self, units: Vec<UnitId>, entries: Vec<EntryId>) {
-        let known = self.table_for(&units).map_or(0, |table| table.entries.len());
-        let chains = self.code_cache.entry_count();
+    pub fn make_table(
+        &mut self,
+        code_cache: &CodeCache,
+        units: Vec<UnitId>,
+        entries: Vec<EntryId>,
+    ) {
+        let known = self.tables.of(&units).map_or(0, |table| table.entries.len());
+        let chains = code_cache.entry_count();
         if entries.len() <= known + known / 8 || chains > MOST_CHAINS {
             return;
         }
-        let low = self.layout();
+        let (low, miss) = (self.layout, self.miss);
         let offset = FIRST + self.tables.made.len() as u64 * STEP;
-        let miss = self.routine(self.translator.routines().ask_rcx);
         let chain_bytes = (u64::from(chains) * 8).next_multiple_of(PAGE);
         let mut heads = vec![miss; TABLE_SLOTS as usize];
         let mut next = vec![miss; chain_bytes as usize / 8];
         for &entry in &entries {
-            let data = self.code_cache.entry(entry);
+            let data = code_cache.entry(entry);
             let slot = (low.table_slot(data.pc.0) - low.table()) as usize / 8;
             next[entry.0 as usize] = std::mem::replace(&mut heads[slot], data.stub.0);
         }
         self.memory.write_new(offset, &bytes_of(&heads));
-        self.memory.write_new(offset + low.chain_slot(0) - low.low, &bytes_of(&next));
+        self.memory.write_new(offset + self.offset_of(low.chain_slot(0)), &bytes_of(&next));
         self.tables.made.push(Table { units, entries, offset, chain_bytes });
     }
 }

@@ -22,12 +22,13 @@ use lwp_ptrace::regs::{Raw, Regs, general_value};
 use lwp_ptrace::sys;
 
 use super::CPU;
+use super::Profiling;
 use super::instruction::decode;
 use super::memory::TraceeMemory;
 use crate::config::Config;
 use crate::contexts::Context;
 use crate::cpuid::VirtualCpu;
-use crate::machine::{Machine, Processor, Thread};
+use crate::machine::{Processor, Thread};
 
 /// An image must begin at a multiple of this.
 const ALIGNMENT: u64 = 64;
@@ -158,10 +159,10 @@ fn compacted(cpu: &VirtualCpu, requested: u64) -> u64 {
     1 << 63 | requested & cpu.xcr0()
 }
 
-impl Machine {
+impl Profiling<'_> {
     /// The processor is about to execute the instruction at the application's pc alone.
     pub fn lwp_before_state(&mut self, tid: Tid, app: &Regs) -> BeforeState {
-        let access = StateAccess::at(&self.processor, self.context(tid), tid, &app.0);
+        let access = StateAccess::at(self.processor, self.context(tid), tid, &app.0);
         let Some(access) = access else { return BeforeState::Native };
         let mut memory = TraceeMemory::new(tid);
         match access.save {
@@ -195,9 +196,9 @@ impl Machine {
             thread.lwp_state.component_faults = 0;
         }
         let before = Raw { rip: pc, ..regs.0 };
-        let access = StateAccess::at(&self.processor, self.context(tid), tid, &before);
+        let access = StateAccess::at(self.processor, self.context(tid), tid, &before);
         let Some(access) = access.filter(StateAccess::requests_lwp) else { return };
-        self.tasks.lwp_collect(&self.contexts, tid);
+        self.tasks.lwp_collect(self.contexts, tid);
         let saved = match access.save {
             Some(how) => {
                 let component = self.tasks.lwp(tid).and_then(|lwp| lwp.unit.xsave());
@@ -249,7 +250,7 @@ impl Machine {
             return BeforeState::Native;
         }
         if access.requests_lwp() {
-            self.tasks.lwp_collect(&self.contexts, tid);
+            self.tasks.lwp_collect(self.contexts, tid);
             if let Err(fault) = self.load_component(tid, component.as_ref()) {
                 let _ = sys::set_extended_state(tid, &before);
                 return match fault {
@@ -269,7 +270,7 @@ impl Machine {
     fn load_component(&mut self, tid: Tid, component: Option<&LwpXsave>) -> Result<(), Fault> {
         let Some(thread) = self.tasks.threads.get_mut(&tid) else { return Ok(()) };
         let context = self.contexts.context(thread.slot);
-        thread.load_component(context, &self.config, component, &mut TraceeMemory::new(tid))
+        thread.load_component(context, self.config, component, &mut TraceeMemory::new(tid))
     }
 }
 

@@ -118,7 +118,7 @@ impl DataCache {
         }
         // Places that these sets do not use are looked at too.
         let bytes = self.shape.sets() * u64::from(set_bytes(self.shape.ways));
-        (0..bytes).step_by(8).for_each(|place| context.set_lwp_line(place, NO_LINE));
+        (0..bytes).step_by(8).for_each(|place| context.lwp().set_line(place, NO_LINE));
         context.set(Slot::LwpNotes, 0);
         context.set(Slot::LwpUndos, 0);
     }
@@ -154,8 +154,8 @@ impl DataCache {
         let (set, wanted) = (self.set_at(line), self.entry(line));
         let mut moved = wanted;
         for way in 0..u64::from(self.shape.ways) {
-            let held = context.lwp_line(set + way * 8);
-            context.set_lwp_line(set + way * 8, moved);
+            let held = context.lwp().line(set + way * 8);
+            context.lwp().set_line(set + way * 8, moved);
             if held == wanted {
                 return true;
             }
@@ -183,9 +183,9 @@ impl DataCache {
     fn take_back(&self, context: Context<'_>, change: [u64; 4]) {
         let set = self.set_at(self.line(change[1]));
         let places = || (0..u64::from(self.shape.ways)).map(|way| set + way * 8);
-        let mut lines: Vec<u64> = places().map(|place| context.lwp_line(place)).collect();
+        let mut lines: Vec<u64> = places().map(|place| context.lwp().line(place)).collect();
         restore(&mut lines, change);
-        places().zip(lines).for_each(|(place, line)| context.set_lwp_line(place, line));
+        places().zip(lines).for_each(|(place, line)| context.lwp().set_line(place, line));
     }
 
     /// The value that a change added to the notes: 0 unless it made room for a line that was
@@ -225,15 +225,15 @@ impl ThreadLwp {
     /// Goes through the notes. Those of the instruction at `but` are left to be reported with it.
     pub(super) fn take_notes(&mut self, context: Context<'_>, but: Option<u64>) {
         if context.get(Slot::LwpKeeps) == 0 {
-            self.passed_misses += context.get(Slot::LwpNotes) >> 32;
+            self.misses.passed += context.get(Slot::LwpNotes) >> 32;
             context.set(Slot::LwpNotes, 0);
             context.set(Slot::LwpUndos, 0);
             return;
         }
         let Some(mut cache) = self.dcache.take() else { return };
         // Samples do not say where the line came from.
-        let outer = self.sampler.is_none() || self.tally.is_some();
-        for [address, what] in context.lwp_notes() {
+        let outer = self.sampling.sampler.is_none() || self.sampling.tally.is_some();
+        for [address, what] in context.lwp().notes() {
             let miss = outer.then(|| cache.outer.fetch(LinearAddr(address)));
             if what & NOTE_GOES_ON != 0 {
                 continue;
@@ -243,7 +243,7 @@ impl ThreadLwp {
             let kind = kind(Use::from_raw(what >> 12));
             let access = Access { kind, address: LinearAddr(address), miss };
             if but == Some(ip) {
-                self.waiting.push(access);
+                self.misses.waiting.push(access);
             } else if counts {
                 self.miss_passes(ip, &access);
             }
@@ -255,7 +255,7 @@ impl ThreadLwp {
 
     /// Returns whether a miss counts for the event that is counted.
     fn counts_miss(&self, access: &Access) -> bool {
-        match self.sampler {
+        match self.sampling.sampler {
             Some(_) => access.kind == AccessKind::Load,
             None => self.unit.counts_miss(access),
         }
@@ -263,8 +263,8 @@ impl ThreadLwp {
 
     /// Publishes how many misses may be noted.
     pub(super) fn write_cache(&mut self, context: Context<'_>) {
-        let outer_matters = self.sampler.is_none() || self.tally.is_some();
-        let room = match &self.sampler {
+        let outer_matters = self.sampling.sampler.is_none() || self.sampling.tally.is_some();
+        let room = match &self.sampling.sampler {
             Some(sampler) => sampler.room_for_misses(),
             None => self.misses_within(&self.unit.headroom()),
         };
@@ -294,7 +294,7 @@ impl ThreadLwp {
     /// its set. A miss of a line that `moved` there has been noted.
     pub(super) fn take_move_back(&self, context: Context<'_>, moved: bool) {
         let Some(cache) = &self.dcache else { return };
-        let change = context.lwp_undo(context.get(Slot::LwpUndos));
+        let change = context.lwp().undo(context.get(Slot::LwpUndos));
         cache.take_back(context, change);
         if moved {
             let notes = context.get(Slot::LwpNotes).wrapping_sub(cache.noted(change[2]));
@@ -309,7 +309,7 @@ impl ThreadLwp {
     /// would be taken back too: executed again, it has the same effect.
     pub(super) fn drop_notes(&mut self, tid: Tid, context: Context<'_>, regs: &Raw, its: u64) {
         let Some(cache) = &mut self.dcache else { return };
-        self.waiting.clear();
+        self.misses.waiting.clear();
         let mut undos = context.get(Slot::LwpUndos);
         // What has been gone through is not taken back.
         if its == 0 || its > undos {
@@ -328,7 +328,7 @@ impl ThreadLwp {
             .collect();
         let mut notes = context.get(Slot::LwpNotes);
         while undos > oldest {
-            let undo = context.lwp_undo(undos - 1);
+            let undo = context.lwp().undo(undos - 1);
             let number = cache.line(undo[1]);
             if !lines.iter().any(|(first, last)| (*first..=*last).contains(&number)) {
                 break;
@@ -387,11 +387,11 @@ impl ThreadLwp {
 
     /// A miss of an instruction that passes the IP filter has passed.
     fn miss_passes(&mut self, ip: u64, access: &Access) {
-        if let Some(tally) = &mut self.tally {
+        if let Some(tally) = &mut self.sampling.tally {
             return tally.add(ip, access);
         }
-        self.passed_misses += u64::from(self.counts_miss(access));
-        self.waits_256 += self.core.stall_256(access);
+        self.misses.passed += u64::from(self.counts_miss(access));
+        self.clocks.waits_256 += self.clocks.core.stall_256(access);
     }
 
     /// The accesses of an instruction that is about to be executed natively, of one iteration where
@@ -441,7 +441,7 @@ impl ThreadLwp {
         let Some((ip, touched)) = cache.begun.take() else { return };
         if ip == pc {
             for touched in touched {
-                cache.access(context, touched, &mut self.waiting);
+                cache.access(context, touched, &mut self.misses.waiting);
             }
         }
     }
@@ -496,7 +496,8 @@ fn value(register: Register, regs: &Raw, context: Context<'_>) -> u64 {
 /// The number of the latest changes in a thread's data cache by the instruction at `pc`.
 pub(super) fn changes_of(context: Context<'_>, family: &Family, pc: u64) -> u64 {
     let undos = context.get(Slot::LwpUndos);
-    let sites = (0..undos.min(u64::from(UNDOS))).map(|back| context.lwp_undo(undos - 1 - back)[0]);
+    let sites =
+        (0..undos.min(u64::from(UNDOS))).map(|back| context.lwp().undo(undos - 1 - back)[0]);
     let its = |site: &u64| known_pc(family, CachePc(*site)) == Some(pc);
     sites.take_while(its).count() as u64
 }
@@ -534,7 +535,7 @@ impl Machine {
         {
             let first = cache.shape.line_of(context.get(Slot::LwpAddress));
             let lines = cache.shape.line_of(last).wrapping_sub(first).wrapping_add(1);
-            lwp.lines = lines.min(u64::from(MOST_NOTES));
+            lwp.misses.lines = lines.min(u64::from(MOST_NOTES));
         }
         let by_instruction = selection.is_some_and(|selection| selection.instructions);
         if let Some((_, family)) = self.space_of(tid) {

@@ -70,7 +70,7 @@ impl ThreadLwp {
         if !plain || self.judge.is_some() {
             return false;
         }
-        let (rate, remainder, per) = self.reference.division();
+        let (rate, remainder, per) = self.clocks.reference.division();
         let halves = |low: u64, high: u64| {
             Some(u64::from(u32::try_from(low).ok()?) | u64::from(u32::try_from(high).ok()?) << 32)
         };
@@ -81,7 +81,7 @@ impl ThreadLwp {
         // Counters have 26 bits; what is not watched is not written.
         let low = |count: u64| count & u64::from(u32::MAX);
         let more = room.instructions.wrapping_sub(self.published[0].cast_unsigned());
-        let (offset, divisor) = self.core.division();
+        let (offset, divisor) = self.clocks.core.division();
         let at = |kind| self.unit.counter_address(kind).map_or(0, |address| address.0);
         context.set(Slot::LwpCoreOffset, offset);
         context.set(Slot::LwpCoreDivisor, divisor);

@@ -11,6 +11,7 @@ use lwp_model::LinearMemory;
 use lwp_ptrace::Tid;
 use lwp_ptrace::regs::Raw;
 
+use super::Profiling;
 use super::known::DueFor;
 use super::memory::TraceeMemory;
 use super::sampler::asked_with;
@@ -42,7 +43,7 @@ impl Machine {
         let mut lwp = self.tasks.lwp_mut(tid);
         let due = lwp.as_ref().and_then(|lwp| lwp.due_index(&block));
         if let Some(lwp) = &mut lwp {
-            lwp.lines = 1;
+            lwp.misses.lines = 1;
         }
         let Some(index) = due.or(repeats.then_some(0)) else {
             return self.dispatch(cx, pc, false);
@@ -77,12 +78,12 @@ impl Machine {
         most: u32,
         next_time: Option<DueFor>,
     ) -> Option<Backlog> {
-        let Some(cut) = self.lwp_make_cut(tid, pc, most) else {
+        let Some(cut) = self.profiling().lwp_make_cut(tid, pc, most) else {
             self.ask_tracer(tid, Need::Step);
             return None;
         };
         if let Some(event) = next_time {
-            self.lwp_know_cut(tid, &cut, event);
+            self.profiling().lwp_know_cut(tid, &cut, event);
         }
         self.go(tid, slot, pc, cut.head);
         None
@@ -98,11 +99,11 @@ impl Machine {
         event: DueFor,
     ) -> Option<Backlog> {
         let ThreadCx { tid, slot, .. } = cx;
-        let Some(cut) = self.lwp_make_cut(tid, pc, most) else {
+        let Some(cut) = self.profiling().lwp_make_cut(tid, pc, most) else {
             self.ask_tracer(tid, Need::Step);
             return None;
         };
-        if !self.lwp_know_cut(tid, &cut, event) {
+        if !self.profiling().lwp_know_cut(tid, &cut, event) {
             self.go(tid, slot, pc, cut.head);
             return None;
         }
@@ -112,26 +113,6 @@ impl Machine {
         }
         follows(&cut.block).into_iter().flatten().for_each(|pc| self.make_entry(tid, pc));
         self.dispatch(cx, pc, false)
-    }
-
-    fn lwp_make_cut(&mut self, tid: Tid, pc: AppPc, most: u32) -> Option<Led> {
-        let side = self.caches.side(self.tasks.space_index(tid)?)?;
-        self.tasks.profiled(&self.contexts, tid)?.make_cut(side, tid, pc, most)
-    }
-
-    /// Lets a thread lead itself to the cut fragment that it has been led to. False where it
-    /// cannot, or could before.
-    fn lwp_know_cut(&mut self, tid: Tid, cut: &Led, event: DueFor) -> bool {
-        // What cut fragments execute is counted by the host, where it is. Samples lead to it
-        // anyway.
-        let counted = self.config.plan_of_code(&self.observers) != lwp_dbt::Plan::Plain
-            || self.observers.profiler.is_some();
-        if !cut.lasts || counted && event != DueFor::Sample {
-            return false;
-        }
-        let Some(side) = self.tasks.space_index(tid) else { return false };
-        let profiled = self.tasks.profiled(&self.contexts, tid);
-        profiled.is_some_and(|mut it| it.know_cut(side, &cut.block, cut.head, event))
     }
 
     /// Executes the one instruction at `pc` that only the host can, and reports it.
@@ -151,16 +132,38 @@ impl Machine {
         }
         self.observers.note_place(&mut self.tasks, tid, |places| places.stepped(pc.0, 1));
         let next = block.next();
-        self.lwp_retire(tid, &Executed::plain(pc.0, next.0));
+        self.profiling().lwp_retire(tid, &Executed::plain(pc.0, next.0));
         self.tasks.lwp_publish(&self.contexts, tid);
         self.after_instruction(cx, pc, next.0 - pc.0)
+    }
+}
+
+impl Profiling<'_> {
+    fn lwp_make_cut(&mut self, tid: Tid, pc: AppPc, most: u32) -> Option<Led> {
+        let side = self.caches.side(self.tasks.space_index(tid)?)?;
+        self.tasks.profiled(self.contexts, tid)?.make_cut(side, tid, pc, most)
+    }
+
+    /// Lets a thread lead itself to the cut fragment that it has been led to. False where it
+    /// cannot, or could before.
+    fn lwp_know_cut(&mut self, tid: Tid, cut: &Led, event: DueFor) -> bool {
+        // What cut fragments execute is counted by the host, where it is. Samples lead to it
+        // anyway.
+        let counted = self.config.plan_of_code(self.observers) != lwp_dbt::Plan::Plain
+            || self.observers.profiler.is_some();
+        if !cut.lasts || counted && event != DueFor::Sample {
+            return false;
+        }
+        let Some(side) = self.tasks.space_index(tid) else { return false };
+        let profiled = self.tasks.profiled(self.contexts, tid);
+        profiled.is_some_and(|mut it| it.know_cut(side, &cut.block, cut.head, event))
     }
 
     /// The last instruction of a cut fragment has retired and control is at `next`.
     pub fn lwp_stepped(&mut self, tid: Tid, next: u64, taken: bool) {
         // LWPVAL counts for itself, also in a cut fragment.
         self.lwp_repeated(tid, None);
-        let Some(mut profiled) = self.tasks.profiled(&self.contexts, tid) else { return };
+        let Some(mut profiled) = self.tasks.profiled(self.contexts, tid) else { return };
         profiled.collect_but(profiled.lwp.end_of_cut());
         let Some(cut) = profiled.lwp.cut.take() else { return };
         let Some(&last) = cut.pcs.last() else { return };
@@ -169,9 +172,9 @@ impl Machine {
             deltas.conditional_taken = 0;
         }
         if let Some(thread) = self.tasks.threads.get_mut(&tid) {
-            thread.leave_cut(&self.observers, &cut.pcs, cut.pcs.len() as u32 - 1, deltas);
+            thread.leave_cut(self.observers, &cut.pcs, cut.pcs.len() as u32 - 1, deltas);
         }
-        self.observers.note_place(&mut self.tasks, tid, |places| places.jumped(last, next, deltas));
+        self.observers.note_place(self.tasks, tid, |places| places.jumped(last, next, deltas));
         let branch = cut.branch.map(|kind| (kind, taken));
         let fall_through = cut.next;
         self.lwp_retire(tid, &Executed { branch, fall_through, ..Executed::plain(last, next) });
@@ -180,7 +183,7 @@ impl Machine {
         {
             self.counting().take_overdue(tid, registers);
         }
-        self.tasks.lwp_publish(&self.contexts, tid);
+        self.tasks.lwp_publish(self.contexts, tid);
     }
 
     /// A cut fragment was left after `executed` instructions and will not be gone on with.
@@ -192,23 +195,23 @@ impl Machine {
             self.lwp_stepped(tid, rip, taken);
             return;
         }
-        self.tasks.lwp_collect(&self.contexts, tid);
+        self.tasks.lwp_collect(self.contexts, tid);
         let cut = self.tasks.lwp_mut(tid).and_then(|lwp| lwp.cut.take());
         let pcs = cut.map(|cut| cut.pcs).unwrap_or_default();
         let deltas = EventDeltas { instructions: executed as i32, ..EventDeltas::default() };
         if let Some(thread) = self.tasks.threads.get_mut(&tid) {
-            thread.leave_cut(&self.observers, &pcs, executed, deltas);
+            thread.leave_cut(self.observers, &pcs, executed, deltas);
         }
-        self.tasks.lwp_publish(&self.contexts, tid);
+        self.tasks.lwp_publish(self.contexts, tid);
     }
 
     /// A repeated string instruction at the end of a cut fragment, if it has begun, has come as far
     /// as `regs` say, or as the context says where it is left out.
     pub(super) fn lwp_repeated(&mut self, tid: Tid, regs: Option<&Raw>) {
         if let Some(pc) = self.tasks.lwp(tid).and_then(ThreadLwp::end_of_cut) {
-            self.tasks.filter_samples_at(&self.config, &self.caches, tid, pc);
+            self.tasks.filter_samples_at(self.config, self.caches, tid, pc);
         }
-        if let Some(mut profiled) = self.tasks.profiled(&self.contexts, tid) {
+        if let Some(mut profiled) = self.tasks.profiled(self.contexts, tid) {
             profiled.repeated(tid, regs);
         }
     }
@@ -249,7 +252,7 @@ impl Profiled<'_, '_> {
         let bounds = (start, range.end);
         let block = family.block(range.unit, tid, bounds, pc, most as usize)?;
         let (head, fragment) = family.cut(range.unit, tid, bounds, pc, most as usize)?;
-        let lasts = family.module(range.unit).unit.checks == Checks::None;
+        let lasts = family.modules[range.unit].unit.checks == Checks::None;
         self.lwp.cut = Some(Cut::of(&block, fragment));
         self.lwp.allow_notes(self.context);
         Some(Led { block, head, lasts })
@@ -287,7 +290,7 @@ impl ThreadLwp {
         let due = first.into_iter().chain(second).min();
         if selection.dcache {
             // Any access may be the one on which an event expires: one instruction at a time.
-            let misses = self.misses_within(&self.unit.headroom()) < self.lines;
+            let misses = self.misses_within(&self.unit.headroom()) < self.misses.lines;
             return due.or(misses.then_some(0)).map(|_| 0);
         }
         due

@@ -9,6 +9,7 @@ use lwp_model::{Data1, Insert, LinearMemory, Registers};
 use lwp_ptrace::Tid;
 use lwp_ptrace::regs::{Raw, Regs, general, general_value};
 
+use super::Profiling;
 use super::memory::TraceeMemory;
 use super::{CPU, Executed, due};
 use crate::config::{Config, LwpConfig};
@@ -92,7 +93,7 @@ impl Machine {
         let ThreadCx { tid, slot, .. } = cx;
         let (pc, next) = (instruction.ip(), instruction.next_ip());
         if !charged {
-            self.lwp_retire(tid, &Executed::plain(pc, next));
+            self.profiling().lwp_retire(tid, &Executed::plain(pc, next));
         }
         self.tasks.lwp_interrupt(&*self.tracees, tid, self.config.lwp.as_ref());
         self.tasks.lwp_publish(&self.contexts, tid);
@@ -115,35 +116,6 @@ impl Machine {
         context.set(Slot::LwpPending, pending);
         self.go(tid, slot, AppPc(next), after);
         None
-    }
-
-    /// Executes the LWP instruction at the application's pc, if it is one, where translated code
-    /// cannot. Returns the registers afterwards; `None` also where it faults, which executing it
-    /// natively does too.
-    pub fn lwp_step(&mut self, tid: Tid, app: &Regs) -> Option<Regs> {
-        self.config.lwp.as_ref()?;
-        let pc = app.0.rip;
-        let mut bytes = [0; insn::LONGEST];
-        let got = lwp_ptrace::sys::read_memory(tid, pc, &mut bytes).unwrap_or(0);
-        let instruction = insn::decode(&bytes[..got], CodeSize::Bits64).ok()?;
-        self.tasks.lwp_collect(&self.contexts, tid);
-        if let Some(lwp) = self.tasks.lwp_mut(tid) {
-            lwp.look_for_core(tid);
-        }
-        let timestamp = self.processor.timestamp(self.observers.started);
-        let gs_base = self.context(tid).map_or(0, |context| context.get(Slot::AppGs));
-        let mut registers = Stopped { regs: app.0, gs_base };
-        let thread = self.tasks.threads.get_mut(&tid)?;
-        let (at, memory) = ((pc, &instruction), &mut TraceeMemory::new(tid));
-        let executed =
-            thread.lwp_execute_stopped(&self.config, at, &mut registers, timestamp, memory);
-        executed.ok()?;
-        let next = pc + u64::from(instruction.length);
-        thread.account.correction.add(one(), 1);
-        self.lwp_retire(tid, &Executed::plain(pc, next));
-        self.tasks.lwp_publish(&self.contexts, tid);
-        registers.regs.rip = next;
-        Some(Regs(registers.regs))
     }
 
     /// A profile has been loaded or ended: the thread goes on at `pc` on the side that counts for
@@ -209,6 +181,37 @@ impl Machine {
         let context = self.contexts.context(slot);
         context.set(Slot::LwpTouch, address);
         context.answer(tail);
+    }
+}
+
+impl Profiling<'_> {
+    /// Executes the LWP instruction at the application's pc, if it is one, where translated code
+    /// cannot. Returns the registers afterwards; `None` also where it faults, which executing it
+    /// natively does too.
+    pub fn lwp_step(&mut self, tid: Tid, app: &Regs) -> Option<Regs> {
+        self.config.lwp.as_ref()?;
+        let pc = app.0.rip;
+        let mut bytes = [0; insn::LONGEST];
+        let got = lwp_ptrace::sys::read_memory(tid, pc, &mut bytes).unwrap_or(0);
+        let instruction = insn::decode(&bytes[..got], CodeSize::Bits64).ok()?;
+        self.tasks.lwp_collect(self.contexts, tid);
+        if let Some(lwp) = self.tasks.lwp_mut(tid) {
+            lwp.look_for_core(tid);
+        }
+        let timestamp = self.processor.timestamp(self.observers.started);
+        let gs_base = self.context(tid).map_or(0, |context| context.get(Slot::AppGs));
+        let mut registers = Stopped { regs: app.0, gs_base };
+        let thread = self.tasks.threads.get_mut(&tid)?;
+        let (at, memory) = ((pc, &instruction), &mut TraceeMemory::new(tid));
+        let executed =
+            thread.lwp_execute_stopped(self.config, at, &mut registers, timestamp, memory);
+        executed.ok()?;
+        let next = pc + u64::from(instruction.length);
+        thread.account.correction.add(one(), 1);
+        self.lwp_retire(tid, &Executed::plain(pc, next));
+        self.tasks.lwp_publish(self.contexts, tid);
+        registers.regs.rip = next;
+        Some(Regs(registers.regs))
     }
 }
 

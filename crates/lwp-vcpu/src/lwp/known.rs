@@ -32,7 +32,7 @@ impl KnownCuts {
     ) -> bool {
         let places = KnownCut::places(known.key);
         let is_it = |index: &u32| {
-            self.cuts.contains_key(index) && context.known_cut_key(*index) == known.key
+            self.cuts.contains_key(index) && context.lwp().known_cut_key(*index) == known.key
         };
         if places.iter().any(is_it) {
             return false;
@@ -41,7 +41,7 @@ impl KnownCuts {
         let index = places.into_iter().find(free).unwrap_or(places[0]);
         self.cuts.insert(index, cut);
         self.side = Some(side);
-        context.set_known_cut(index, &known.words());
+        context.lwp().set_known_cut(index, &known.words());
         true
     }
 
@@ -51,7 +51,7 @@ impl KnownCuts {
             return;
         }
         for &index in self.cuts.keys() {
-            context.set_known_cut(index, &[0]);
+            context.lwp().set_known_cut(index, &[0]);
         }
     }
 

@@ -7,17 +7,17 @@ use lwp_ptrace::Tid;
 use lwp_ptrace::regs::{Raw, general};
 
 use super::Profiled;
+use super::Profiling;
 use super::dcache::changes_of;
 use crate::contexts::Context;
-use crate::machine::Machine;
 use crate::state::View;
 
-impl Machine {
+impl Profiling<'_> {
     /// Puts the countdown right for a thread that leaves translated code at `view`, and settles
     /// what a cut fragment has executed. Returns whether there was one.
     pub fn lwp_leave(&mut self, tid: Tid, view: &View) -> bool {
         let space = self.tasks.space_index(tid);
-        let Some(Profiled { lwp, context, .. }) = self.tasks.profiled(&self.contexts, tid) else {
+        let Some(Profiled { lwp, context, .. }) = self.tasks.profiled(self.contexts, tid) else {
             return false;
         };
         let its = match space.and_then(|space| self.caches.side(space)) {
@@ -36,14 +36,14 @@ impl Machine {
         let watches = lwp.selection.dcache;
         let in_cut = self.lwp_settle(tid, view);
         if watches {
-            self.tasks.lwp_collect(&self.contexts, tid);
+            self.tasks.lwp_collect(self.contexts, tid);
         }
         in_cut
     }
 
     fn lwp_settle(&mut self, tid: Tid, view: &View) -> bool {
         let rip = view.app.0.rip;
-        let Some(profiled) = self.tasks.profiled(&self.contexts, tid) else { return false };
+        let Some(profiled) = self.tasks.profiled(self.contexts, tid) else { return false };
         let context = profiled.context;
         let kind = match view.state.commit {
             Commit::Mailbox | Commit::LwpBegun => Some(context.kind()),
@@ -66,7 +66,7 @@ impl Machine {
         }
         let selection = profiled.lwp.selection;
         if let (Some(executed), Some(fragment)) = (view.state.countdown, view.fragment) {
-            let in_vain = context.has_taken_in_vain();
+            let in_vain = context.lwp().has_taken_in_vain();
             let side = self.tasks.space_index(tid).and_then(|space| self.caches.side(space));
             if let Some((_, family)) = side {
                 let code = &family.code_cache;
@@ -75,8 +75,8 @@ impl Machine {
             }
             if in_vain {
                 // The thread would not look at what its words say.
-                self.tasks.lwp_collect(&self.contexts, tid);
-                self.tasks.lwp_publish(&self.contexts, tid);
+                self.tasks.lwp_collect(self.contexts, tid);
+                self.tasks.lwp_publish(self.contexts, tid);
             }
         }
         if kind.is_some_and(counts_and_waits) {
@@ -110,7 +110,7 @@ fn executed_of_cut(
 fn void_deal(context: Context<'_>) {
     context.set(Slot::LwpHigh, context.get(Slot::LwpNewHigh));
     context.set(Slot::LwpLow, context.get(Slot::LwpNewLow));
-    context.deal_nothing();
+    context.lwp().deal_nothing();
 }
 
 /// Gives back to the countdown the amounts, high and low, that a thread was charged for and has not
@@ -220,7 +220,7 @@ mod tests {
         context.set(Slot::LwpNewLow, 50);
         void_deal(context);
         assert_eq!((context.get(Slot::LwpHigh), context.get(Slot::LwpLow)), (40, 50));
-        assert_eq!(context.lwp_words(), context.get(Slot::LwpGiven));
+        assert_eq!(context.lwp().words(), context.get(Slot::LwpGiven));
     }
 
     #[test]

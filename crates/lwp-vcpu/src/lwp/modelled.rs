@@ -80,7 +80,7 @@ impl ThreadLwp {
     /// Misses by address, in order; `counting` says whether what has passed since the last switch
     /// counts.
     pub fn misses(&self, counting: bool) -> Vec<(Option<u32>, u64, Misses)> {
-        let Some(tally) = &self.tally else { return Vec::new() };
+        let Some(tally) = &self.sampling.tally else { return Vec::new() };
         let mut sums = tally.kept.clone();
         if counting {
             tally.fresh.iter().for_each(|(ip, misses)| add(sums.entry(*ip).or_default(), *misses));
@@ -93,7 +93,7 @@ impl ThreadLwp {
 
     /// Forgets the misses of the thread: they have been reported for good, or are not wanted.
     pub fn forget_misses(&mut self) {
-        if let Some(tally) = &mut self.tally {
+        if let Some(tally) = &mut self.sampling.tally {
             tally.fresh.clear();
             tally.kept.clear();
         }

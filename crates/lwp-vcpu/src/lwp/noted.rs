@@ -6,10 +6,10 @@ use lwp_dbt::{AppPc, Slot};
 use lwp_ptrace::Tid;
 
 use super::Executed;
+use super::Profiling;
 use super::due::{block_at, branch_kind};
 use super::leave::give_back;
 use crate::contexts::Context;
-use crate::machine::Machine;
 use crate::state::View;
 
 /// More instructions than a block has.
@@ -51,11 +51,11 @@ impl Note {
     }
 }
 
-impl Machine {
+impl Profiling<'_> {
     /// A thread leaves translated code that has noted an event.
     pub(super) fn lwp_leave_noted(&mut self, tid: Tid, view: &View, note: Note) {
         // Else it is the next block that has begun, even if that is the same again.
-        let runs = self.context(tid).is_some_and(|context| !context.has_taken_in_vain());
+        let runs = self.context(tid).is_some_and(|context| !context.lwp().has_taken_in_vain());
         let charged = runs && view.state.countdown.is_some();
         let within = view.fragment.filter(|_| charged).filter(|id| {
             let found = self.space_of(tid).map(|(_, family)| family.code_cache.fragment(*id).pc);
@@ -68,9 +68,9 @@ impl Machine {
     /// Settles a noted event, if there is one: of its block so many instructions have been
     /// executed, or all, and control is at `next`.
     pub fn lwp_settle_note(&mut self, tid: Tid, executed: Option<u32>, next: u64) {
-        let Some(mut profiled) = self.tasks.profiled(&self.contexts, tid) else { return };
+        let Some(mut profiled) = self.tasks.profiled(self.contexts, tid) else { return };
         let Some(note) = profiled.note() else { return };
-        profiled.context.deal_nothing();
+        profiled.context.lwp().deal_nothing();
         give_back(profiled.context, (note.high as u32, note.low as u32));
         profiled.collect_but(None);
         let executed = executed.map_or(note.high, u64::from);
@@ -88,7 +88,7 @@ impl Machine {
                 lwp.pass(instructions, branches, 0);
             }
         }
-        self.tasks.lwp_publish(&self.contexts, tid);
+        self.tasks.lwp_publish(self.contexts, tid);
     }
 }
 

@@ -87,7 +87,10 @@ impl ThreadLwp {
         if !self.writes_branches() {
             return 0;
         }
-        let waits = self.core.waits_within(self.cycles_within(room), self.core.misprediction_256());
+        let waits = self
+            .clocks
+            .core
+            .waits_within(self.cycles_within(room), self.clocks.core.misprediction_256());
         room.branches.min(waits).min(u64::from(MOST_BRANCHES))
     }
 
@@ -110,7 +113,7 @@ impl ThreadLwp {
         if context.get(Slot::LwpBranches) == 0 || self.judge.as_ref().is_none_or(|j| j.fresh) {
             return;
         }
-        for [cut, next] in context.lwp_branches() {
+        for [cut, next] in context.lwp().branches() {
             let taken = cut & 1 != 0;
             let Some((executed, kind)) = known.ended(context, cut & !1, next) else { continue };
             let mut branch = Branch { kind, taken, predicted: None };
@@ -121,7 +124,7 @@ impl ThreadLwp {
             }
             judge.passed += u64::from(self.unit.counts_branch(&branch));
             if branch.predicted == Some(false) {
-                self.waits_256 += self.core.misprediction_256();
+                self.clocks.waits_256 += self.clocks.core.misprediction_256();
             }
         }
         context.set(Slot::LwpBranches, 0);

@@ -62,7 +62,9 @@ impl Tasks {
     /// Takes in the misses that a thread has noted, where it counts them. It executes no translated
     /// code at this moment.
     pub fn collect_misses(&mut self, contexts: &Contexts, tid: Tid) {
-        if let Some(profiled) = self.profiled(contexts, tid).filter(|it| it.lwp.tally.is_some()) {
+        if let Some(profiled) =
+            self.profiled(contexts, tid).filter(|it| it.lwp.sampling.tally.is_some())
+        {
             profiled.lwp.take_notes(profiled.context, None);
         }
     }
@@ -147,7 +149,7 @@ impl Profiled<'_, '_> {
     /// Restarts the thread's sampling: all that it has sampled has been reported for good.
     pub fn restart_sampling(&mut self) {
         let [high, low] = self.lwp.since_published(self.context);
-        if let Some(sampler) = &mut self.lwp.sampler {
+        if let Some(sampler) = &mut self.lwp.sampling.sampler {
             sampler.restart(high, low);
         }
     }
@@ -156,10 +158,10 @@ impl Profiled<'_, '_> {
     /// thread has noted and nobody has taken in come after the switch.
     pub fn switch_counting(&mut self, off: bool) {
         let [high, low] = self.lwp.since_published(self.context);
-        if let Some(sampler) = &mut self.lwp.sampler {
+        if let Some(sampler) = &mut self.lwp.sampling.sampler {
             sampler.switch(high, low, off);
         }
-        if let Some(tally) = &mut self.lwp.tally {
+        if let Some(tally) = &mut self.lwp.sampling.tally {
             tally.switch(off);
         }
     }

@@ -296,7 +296,7 @@ pub fn selection(run: &Config) -> Selection {
 impl ThreadLwp {
     /// The sampler of the thread, with the events that it counts down.
     fn sampler(&self) -> Option<(&Sampler, Selection)> {
-        Some((self.sampler.as_ref()?, self.selection))
+        Some((self.sampling.sampler.as_ref()?, self.selection))
     }
 }
 
@@ -304,7 +304,7 @@ impl Thread {
     /// The number that the thread has counted of each sampled event.
     pub fn sampled_totals(&self, contexts: &Contexts) -> Vec<u64> {
         let Some(lwp) = &self.lwp else { return Vec::new() };
-        let Some(sampler) = &lwp.sampler else { return Vec::new() };
+        let Some(sampler) = &lwp.sampling.sampler else { return Vec::new() };
         let [high, low] = lwp.since_published(contexts.context(self.slot));
         sampler.totals(high, low, self.account.counting)
     }
@@ -342,7 +342,7 @@ impl Machine {
         let context = self.contexts.context(slot);
         let load = is_load(context.get(Slot::LwpMeta));
         let lwp = self.tasks.lwp(tid)?;
-        let (lines, (sampler, selection)) = (lwp.lines, lwp.sampler()?);
+        let (lines, (sampler, selection)) = (lwp.misses.lines, lwp.sampler()?);
         if !selection.admits(pc.0) {
             return self.dispatch(cx, pc, false);
         }
@@ -363,8 +363,11 @@ impl Counting<'_> {
     /// Takes the samples of misses that nobody could foresee, of an instruction that has just been
     /// executed.
     pub(super) fn take_overdue(&mut self, tid: Tid, registers: Registers) {
-        let overdue =
-            self.tasks.lwp_mut(tid).map(|lwp| std::mem::take(&mut lwp.overdue)).unwrap_or_default();
+        let overdue = self
+            .tasks
+            .lwp_mut(tid)
+            .map(|lwp| std::mem::take(&mut lwp.sampling.overdue))
+            .unwrap_or_default();
         if !self.tasks.threads.get(&tid).is_some_and(|thread| thread.account.counting) {
             return;
         }
@@ -397,7 +400,8 @@ impl Counting<'_> {
     }
 
     pub(super) fn take_samples(&mut self, tid: Tid, events: u32, registers: Registers) {
-        if let Some(sampler) = self.tasks.lwp_mut(tid).and_then(|lwp| lwp.sampler.as_mut()) {
+        if let Some(sampler) = self.tasks.lwp_mut(tid).and_then(|lwp| lwp.sampling.sampler.as_mut())
+        {
             sampler.taken(events);
         }
         if self.tasks.threads.get(&tid).is_some_and(|thread| thread.account.counting) {

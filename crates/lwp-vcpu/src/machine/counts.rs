@@ -180,7 +180,7 @@ impl Counting<'_> {
         let Some(index) = self.tasks.space_index(tid) else { return sum };
         let Some(family) = self.caches.family_of(index) else { return sum };
         if self.config.plan == Plan::Exact {
-            self.contexts.context(slot).collect(family.code_cache.counters(), &mut sum);
+            self.contexts.context(slot).counters().collect(family.code_cache.counters(), &mut sum);
         }
         sum
     }
@@ -191,7 +191,7 @@ impl Counting<'_> {
         self.caches.learn_from(self.tasks, self.contexts, tid);
         self.close_report(tid);
         let sum = self.thread_sum(tid);
-        self.contexts.context(slot).clear_counters();
+        self.contexts.context(slot).counters().clear();
         if let Some(thread) = self.tasks.threads.get_mut(&tid) {
             thread.account.correction = sum;
         }

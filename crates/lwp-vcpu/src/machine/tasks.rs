@@ -104,8 +104,6 @@ pub struct Thread {
     pub side: Option<usize>,
     /// Its state, as the tracer sees it.
     pub mode: Mode,
-    /// The errand that it waits for.
-    pub need: Option<Need>,
     /// The system call that it is making with our help.
     pub pending: Option<Pending>,
     /// Ranges that the last call that the host has looked at maps, unmaps or changes.
@@ -117,8 +115,8 @@ pub struct Thread {
     pub lwp: Option<Box<ThreadLwp>>,
     /// The rest of its LWP state.
     pub lwp_state: LwpState,
-    /// Instructions that are executed alone.
-    pub stepping: Stepping,
+    /// The errand that it waits for.
+    pub errand: Errand,
     /// Signals on their way to it.
     pub signals: ThreadSignals,
     /// Its counts and times.
@@ -136,10 +134,12 @@ pub struct LwpState {
     pub known_cuts: KnownCuts,
 }
 
-/// Times of a thread's instructions that are executed alone.
+/// The errand that a thread waits for, with the times of instructions that are executed alone.
 #[derive(Debug)]
-pub struct Stepping {
-    /// Time at which it asked for one.
+pub struct Errand {
+    /// The kind of errand, while it waits for one.
+    pub need: Option<Need>,
+    /// Time at which it asked for such an instruction.
     pub asked: Option<Instant>,
     /// Time at which that began.
     pub since: Instant,
@@ -247,5 +247,11 @@ impl Tasks {
     /// Returns the index of the address space of a thread, on the side on which it runs.
     pub fn space_index(&self, tid: Tid) -> Option<usize> {
         self.threads.get(&tid)?.side.or_else(|| self.base_space(tid))
+    }
+
+    /// The threads that run on this side of an address space.
+    pub fn threads_in(&self, index: usize) -> Vec<Tid> {
+        let all = self.threads.keys().copied();
+        all.filter(|tid| self.space_index(*tid) == Some(index)).collect()
     }
 }

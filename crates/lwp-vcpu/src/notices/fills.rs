@@ -67,7 +67,7 @@ impl Notices {
     /// Returns whether pages in `range` may be guarded now: either the kernel can write to them, or
     /// threads know that it cannot.
     pub fn may_guard(&self, range: Range) -> bool {
-        self.waits_for_kernel() || self.told().covers(range)
+        self.means.waits_for_kernel() || self.told().covers(range)
     }
 
     /// Notes that pages in `range` may be guarded from now on. Returns what threads are to be told,
@@ -86,7 +86,7 @@ impl Notices {
     /// Leaves the pages of `range` alone for ever, as far as threads have been told of them.
     /// Returns those that are guarded.
     fn leave(&self, range: Range) -> Vec<u64> {
-        let told = if self.waits_for_kernel() { (0, USER_END) } else { self.told().range };
+        let told = if self.means.waits_for_kernel() { (0, USER_END) } else { self.told().range };
         let range = (range.0.max(told.0), range.1.min(told.1));
         let mut pages = self.pages();
         let mut leave = |page: &u64| {
@@ -139,7 +139,7 @@ impl Machine {
             self.tasks.base_space(*other) != own && self.caches.of(&self.tasks).has_released(*other)
         });
         if let Some(other) = other
-            && self.tasks.threads.get(&other).is_some_and(|thread| thread.need.is_none())
+            && self.tasks.threads.get(&other).is_some_and(|thread| thread.errand.need.is_none())
         {
             self.ask_tracer(other, Need::Guard);
         }
@@ -150,7 +150,10 @@ impl Machine {
 impl Guarding<'_> {
     /// The notices of the address space of `tid`, if the kernel cannot write to what they guard.
     fn notices_to_release(&self, tid: Tid) -> Option<Arc<Notices>> {
-        self.caches.of(self.tasks).notices_of(tid).filter(|notices| !notices.waits_for_kernel())
+        self.caches
+            .of(self.tasks)
+            .notices_of(tid)
+            .filter(|notices| !notices.means.waits_for_kernel())
     }
 
     /// Has the kernel's writes to these ranges succeed, from now on. Returns whether they would
@@ -211,7 +214,7 @@ impl Guarding<'_> {
         self.tasks.forget_cuts(self.contexts);
         for side in self.caches.of(self.tasks).all_sides(tid) {
             let Some((space, family)) = self.caches.side(side) else { continue };
-            for unit in space.private_units() {
+            for unit in space.code.private_units() {
                 family.invalidate_all(unit);
             }
             space.notices.give_up();

@@ -268,8 +268,7 @@ impl Guarding<'_> {
     /// stands still.
     pub fn guard_code(&mut self, tid: Tid, pc: u64) -> Result<(), Errno> {
         let Some(notices) = self.caches.of(self.tasks).protecting(tid) else { return Ok(()) };
-        let code =
-            self.caches.space_of(self.tasks, tid).and_then(|(space, _)| space.known_code(pc));
+        let code = self.caches.space_of(self.tasks, tid).and_then(|(space, _)| space.code.at(pc));
         let mut guarded = code.map_or_else(Vec::new, |(_, code)| notices.to_guard(pc, code.end));
         // The thread asks again.
         guarded.retain(|page| !self.is_being_changed(tid, *page));

@@ -77,7 +77,7 @@ impl Profiler {
         for (&(entry, function), &count) in &executions.interpreted {
             let (end, times) = (BlockEnd::IndirectCall, positive(count));
             let from = self.place(family, pid, entry);
-            let evaluator = family.evaluators.entered_at(entry);
+            let evaluator = family.modules.evaluators.entered_at(entry);
             if let Some(file) = evaluator.and_then(|it| it.set_in()) {
                 self.add_addition(pid, &evaluator_set(file));
             }

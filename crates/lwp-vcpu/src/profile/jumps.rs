@@ -72,7 +72,7 @@ impl Profiler {
         let mut sites: FxHashMap<FragmentId, Option<Place>> = FxHashMap::default();
         for (&(fragment, to), &count) in &executions.calls {
             let pc = family.code_cache.fragment(fragment).pc.0;
-            if family.evaluators.entered_at(pc).is_some() {
+            if family.modules.evaluators.entered_at(pc).is_some() {
                 // A code object that nobody could read.
                 continue;
             }
@@ -115,7 +115,7 @@ impl Profiler {
 /// Adds where the indirect calls of the thread with this context led that its counters do not tell
 /// of, as its table says.
 pub(super) fn add_calls(context: Context<'_>, counters: &Counters, sum: &mut Executions) {
-    context.for_each_call(|site, target, count| {
+    context.counters().for_each_call(|site, target, count| {
         let counter = call_site_counter(site) as usize;
         if let Some(Role::CallTarget(fragment)) = counters.role(counter) {
             sum.called(fragment, target, count as i64);
@@ -138,15 +138,15 @@ impl Observers {
 fn make_room(context: Context<'_>) -> Vec<(u32, u64, u64)> {
     let (site, target) = (context.get(Slot::CallSite) as u32, context.get(Slot::CallTarget));
     let mut kept = Vec::new();
-    if let Some(count) = context.take_call(site, target) {
+    if let Some(count) = context.counters().take_call(site, target) {
         let first = call_site_counter(site);
-        let [before, times] = [first, first + 1].map(|index| context.counter(index));
-        context.set_counter(first + 1, 0);
-        context.set_counter(first, !target);
+        let [before, times] = [first, first + 1].map(|index| context.counters().get(index));
+        context.counters().set(first + 1, 0);
+        context.counters().set(first, !target);
         kept.extend([(site, target, count), (site, !before, times)]);
     } else {
-        context.for_each_call(|site, target, count| kept.push((site, target, count)));
-        context.clear_calls();
+        context.counters().for_each_call(|site, target, count| kept.push((site, target, count)));
+        context.counters().clear_calls();
     }
     kept
 }
@@ -166,7 +166,7 @@ impl Counting<'_> {
             return;
         };
         let Some(Some(family)) = self.caches.families.get_mut(space.family) else { return };
-        for unit in space.units() {
+        for unit in space.code.units() {
             if family.origins.as_ref().is_some_and(|origins| origins.has_news(unit)) {
                 profiler.module(family, pid, unit);
             }

@@ -58,7 +58,7 @@ pub fn look_at_words(family: &mut Family, tid: Tid) {
     let (seen, seen_units) = (origins.words.seen, origins.words.seen_units);
     let (fragments, units) = (origins.fragments(), family.modules.len());
     let new = (seen..fragments).map(|number| FragmentId(number as u32));
-    let restored = family.modules[seen_units..].iter().flat_map(|it| it.unit.restored_ids());
+    let restored = family.modules.iter_from(seen_units).flat_map(|(_, it)| it.unit.restored_ids());
     let ends_in_one = |id: FragmentId| {
         let fragment = family.code_cache.fragment(id);
         if block_end(fragment.deltas) != BlockEnd::IndirectJump {

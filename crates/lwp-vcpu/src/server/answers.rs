@@ -16,7 +16,7 @@ impl Machine {
     pub fn answer(&mut self, slot: usize, alone: bool) -> Option<Backlog> {
         let tid = *self.tasks.slots.get(slot)?;
         let thread = self.tasks.threads.get_mut(&tid)?;
-        if thread.need.is_some() {
+        if thread.errand.need.is_some() {
             return None;
         }
         if matches!(thread.mode, Mode::Delivering { .. }) {
@@ -28,7 +28,7 @@ impl Machine {
             profiled.take_over();
         }
         let pc = Exit::pc(self.contexts.context(slot));
-        self.lwp_settle_note(tid, None, pc.0);
+        self.profiling().lwp_settle_note(tid, None, pc.0);
         match Exit::decode(self.contexts.context(slot)) {
             Some(exit) => self.handle(ThreadCx { tid, slot, alone }, pc, exit),
             None => {
@@ -122,7 +122,7 @@ impl Machine {
     /// Goes on after the last instruction of a cut fragment.
     fn after_cut(&mut self, cx: ThreadCx, pc: AppPc, taken: bool) -> Option<Backlog> {
         self.set_request(cx.slot, pc);
-        self.lwp_stepped(cx.tid, pc.0, taken);
+        self.profiling().lwp_stepped(cx.tid, pc.0, taken);
         let each = self.tasks.lwp(cx.tid).is_some_and(ThreadLwp::reports_each_branch);
         match self.config.samples() || each {
             // What the cut fragment has led to may be taken at once.
@@ -138,7 +138,7 @@ impl Machine {
         let answer = [Slot::Rax, Slot::Rbx, Slot::Rcx, Slot::Rdx].map(|at| context.get(at) as u32);
         let Some(known) = self.processor.cpu.known(leaf, subleaf, answer) else { return };
         if let Some((_, family)) = self.space_of(tid) {
-            family.remember_cpuid(known);
+            family.low_window.remember_cpuid(known);
         }
     }
 
@@ -153,7 +153,7 @@ impl Machine {
     fn stale(&mut self, tid: Tid, pc: AppPc) {
         let Some((space, family)) = self.space_of(tid) else { return };
         let Some((_, range)) = space.code_at(family, tid, pc.0) else { return };
-        if family.module(range.unit).unit.checks == lwp_dbt::Checks::SelfCheck {
+        if family.modules[range.unit].unit.checks == lwp_dbt::Checks::SelfCheck {
             return family.invalidate_at(range.unit, tid, pc);
         }
         self.forged(tid, "changed code where none compares itself");

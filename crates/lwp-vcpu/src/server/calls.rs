@@ -3,12 +3,10 @@
 use lwp_dbt::{AppPc, Lwp, RegionLimits, RequestKind, Slot};
 use lwp_ptrace::Tid;
 
-use super::dispatch::{FIRST, remove_entries};
+use super::dispatch::FIRST;
 use crate::events::{settling, wards};
-use crate::family::{Family, UnitId};
 use crate::machine::{Machine, Need};
 use crate::maps;
-use crate::space::Space;
 use crate::syscalls::{self, Before, Effect, Pending};
 use crate::ways::Way;
 
@@ -99,8 +97,9 @@ impl Machine {
     /// Lets the thread make a call and go on behind it, where nothing need be settled. False where
     /// something must be.
     fn run_and_go(&mut self, tid: Tid, slot: usize, pending: &Pending) -> bool {
-        if !syscalls::concerns_nobody(pending, |range| self.has_code(tid, range))
-            && !self.leaves_heap(tid, pending)
+        let mut memory = self.remapping();
+        if !syscalls::concerns_nobody(pending, |range| memory.has_code(tid, range))
+            && !memory.leaves_heap(tid, pending)
         {
             return false;
         }
@@ -155,90 +154,31 @@ impl Machine {
                 let left = self.proc_files().without_ours(tid, &pending, bytes);
                 self.contexts.context(slot).set(Slot::Rax, left);
             }
-            Effect::Mapped(range) => self.code_changed(tid, range, true),
-            Effect::Protected(range) => self.code_changed(tid, range, false),
+            Effect::Mapped(range) => self.remapping().changed(tid, range, true),
+            Effect::Protected(range) => self.remapping().changed(tid, range, false),
             Effect::Unlocked(range) => {
                 // What counts on notice of a change is not told of the writes to come.
-                self.code_gone(tid, range);
-                self.code_changed(tid, range, false);
+                self.remapping().gone(tid, range);
+                self.remapping().changed(tid, range, false);
             }
-            Effect::Unexecutable(range) => self.code_gone(tid, range),
+            Effect::Unexecutable(range) => self.remapping().gone(tid, range),
             Effect::Moved(from, to) => {
                 // Mostly it is data that grows.
-                if self.has_code(tid, from) || self.has_code(tid, to) {
-                    self.code_gone(tid, from);
-                    self.code_changed(tid, to, true);
+                let mut memory = self.remapping();
+                if memory.has_code(tid, from) || memory.has_code(tid, to) {
+                    memory.gone(tid, from);
+                    memory.changed(tid, to, true);
                 }
             }
-            Effect::HeapEnds(end) => self.heap_ends(tid, end),
+            Effect::HeapEnds(end) => self.remapping().heap_ends(tid, end),
             Effect::Attached(start) => {
                 let found = maps::read(tid).into_iter().find(|it| it.start == start);
                 let end = found.map_or(start + 4096, |mapping| mapping.end);
-                self.code_gone(tid, (start, end));
-                self.code_changed(tid, (start, end), true);
+                self.remapping().gone(tid, (start, end));
+                self.remapping().changed(tid, (start, end), true);
             }
-            Effect::Detached(start) => self.find_gone(tid, start),
+            Effect::Detached(start) => self.remapping().find_gone(tid, start),
             Effect::FaultAction(at) => self.tasks.note_fault_action(tid, at),
         }
-    }
-
-    /// Executable memory in `range` has been mapped anew, or made executable after it may have been
-    /// written to.
-    fn code_changed(&mut self, tid: Tid, range: (u64, u64), mapped: bool) {
-        self.tasks.forget_cuts(&self.contexts);
-        for side in self.all_sides(tid) {
-            let Some((space, family)) = self.caches.side(side) else { continue };
-            let units = space.forget(range);
-            if mapped {
-                space.note_mapped(range);
-            } else {
-                space.note_written(range);
-            }
-            for unit in units {
-                drop_code(tid, space, family, unit, range, false);
-            }
-            // Anonymous code may have been translated before it was known by this range.
-            for unit in space.private_units() {
-                family.invalidate(unit, tid, range, false);
-            }
-        }
-    }
-
-    /// Returns whether there is code in `range`, as far as is known.
-    pub(super) fn has_code(&self, tid: Tid, range: (u64, u64)) -> bool {
-        let spaces = self.all_sides(tid);
-        spaces
-            .iter()
-            .any(|side| self.caches.spaces[*side].as_ref().is_some_and(|it| it.has_code(range)))
-    }
-
-    /// `range` can no longer be executed: what was translated of it is cut off, so that going there
-    /// faults as it should.
-    pub(super) fn code_gone(&mut self, tid: Tid, range: (u64, u64)) {
-        self.tasks.forget_cuts(&self.contexts);
-        for side in self.all_sides(tid) {
-            let Some((space, family)) = self.caches.side(side) else { continue };
-            for unit in space.forget(range) {
-                drop_code(tid, space, family, unit, range, true);
-            }
-        }
-    }
-}
-
-/// Drops the translations of `range`: they are no longer valid, or not where its bytes differ.
-pub fn drop_code(
-    tid: Tid,
-    space: &mut Space,
-    family: &mut Family,
-    unit: UnitId,
-    range: (u64, u64),
-    all: bool,
-) {
-    if family.module(unit).unit.checks == lwp_dbt::Checks::None {
-        // A file's own translation is not at fault; this address space leaves it.
-        let gone = space.leave_unit(family, unit);
-        remove_entries(tid, family, &gone);
-    } else {
-        family.invalidate(unit, tid, range, all);
     }
 }

@@ -60,14 +60,14 @@ impl Machine {
             && let Some((_, range)) = space.code_at(family, tid, pc.0)
         {
             match family.arena_of(range.unit) {
-                Some(arena) if space.has_arena(arena) && space.lacks_notices(range) => {
+                Some(arena) if space.arenas.has(arena) && space.lacks_notices(range) => {
                     return Need::Notices;
                 }
-                Some(arena) if space.has_arena(arena) && space.lacks_guard(range, pc.0) => {
+                Some(arena) if space.arenas.has(arena) && space.lacks_guard(range, pc.0) => {
                     return Need::Guard;
                 }
-                Some(arena) if space.has_arena(arena) => {}
-                Some(arena) if space.refuses_arena(arena) => return Need::Flush,
+                Some(arena) if space.arenas.has(arena) => {}
+                Some(arena) if space.arenas.refuses(arena) => return Need::Flush,
                 _ => return Need::Arena,
             }
         }
@@ -95,10 +95,10 @@ impl Machine {
         self.lists().tell_code(index);
         let (start, range) = found?;
         let (space, family) = self.space_of(tid)?;
-        if !space.has_arena(family.arena_of(range.unit)?) {
+        if !space.arenas.has(family.arena_of(range.unit)?) {
             return None;
         }
-        let unit = &family.modules[range.unit.0 as usize].unit;
+        let unit = &family.modules[range.unit].unit;
         if let Some(id) = unit.fragment_at(pc)
             && let Some(head) = family.code_cache.head_of(id)
         {
@@ -162,7 +162,7 @@ impl Machine {
         let sure = |ahead: &&Candidate| ahead.entry && ahead.doubt <= limits.most_doubt;
         let Some((space, family)) = self.space_of(tid) else { return };
         for ahead in rest.iter().filter(sure) {
-            if let Some((_, range)) = space.known_code(ahead.pc.0)
+            if let Some((_, range)) = space.code.at(ahead.pc.0)
                 && range.unit != unit
             {
                 translate_ahead(tid, space, family, *ahead, limits);
@@ -205,8 +205,8 @@ impl Machine {
     /// Adds what the data of the module at `pc` point to, once.
     fn foresee(&mut self, tid: Tid, pc: AppPc, rest: &mut Vec<Candidate>) {
         let Some((space, family)) = self.space_of(tid) else { return };
-        let Some((_, range)) = space.known_code(pc.0) else { return };
-        let module = family.module(range.unit);
+        let Some((_, range)) = space.code.at(pc.0) else { return };
+        let module = &mut family.modules[range.unit];
         if std::mem::take(&mut module.unforeseen) {
             let found = elf::pointed_to(tid, module.extent.0).into_iter();
             rest.extend(found.map(|pc| Candidate::indirect(AppPc(pc), FORESEEN)));
@@ -238,10 +238,10 @@ fn translate_ahead(
     ahead: Candidate,
     limits: RegionLimits,
 ) -> Option<Region> {
-    let (start, range) = space.known_code(ahead.pc.0)?;
+    let (start, range) = space.code.at(ahead.pc.0)?;
     let arena = family.arena_of(range.unit)?;
-    let known = family.module(range.unit).unit.has(ahead);
-    if known || !space.has_arena(arena) || space.lacks_notices(range) {
+    let known = family.modules[range.unit].unit.has(ahead);
+    if known || !space.arenas.has(arena) || space.lacks_notices(range) {
         return None;
     }
     let Candidate { pc, entry, .. } = ahead;

@@ -5,13 +5,8 @@ use lwp_ptrace::regs::Regs;
 use lwp_ptrace::{Tid, Tracee};
 
 use crate::machine::Machine;
-use crate::maps;
-use crate::syscalls::{self, Effect, Pending, nr};
+use crate::syscalls::{self, Effect};
 use crate::ways::{REFUSED, Way};
-
-/// The bytes by which a heap may be taken to be larger than it is: the kernel refuses to let some
-/// grow.
-const GROWTH: u64 = 64 << 20;
 
 /// Gives a thread that has made a call natively, or has been made by one, its own registers.
 pub fn put_back_held(machine: &mut Machine, tid: Tid, regs: &mut Regs) {
@@ -22,70 +17,6 @@ pub fn put_back_held(machine: &mut Machine, tid: Tid, regs: &mut Regs) {
 }
 
 impl Machine {
-    /// Returns whether a call is brk(2) and takes no code away, whatever it returns.
-    pub(super) fn leaves_heap(&mut self, tid: Tid, pending: &Pending) -> bool {
-        if pending.number != nr::BRK {
-            return false;
-        }
-        let Some(known) = self.heap_end(tid) else { return false };
-        let wanted = pending.args[0];
-        if wanted == 0 || wanted < known && !self.has_code(tid, (wanted, known)) {
-            return known != 0;
-        }
-        let grows = known != 0 && (known..known.saturating_add(GROWTH)).contains(&wanted);
-        if grows {
-            self.note_heap_end(tid, wanted);
-        }
-        grows
-    }
-
-    fn heap_end(&self, tid: Tid) -> Option<u64> {
-        let space = self.caches.spaces.get(self.tasks.base_space(tid)?)?.as_ref()?;
-        Some(space.heap_end)
-    }
-
-    /// Notes an address up to which the heap may have reached.
-    fn note_heap_end(&mut self, tid: Tid, end: u64) {
-        let space = self.tasks.base_space(tid).and_then(|at| self.caches.spaces.get_mut(at));
-        if let Some(Some(space)) = space {
-            space.heap_end = space.heap_end.max(end);
-        }
-    }
-
-    /// Notes the heap of an address space in which a program has been running.
-    pub fn find_heap(&mut self, tid: Tid) {
-        let heap = maps::read(tid).into_iter().find(|mapping| mapping.name == "[heap]");
-        if let Some(heap) = heap {
-            self.note_heap_end(tid, heap.end);
-        }
-    }
-
-    /// The heap ends at `end`: what was above is gone, as far as another thread has grown it too.
-    pub(super) fn heap_ends(&mut self, tid: Tid, end: u64) {
-        let base = self.tasks.base_space(tid);
-        let beside =
-            self.tasks.threads.iter().filter(|(it, _)| self.tasks.base_space(**it) == base);
-        let growing = beside.filter_map(|(_, thread)| thread.pending);
-        let growing = growing.filter(|call| call.number == nr::BRK).map(|call| call.args[0]);
-        let known = growing.chain(self.heap_end(tid)).max().unwrap_or(0);
-        let gone = (end.saturating_add(4095) & !4095, known.saturating_add(4095) & !4095);
-        if gone.0 < gone.1 && self.has_code(tid, gone) {
-            self.code_gone(tid, gone);
-        }
-        self.note_heap_end(tid, end);
-    }
-
-    /// Finds out which code from `start` on is no longer mapped.
-    pub(super) fn find_gone(&mut self, tid: Tid, start: u64) {
-        let mappings = maps::read(tid);
-        for side in self.all_sides(tid) {
-            let Some((space, _)) = self.caches.side(side) else { continue };
-            for range in space.gone(start, &mappings) {
-                self.code_gone(tid, range);
-            }
-        }
-    }
-
     /// A thread is about to make a call of the 32-bit table natively, at `app`. Returns the result
     /// of one that cannot be made, because ours is there or the virtual CPU has no such thing.
     pub fn about_to_call_of_32_bits(&mut self, tid: Tid, app: &Regs) -> Option<u64> {

@@ -21,12 +21,14 @@ pub struct Inserted {
     fresh: FxHashMap<UnitId, Vec<EntryId>>,
     /// Addresses to which no indirect branch is to lead without asking.
     pub withheld: FxHashSet<u64>,
+    /// The modules that the program began with, if they are all of files.
+    pub(super) began_with: Option<Vec<UnitId>>,
 }
 
 impl Inserted {
     /// Returns the copy that fork makes. It has been offered nothing itself.
     pub fn copy(&self) -> Self {
-        Self { asked: FxHashMap::default(), ..self.clone() }
+        Self { asked: FxHashMap::default(), began_with: None, ..self.clone() }
     }
 
     /// Notes that entries of a unit have been made, for the next answer about it.

@@ -16,7 +16,7 @@ impl Space {
     /// Lets code that begins at `pc` go on in the mapping behind its own. False where that is not
     /// what keeps it from being translated.
     pub fn join_next(&mut self, family: &mut Family, tid: i32, pc: u64) -> bool {
-        let Some((start, code)) = self.known_code(pc) else { return false };
+        let Some((start, code)) = self.code.at(pc) else { return false };
         if code.joined
             || pc + insn::LONGEST as u64 <= code.end
             || self.code_at(family, tid, code.end).is_none()
@@ -28,7 +28,7 @@ impl Space {
             return false;
         };
         let unit = self.private_unit(family, true, pc >> 30);
-        family.note_code(unit, tid, mapping);
+        family.modules.note_code(unit, tid, mapping);
         if let Some(origins) = &mut family.origins {
             origins.mapped(unit, mapping);
         }
@@ -41,16 +41,16 @@ impl Space {
 
     /// The end of the bytes that code in a range may have.
     pub(super) fn end_of_bytes(&self, code: CodeRange) -> u64 {
-        let next = self.known_code(code.end).filter(|_| code.joined);
+        let next = self.code.at(code.end).filter(|_| code.joined);
         next.map_or(code.end, |(_, next)| next.end)
     }
 
     /// The unit for code of this address space alone in a GiB of addresses, which compares itself
     /// if it is `checked`.
     pub(super) fn private_unit(&mut self, family: &mut Family, checked: bool, gib: u64) -> UnitId {
-        *self.private.entry((checked, gib)).or_insert_with(|| {
+        *self.code.private.entry((checked, gib)).or_insert_with(|| {
             let checks = if checked { Checks::SelfCheck } else { Checks::Notified };
-            family.new_unit(checks, (gib << 30, (gib + 1) << 30))
+            family.modules.new_unit(checks, (gib << 30, (gib + 1) << 30))
         })
     }
 }

@@ -7,7 +7,7 @@ use crate::config::{Config, Plan};
 
 /// Has the first counter of a fragment count to `count`.
 fn ran(scene: &Scene, counter: u32, count: u64) {
-    scene.context().set_counter(counter, count);
+    scene.context().counters().set(counter, count);
 }
 
 /// The counter of the translation of `leaf`, and the instructions that one increment stands for.
@@ -57,7 +57,7 @@ fn counts_outlive_the_translations_that_made_them() {
     let (counter, one) = counted(&mut scene);
     ran(&scene, counter, 9);
     scene.machine.counting().keep_counts(scene.tid, scene.slot);
-    assert_eq!(scene.context().counter(counter), 0);
+    assert_eq!(scene.context().counters().get(counter), 0);
     assert_eq!(scene.counts().instructions, 9 * one);
 }
 

@@ -41,7 +41,7 @@ fn code_that_is_not_there_is_left_to_the_processor() {
 #[test]
 fn a_thread_that_waits_for_the_tracer_is_not_answered() {
     let mut scene = Scene::exact();
-    scene.thread().need = Some(Need::Step);
+    scene.thread().errand.need = Some(Need::Step);
     assert_eq!(scene.ask(RequestKind::Dispatch, pc_of(leaf)), Answer::Nothing);
 }
 
@@ -231,7 +231,7 @@ fn known_after(number: u64, args: [u64; 3], result: u64) -> bool {
     scene.machine.syscall_done(tid);
     assert!(scene.thread().pending.is_none());
     let (space, _) = scene.machine.space_of(tid).expect("an address space");
-    space.known_code(pc).is_some()
+    space.code.at(pc).is_some()
 }
 
 #[test]

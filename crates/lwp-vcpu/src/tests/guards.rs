@@ -89,7 +89,7 @@ fn a_call_that_fills_a_guarded_page_waits_until_it_can() {
         context.set(field, value);
     }
     machine.answer(slot, false);
-    assert_eq!(machine.tasks.threads[&tid].need, Some(Need::Guard));
+    assert_eq!(machine.tasks.threads[&tid].errand.need, Some(Need::Guard));
     drop(machine);
     stage.stands(tid, &waits);
     let done = stage.stop(tid, lwp_ptrace::Stop::Interrupted);

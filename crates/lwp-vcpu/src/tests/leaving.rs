@@ -67,9 +67,9 @@ fn a_thread_that_asks_stands_at_what_it_asks_about() {
         }
         mailbox += 1;
         assert_eq!(view.app.0.rip, pc);
-        scene.thread().need = Some(crate::machine::Need::Step);
+        scene.thread().errand.need = Some(crate::machine::Need::Step);
         scene.machine.leave(scene.tid, &at(place), &mut view);
-        assert_eq!(scene.thread().need, None, "the request is void");
+        assert_eq!(scene.thread().errand.need, None, "the request is void");
     }
     assert!(mailbox > 0);
 }

@@ -38,7 +38,7 @@ fn a_limit_of_the_program_s_is_higher_by_what_is_ours_and_looks_like_its_own() {
     let limit = words(OWN);
     made(&mut scene, nr::SETRLIMIT, [RLIMIT_AS, limit.as_ptr() as u64, 0, 0]);
     assert_eq!(values(&limit), OWN, "the program's memory stays as it is");
-    let raised = scene.machine.tasks.raised[&scene.tid];
+    let raised = scene.machine.tasks.raised.0[&scene.tid];
     assert!(raised[0] > 0 && raised[1] >= raised[0], "{raised:?}");
     // The kernel tells of its own.
     let told = words([OWN[0] + raised[0], OWN[1] + raised[1]]);

@@ -39,7 +39,7 @@ fn an_arena_is_mapped_when_a_thread_comes_to_code_near_it() {
     let (space, family) = machine.space_of(tid).expect("an address space");
     let (_, code) = space.code_at(family, tid, pc).expect("it is code");
     let arena = family.arena_of(code.unit).expect("it has an arena");
-    assert!(space.has_arena(arena));
+    assert!(space.arenas.has(arena));
     let mapped =
         |it: &Done| matches!(it, Called(nr::MMAP, [at, ..]) if *at == family.arenas[arena].address);
     assert!(done.iter().any(mapped), "{done:?}");
@@ -124,7 +124,7 @@ fn code_compares_itself_once_its_memory_can_be_written_by_a_descriptor() {
     let checks = |scene: &mut Scene| {
         let (space, family) = scene.machine.space_of(tid).expect("an address space");
         let (_, code) = space.code_at(family, tid, pc).expect("it is code");
-        family.module(code.unit).unit.checks
+        family.modules[code.unit].unit.checks
     };
     scene.head(pc);
     let reads = OpenOptions::new().read(true).open("/proc/self/mem").expect("it is there");

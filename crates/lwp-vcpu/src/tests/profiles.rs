@@ -162,7 +162,7 @@ fn a_profile_begins_counts_down_and_ends() {
     assert_eq!(scene.context().get(Slot::LwpHigh), 4999);
     scene.set(Slot::LwpHigh, 4000);
     // The host executes an instruction.
-    scene.machine.lwp_executed(tid, pc, pc + 1);
+    scene.machine.profiling().lwp_executed(tid, pc, pc + 1);
     assert_eq!(scene.context().get(Slot::LwpHigh), 3999);
     // SLWPCB writes the counters to the block.
     let code = instruction(&[0x8f, 0xe9, 0xf8, 0x12, 0xc8]);

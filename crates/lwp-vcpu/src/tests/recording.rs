@@ -64,7 +64,7 @@ fn executions_are_told_by_block_with_its_module_and_bytes() {
     let executions = |role| matches!(role, Some(Role::Runs(of) | Role::Superblock(of)) if of == id);
     let counter = counters.find(|(_, role)| executions(*role));
     let (counter, _) = counter.expect("it is counted");
-    scene.context().set_counter(counter, 5);
+    scene.context().counters().set(counter, 5);
     scene.machine.observers.note_place(&mut scene.machine.tasks, scene.tid, |places| {
         places.stepped(pc, 2);
     });

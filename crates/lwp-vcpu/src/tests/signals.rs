@@ -187,7 +187,7 @@ fn a_signal_voids_what_a_thread_waits_for() {
     stage.stands(tid, &handler);
     let done = stage.stop(tid, Stop::Interrupted);
     stage.expect_entered(tid, pc_of(branches), &done);
-    assert_eq!(stage.machine().tasks.threads[&tid].need, None);
+    assert_eq!(stage.machine().tasks.threads[&tid].errand.need, None);
 }
 
 #[test]

@@ -1,0 +1,89 @@
+//! The LWP units of threads, with what retires in them.
+
+use lwp_ptrace::{Tid, Tracees};
+
+use super::memory::TraceeMemory;
+use super::{Executed, Profiled, instruction, sampler};
+use crate::config::Config;
+use crate::contexts::{Context, Contexts};
+use crate::family::Family;
+use crate::machine::{CodeCaches, Counting, Machine, Observers, Processor, Tasks};
+use crate::space::Space;
+
+/// The LWP units of a run's threads.
+#[derive(Debug)]
+pub struct Profiling<'a> {
+    /// The configuration of the run.
+    pub config: &'a Config,
+    /// The contexts, which have the countdowns.
+    pub contexts: &'a mut Contexts,
+    /// The threads, with their units.
+    pub tasks: &'a mut Tasks,
+    /// The translations.
+    pub caches: &'a mut CodeCaches,
+    /// Reports and recorders.
+    pub observers: &'a mut Observers,
+    /// The processor shown.
+    pub processor: &'a Processor,
+    /// Control of the threads.
+    pub tracees: &'a dyn Tracees,
+}
+
+impl Machine {
+    /// Returns the LWP units of the threads.
+    pub fn profiling(&mut self) -> Profiling<'_> {
+        let Self { config, contexts, tasks, caches, observers, processor, tracees, .. } = self;
+        Profiling { config, contexts, tasks, caches, observers, processor, tracees: &**tracees }
+    }
+}
+
+impl Profiling<'_> {
+    /// Returns the counts of the threads.
+    pub(super) fn counting(&mut self) -> Counting<'_> {
+        let Self { config, contexts, tasks, caches, observers, .. } = self;
+        Counting { config, contexts, tasks, caches, observers }
+    }
+
+    /// The address space and family of a thread.
+    pub(super) fn space_of(&mut self, tid: Tid) -> Option<(&mut Space, &mut Family)> {
+        self.caches.space_of(self.tasks, tid)
+    }
+
+    /// A thread's context.
+    pub(super) fn context(&self, tid: Tid) -> Option<Context<'_>> {
+        self.contexts.of(self.tasks, tid)
+    }
+
+    /// One instruction of a thread has been executed by the host, and not been charged.
+    pub fn lwp_executed(&mut self, tid: Tid, pc: u64, next: u64) {
+        if self.tasks.lwp(tid).is_none() {
+            return;
+        }
+        let executed = instruction::classify(tid, pc, next);
+        self.tasks.lwp_collect(self.contexts, tid);
+        if let Some(lwp) = self.tasks.lwp_mut(tid) {
+            lwp.look_for_core(tid);
+        }
+        self.lwp_retire(tid, &executed);
+        if self.config.samples()
+            && let Ok(mut regs) = self.tracees.regs(tid)
+        {
+            regs.0.rip = pc;
+            self.counting().take_overdue(tid, sampler::stopped_with(&regs));
+        }
+        self.tasks.lwp_publish(self.contexts, tid);
+    }
+
+    /// Reports an instruction that has been executed and cannot be restarted: a record that meets a
+    /// fault now is lost.
+    pub(super) fn lwp_retire(&mut self, tid: Tid, executed: &Executed) {
+        let timestamp = self.processor.timestamp(self.observers.started);
+        self.tasks.filter_samples_at(self.config, self.caches, tid, executed.ip);
+        if let Some(Profiled { lwp, context, .. }) = self.tasks.profiled(self.contexts, tid) {
+            lwp.surroundings.timestamp = timestamp;
+            lwp.finish_accesses(context, executed.ip);
+            let _ = lwp.retire(&mut TraceeMemory::new(tid), executed);
+        }
+        self.tasks.lwp_interrupt(&*self.tracees, tid, self.config.lwp.as_ref());
+    }
+}

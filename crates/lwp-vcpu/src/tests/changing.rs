@@ -1,0 +1,102 @@
+//! Code that may change: it is cut off where it has changed, and observed where it is executed
+//! often.
+
+use std::fs::OpenOptions;
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use lwp_dbt::{AppPc, Checks, RequestKind};
+
+use super::{Answer, Scene, branches, leaf, pc_of};
+use crate::config::Plan;
+use crate::family::UnitId;
+use crate::generated;
+use crate::syscalls::nr;
+
+/// A run whose code may change: its memory has been opened for writing. With the unit of `leaf`.
+fn changing(improves: bool) -> (Scene, UnitId) {
+    let mut scene =
+        Scene::of(|config| config.trials.improve = improves.then_some(Duration::ZERO), Plan::Exact);
+    let tid = scene.tid;
+    let writes = OpenOptions::new().write(true).open("/proc/self/mem").expect("it is there");
+    scene.machine.opened_for_writing(tid, writes.as_raw_fd());
+    if improves {
+        let (_, family) = scene.machine.space_of(tid).expect("an address space");
+        family.translator.learn();
+    }
+    scene.head(pc_of(branches));
+    scene.head(pc_of(leaf));
+    let (space, family) = scene.machine.space_of(tid).expect("an address space");
+    let (_, code) = space.code.at(pc_of(leaf)).expect("it is code");
+    assert_eq!(family.modules[code.unit].unit.checks, Checks::SelfCheck);
+    (scene, code.unit)
+}
+
+/// Returns whether there is a translation of `leaf`.
+fn is_there(scene: &mut Scene, unit: UnitId) -> bool {
+    let (_, family) = scene.machine.space_of(scene.tid).expect("an address space");
+    family.modules[unit].unit.fragment_at(AppPc(pc_of(leaf))).is_some()
+}
+
+/// The thread makes a call, which the kernel does as it is told.
+fn calls(scene: &mut Scene, number: u64, [a1, a2, a3]: [u64; 3]) {
+    use lwp_dbt::Slot;
+    scene.set(Slot::Rax, number).set(Slot::Rdi, a1).set(Slot::Rsi, a2).set(Slot::Rdx, a3);
+    assert_eq!(scene.ask(RequestKind::Syscall, pc_of(branches)), Answer::Does);
+    scene.set(Slot::Rax, 0);
+    scene.machine.syscall_done(scene.tid);
+}
+
+#[test]
+fn code_that_has_not_changed_stays_and_code_that_is_gone_does_not() {
+    let page = pc_of(leaf) & !4095;
+    let (mut scene, unit) = changing(false);
+    // Executable as before, and written to by nobody.
+    calls(&mut scene, nr::MPROTECT, [page, 4096, 5]);
+    assert!(is_there(&mut scene, unit));
+    let before = scene.head(pc_of(leaf));
+    // Not executable any more.
+    calls(&mut scene, nr::MPROTECT, [page, 4096, 1]);
+    assert!(!is_there(&mut scene, unit));
+    assert_ne!(scene.head(pc_of(leaf)), before);
+}
+
+#[test]
+fn a_fragment_that_finds_other_bytes_is_translated_anew_if_they_are_others() {
+    let (mut scene, unit) = changing(false);
+    // Somebody has written the same bytes.
+    let pc = pc_of(leaf);
+    assert_eq!(scene.ask(RequestKind::Stale, pc), Answer::Goes(pc));
+    assert!(is_there(&mut scene, unit));
+    let (_, family) = scene.machine.space_of(scene.tid).expect("an address space");
+    family.invalidate_page(unit, pc & !4095);
+    assert!(!is_there(&mut scene, unit));
+    assert_eq!(scene.ask(RequestKind::Dispatch, pc), Answer::Goes(pc));
+    let (_, family) = scene.machine.space_of(scene.tid).expect("an address space");
+    family.invalidate_all(unit);
+    assert!(!is_there(&mut scene, unit));
+}
+
+#[test]
+fn generated_code_that_has_run_for_a_while_is_translated_anew_with_counters() {
+    let (mut scene, unit) = changing(true);
+    let (_, family) = scene.machine.space_of(scene.tid).expect("an address space");
+    let before = family.code_cache.counters().len();
+    // It is seen at the first look, and observed from the second on.
+    generated::improve(&mut scene.machine);
+    assert!(is_there(&mut scene, unit));
+    generated::improve(&mut scene.machine);
+    assert!(!is_there(&mut scene, unit));
+    scene.head(pc_of(branches));
+    scene.head(pc_of(leaf));
+    let (_, family) = scene.machine.space_of(scene.tid).expect("an address space");
+    let holding = family.code_cache.counters().targets_from(before);
+    let all = family.code_cache.counters().len();
+    assert!(all > before);
+    for counter in (before..all).filter(|index| !holding.contains(index)) {
+        scene.context().counters().set(counter as u32, 10_000_000);
+    }
+    // Later looks leave what is there.
+    generated::improve(&mut scene.machine);
+    assert!(is_there(&mut scene, unit));
+}
