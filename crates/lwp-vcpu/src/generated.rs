@@ -85,6 +85,9 @@ impl Counted {
 
 /// Looks which generated code is executed often, where that is due, and lays superblocks over it.
 pub fn improve(machine: &mut Machine) {
+    if !machine.config.trials.overlays {
+        return;
+    }
     let worth = machine.config.trials.improve.map_or(WORTH, |after| after.min(WORTH));
     let now = Instant::now();
     for index in 0..machine.caches.spaces.len() {
@@ -116,14 +119,18 @@ fn look(machine: &mut Machine, index: usize, first: usize, counts: &mut Vec<u64>
     let ours = |tid: &Tid| machine.tasks.space_index(*tid) == Some(index);
     let threads = machine.tasks.threads.iter().filter(|(tid, _)| ours(tid));
     let threads: Vec<(Tid, usize)> = threads.map(|(tid, thread)| (*tid, thread.slot)).collect();
-    let Some((space, family)) = machine.caches.side(index) else { return false };
+    let Some((_, family)) = machine.caches.side(index) else { return false };
     let mut counted = Counted::new(first, &family.code_cache);
     for (_, slot) in &threads {
         counted.add(first, &family.code_cache, machine.contexts.context(*slot));
     }
     let before = std::mem::replace(counts, counted.counts.clone());
     let profile = counted.since(first, &before, &family.code_cache);
-    threads.first().is_some_and(|(tid, _)| lay_over(space, family, *tid, &profile))
+    let Some((tid, _)) = threads.first() else { return false };
+    // Superblocks are laid over guarded pages alone.
+    machine.guarding().tell_again(*tid);
+    let Some((space, family)) = machine.caches.side(index) else { return false };
+    lay_over(space, family, *tid, &profile)
 }
 
 /// Returns whether an address space has executed any generated code.

@@ -5,7 +5,7 @@
 
 use lwp_dbt::context::SyscallClass;
 
-use super::nr::{EXIT, IO_URING_REGISTER, SET_TID_ADDRESS, SIGALTSTACK};
+use super::nr::{EXIT, IO_URING_REGISTER, MADVISE, SET_TID_ADDRESS, SIGALTSTACK};
 
 const READV: u64 = 19;
 const IOCTL: u64 = 16;
@@ -40,14 +40,17 @@ const FAR: [u64; 13] = [
     // The locks that the thread leaves behind.
     EXIT,
 ];
+/// The advice of madvise(2) that writes to each page.
+const POPULATE_WRITE: u64 = 23;
 /// Calls after which the kernel writes wherever it has been told to in memory.
 const EVER_AFTER: [u64; 3] = [IO_SETUP, IO_URING_SETUP, USERFAULTFD];
 
 /// Calls that write to no memory of the program, or that end in another program, or whose writes
 /// are looked at when they have made a thread.
-const NEVER: [u64; 86] = [
-    // write, close, brk, pwrite64, writev, access, sched_yield, msync, dup, dup2, pause, alarm
-    1, 3, 12, 18, 20, 21, 24, 26, 32, 33, 34, 37,
+const NEVER: [u64; 92] = [
+    // write, close, mmap, mprotect, munmap, brk, pwrite64, writev, access, sched_yield, mremap
+    1, 3, 9, 10, 11, 12, 18, 20, 21, 24, 25, // msync, dup, dup2, pause, alarm
+    26, 32, 33, 34, 37,
     // getpid, sendto, sendmsg, shutdown, bind, listen, clone, fork, vfork, execve, kill
     39, 44, 46, 48, 49, 50, 56, 57, 58, 59, 62,
     // msgsnd, flock, fsync, fdatasync, truncate, ftruncate, chdir, fchdir, rename, mkdir, rmdir
@@ -56,11 +59,12 @@ const NEVER: [u64; 86] = [
     86, 87, 88, 90, 91, 92, 93, 94, 95, 102, 104, 107, 108, 109, 110,
     // getpgrp, setsid, getpgid, getsid, mknod, personality, getpriority, munlock, gettid, tkill
     111, 112, 121, 124, 133, 135, 140, 150, 186, 200,
-    // restart_syscall, exit_group, epoll_ctl, tgkill, inotify_add_watch, openat's relatives
-    219, 231, 233, 234, 254, 257, 258, 259, 263, 264, 265, 266, 268, 269,
+    // remap_file_pages, restart_syscall, exit_group, epoll_ctl, tgkill, inotify_add_watch
+    216, 219, 231, 233, 234, 254, // openat and its relatives
+    257, 258, 259, 263, 264, 265, 266, 268, 269,
     // set_robust_list, fallocate, eventfd2, epoll_create1, dup3, inotify_init1, pwritev, syncfs,
-    // renameat2, membarrier, clone3, close_range, faccessat2
-    273, 285, 290, 291, 292, 294, 296, 306, 316, 324, 435, 436, 439,
+    // renameat2, membarrier, pkey_mprotect, clone3, close_range, faccessat2
+    273, 285, 290, 291, 292, 294, 296, 306, 316, 324, 329, 435, 436, 439,
 ];
 
 /// The class of a call in which the virtual CPU takes no part otherwise.
@@ -89,6 +93,7 @@ const BUFFERS: &[(u64, usize, usize, u64)] = &[
     (89,  1, 2, 1),  // readlink
     (103, 1, 2, 1),  // syslog
     (115, 1, 0, 4),  // getgroups
+    (149, 0, 1, 1),  // mlock
     (191, 2, 3, 1),  // getxattr
     (192, 2, 3, 1),  // lgetxattr
     (193, 2, 3, 1),  // fgetxattr
@@ -105,6 +110,7 @@ const BUFFERS: &[(u64, usize, usize, u64)] = &[
     (279, 4, 1, 4),  // move_pages
     (281, 1, 2, 12), // epoll_pwait
     (318, 0, 1, 1),  // getrandom
+    (325, 0, 1, 1),  // mlock2
     (333, 3, 2, 32), // io_pgetevents
     (441, 1, 2, 12), // epoll_pwait2
 ];
@@ -129,6 +135,10 @@ fn from(address: u64, bytes: u64) -> Range {
 pub fn filled(number: u64, args: &[u64; 6]) -> Vec<Range> {
     if class(number) == SyscallClass::Native {
         return Vec::new();
+    }
+    if number == MADVISE {
+        let writes = args[2] == POPULATE_WRITE;
+        return Vec::from_iter(writes.then(|| from(args[0], args[1])));
     }
     let mut ranges: Vec<Range> = args.iter().map(|argument| from(*argument, THING)).collect();
     if let Some((_, buffer, count, unit)) = BUFFERS.iter().find(|row| row.0 == number) {
@@ -239,6 +249,20 @@ pub fn fills_ever_after(number: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::syscalls::nr;
+
+    #[test]
+    fn calls_that_change_mappings_fill_no_page() {
+        let call = |number, third| filled(number, &[0x10_0000, 0x5_0000, third, 0, 0, 0]);
+        for number in [nr::MMAP, nr::MPROTECT, nr::MUNMAP, nr::MREMAP, nr::PKEY_MPROTECT] {
+            assert_eq!(call(number, 3), [], "{number}");
+        }
+        let dont_need = 4;
+        assert_eq!(call(nr::MADVISE, dont_need), []);
+        // These write to pages, so that each has memory of its own.
+        assert_eq!(call(nr::MADVISE, POPULATE_WRITE), [(0x10_0000, 0x15_0000)]);
+        assert!(call(nr::MLOCK, 0).contains(&(0x10_0000, 0x15_0000)));
+    }
 
     #[test]
     fn a_buffer_is_as_long_as_its_argument_says() {
