@@ -10,6 +10,7 @@ use super::nr::{EXIT, IO_URING_REGISTER, MADVISE, SET_TID_ADDRESS, SIGALTSTACK};
 const READV: u64 = 19;
 const IOCTL: u64 = 16;
 const RECVMSG: u64 = 47;
+const FUTEX: u64 = 202;
 const IO_SETUP: u64 = 206;
 const KEYCTL: u64 = 250;
 const VMSPLICE: u64 = 278;
@@ -114,6 +115,30 @@ const BUFFERS: &[(u64, usize, usize, u64)] = &[
     (333, 3, 2, 32), // io_pgetevents
     (441, 1, 2, 12), // epoll_pwait2
 ];
+/// Calls that have fewer than six arguments, by their number: the other registers are whatever the
+/// program has left in them, which may well be an address in its code.
+#[rustfmt::skip]
+const ARGUMENTS: [&[u64]; 6] = [
+    &[],
+    // pipe, uname, sysinfo, times, adjtimex, time
+    &[22, 63, 99, 100, 159, 201],
+    // stat, fstat, lstat, nanosleep, getitimer, getcwd, gettimeofday, getrlimit, getrusage,
+    // getgroups, capget, rt_sigpending, statfs, fstatfs, sched_getparam, sched_rr_get_interval,
+    // mlock, timer_gettime, clock_gettime, clock_getres, timerfd_gettime, pipe2
+    &[4, 5, 6, 35, 36, 79, 96, 97, 98, 115, 125, 127, 137, 138, 143, 148, 149, 224, 228, 229, 287,
+      293],
+    // read, open, poll, ioctl, mincore, setitimer, accept, recvmsg, getsockname, getpeername,
+    // fcntl, getdents, readlink, syslog, getresuid, getresgid, listxattr, llistxattr, flistxattr,
+    // sched_setaffinity, sched_getaffinity, getdents64, timer_create, getcpu, getrandom, mlock2
+    &[0, 2, 7, 16, 27, 38, 43, 47, 51, 52, 72, 78, 89, 103, 118, 120, 194, 195, 196, 203, 204, 217,
+      222, 309, 318, 325],
+    // rt_sigaction, rt_sigprocmask, pread64, sendfile, socketpair, wait4, rt_sigtimedwait,
+    // getxattr, lgetxattr, fgetxattr, timer_settime, clock_nanosleep, epoll_wait, newfstatat,
+    // readlinkat, timerfd_settime, accept4, prlimit64, sched_getattr
+    &[13, 14, 17, 40, 53, 61, 128, 191, 192, 193, 223, 230, 232, 262, 267, 286, 288, 302, 315],
+    // select, getsockopt, prctl, waitid, ppoll, statx
+    &[23, 55, 157, 247, 271, 332],
+];
 /// Bytes of other things that calls write at an argument: descriptor sets of select(2) are large.
 const THING: u64 = 0x1_0000;
 /// Most parts of a message, and most messages.
@@ -130,6 +155,19 @@ fn from(address: u64, bytes: u64) -> Range {
     (address, address.saturating_add(bytes))
 }
 
+/// The number of arguments of a call; six of one of which that is not known.
+fn arguments(number: u64) -> usize {
+    ARGUMENTS.iter().position(|calls| calls.contains(&number)).unwrap_or(6)
+}
+
+/// The words that an operation of futex(2) may write to.
+fn filled_by_futex(args: &[u64; 6]) -> Vec<Range> {
+    // FUTEX_WAIT, FUTEX_WAKE, FUTEX_FD, FUTEX_REQUEUE, FUTEX_CMP_REQUEUE, FUTEX_WAIT_BITSET and
+    // FUTEX_WAKE_BITSET; the two flags stand above.
+    let only_reads = matches!(args[1] & 0x7f, 0..=4 | 9 | 10);
+    if only_reads { Vec::new() } else { vec![from(args[0], 4), from(args[4], 4)] }
+}
+
 /// The ranges at the arguments of a call to which it may write. None for a call that writes to no
 /// memory.
 pub fn filled(number: u64, args: &[u64; 6]) -> Vec<Range> {
@@ -140,7 +178,11 @@ pub fn filled(number: u64, args: &[u64; 6]) -> Vec<Range> {
         let writes = args[2] == POPULATE_WRITE;
         return Vec::from_iter(writes.then(|| from(args[0], args[1])));
     }
-    let mut ranges: Vec<Range> = args.iter().map(|argument| from(*argument, THING)).collect();
+    if number == FUTEX {
+        return filled_by_futex(args);
+    }
+    let looked_at = &args[..arguments(number)];
+    let mut ranges: Vec<Range> = looked_at.iter().map(|at| from(*at, THING)).collect();
     if let Some((_, buffer, count, unit)) = BUFFERS.iter().find(|row| row.0 == number) {
         ranges.push(from(args[*buffer], args[*count].saturating_mul(*unit)));
     }
@@ -193,7 +235,11 @@ pub fn led_to(number: u64, args: &[u64; 6], memory: Memory<'_>) -> Vec<Range> {
                 let read = memory(*at, &mut bytes).min(LOOKED_THROUGH);
                 bytes[..read].chunks_exact(8).map(word_of).collect::<Vec<u64>>()
             };
-            args[1..4].iter().flat_map(words).map(|word| from(word, THING)).collect()
+            args[1..arguments(number).min(4)]
+                .iter()
+                .flat_map(words)
+                .map(|word| from(word, THING))
+                .collect()
         }
         _ => Vec::new(),
     }
@@ -269,6 +315,35 @@ mod tests {
         let filled = filled(0, &[3, 0x10_0000, 0x50_0000, 0, 0, 0]);
         assert!(filled.contains(&(0x10_0000, 0x60_0000)));
         assert!(super::filled(1, &[3, 0x10_0000, 8, 0, 0, 0]).is_empty());
+    }
+
+    #[test]
+    fn registers_that_a_call_does_not_look_at_are_no_arguments() {
+        const GET_ATTRIBUTES: u64 = 0x5401;
+        let left = 0x7f00_0000;
+        let attributes = filled(IOCTL, &[1, GET_ATTRIBUTES, 0x10_0000, left, left, left]);
+        assert!(attributes.contains(&from(0x10_0000, THING)));
+        assert!(!attributes.contains(&from(left, THING)));
+        assert!(
+            led_to(IOCTL, &[1, 2, 3, left, left, left], &|at, _| {
+                assert_ne!(at, left);
+                0
+            })
+            .is_empty()
+        );
+    }
+
+    #[test]
+    fn of_the_operations_on_a_futex_few_write_to_it() {
+        let operation = |operation| filled(FUTEX, &[0x1000, operation, 1, 0, 0x2000, 0x3000]);
+        // FUTEX_WAIT_PRIVATE, FUTEX_WAKE_PRIVATE, FUTEX_WAIT_BITSET_PRIVATE with a clock
+        for waits in [0x80, 0x81, 0x189] {
+            assert_eq!(operation(waits), [], "{waits:#x}");
+        }
+        // FUTEX_WAKE_OP, FUTEX_LOCK_PI_PRIVATE
+        for writes in [5, 0x86] {
+            assert_eq!(operation(writes), [(0x1000, 0x1004), (0x2000, 0x2004)], "{writes:#x}");
+        }
     }
 
     #[test]
