@@ -463,6 +463,7 @@ fn trials() -> Trials {
         waste: number("LWP_WASTE").and_then(|fragments| fragments.parse().ok()),
         improve: number("LWP_IMPROVE")
             .and_then(|after| Some(Duration::from_millis(after.parse().ok()?))),
+        overlays: !is("LWP_OVERLAYS", "0"),
         far: !is("LWP_FAR", "0"),
         trace: std::env::var_os("LWP_TRACE").is_some(),
     }

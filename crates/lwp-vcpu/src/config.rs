@@ -288,6 +288,8 @@ pub struct Trials {
     /// The time after which a program is laid out anew while it runs, where that is not the usual
     /// one.
     pub improve: Option<Duration>,
+    /// Superblocks are laid over generated code.
+    pub overlays: bool,
     /// Code without room near it is translated far away from it.
     pub far: bool,
     /// The tracer prints the stops that it handles.
@@ -302,6 +304,7 @@ impl Default for Trials {
             arena_bytes: None,
             waste: None,
             improve: None,
+            overlays: true,
             far: true,
             trace: false,
         }

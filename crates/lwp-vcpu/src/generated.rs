@@ -85,6 +85,9 @@ impl Counted {
 
 /// Looks which generated code is executed often, where that is due, and lays superblocks over it.
 pub fn improve(machine: &mut Machine) {
+    if !machine.config.trials.overlays {
+        return;
+    }
     let worth = machine.config.trials.improve.map_or(WORTH, |after| after.min(WORTH));
     let now = Instant::now();
     for index in 0..machine.caches.spaces.len() {
@@ -114,14 +117,18 @@ pub fn improve(machine: &mut Machine) {
 /// `counts`, which they now are. Returns whether there was anything.
 fn look(machine: &mut Machine, index: usize, first: usize, counts: &mut Vec<u64>) -> bool {
     let threads = machine.tasks.threads_in(index);
-    let Some((space, family)) = machine.caches.side(index) else { return false };
+    let Some((_, family)) = machine.caches.side(index) else { return false };
     let mut counted = Counted::new(first, &family.code_cache);
     for context in threads.iter().filter_map(|tid| machine.contexts.of(&machine.tasks, *tid)) {
         counted.add(first, &family.code_cache, context);
     }
     let before = std::mem::replace(counts, counted.counts.clone());
     let profile = counted.since(first, &before, &family.code_cache);
-    threads.first().is_some_and(|tid| lay_over(space, family, *tid, &profile))
+    let Some(tid) = threads.first() else { return false };
+    // Superblocks are laid over guarded pages alone.
+    machine.guarding().tell_again(*tid);
+    let Some((space, family)) = machine.caches.side(index) else { return false };
+    lay_over(space, family, *tid, &profile)
 }
 
 /// Returns whether an address space has executed any generated code.

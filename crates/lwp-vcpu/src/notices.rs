@@ -216,7 +216,7 @@ impl Notices {
 
     /// Notes that what is mapped in `range` has changed.
     pub fn forget(&self, range: (u64, u64)) {
-        self.told().changed = true;
+        self.told().note_mapped(range);
         self.pages().retain(|page, _| *page + PAGE <= range.0 || range.1 <= *page);
     }
 

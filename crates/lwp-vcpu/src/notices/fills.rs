@@ -50,12 +50,18 @@ const CLONE_CHILD_SETTID: u64 = 0x100_0000;
 pub(super) struct Told {
     range: Range,
     /// Something else may be mapped there since.
-    pub(super) changed: bool,
+    changed: bool,
 }
 
 impl Told {
     fn covers(&self, range: Range) -> bool {
         !self.changed && self.range.0 <= range.0 && range.1 <= self.range.1
+    }
+
+    /// Notes that something else is mapped in `range`. Calls that have begun before may fill it: if
+    /// it lies among the guarded pages, threads are to be told again.
+    pub(super) fn note_mapped(&mut self, range: Range) {
+        self.changed |= range.0 < self.range.1 && self.range.0 < range.1;
     }
 }
 
@@ -307,6 +313,16 @@ impl Guarding<'_> {
                 let call = call_in(context);
                 self.release(notices, &filled_by(tid, call));
             }
+        }
+    }
+
+    /// Lets threads know once more in which range pages may be guarded, if something else is mapped
+    /// there since they were told.
+    pub fn tell_again(&mut self, tid: Tid) {
+        let Some(notices) = self.notices_to_release(tid) else { return };
+        let told = *notices.told();
+        if told.changed {
+            self.tell_guards(tid, &notices, told.range);
         }
     }
 

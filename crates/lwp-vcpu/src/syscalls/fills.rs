@@ -5,11 +5,12 @@
 
 use lwp_dbt::context::SyscallClass;
 
-use super::nr::{EXIT, IO_URING_REGISTER, SET_TID_ADDRESS, SIGALTSTACK};
+use super::nr::{EXIT, IO_URING_REGISTER, MADVISE, SET_TID_ADDRESS, SIGALTSTACK};
 
 const READV: u64 = 19;
 const IOCTL: u64 = 16;
 const RECVMSG: u64 = 47;
+const FUTEX: u64 = 202;
 const IO_SETUP: u64 = 206;
 const KEYCTL: u64 = 250;
 const VMSPLICE: u64 = 278;
@@ -40,14 +41,17 @@ const FAR: [u64; 13] = [
     // The locks that the thread leaves behind.
     EXIT,
 ];
+/// The advice of madvise(2) that writes to each page.
+const POPULATE_WRITE: u64 = 23;
 /// Calls after which the kernel writes wherever it has been told to in memory.
 const EVER_AFTER: [u64; 3] = [IO_SETUP, IO_URING_SETUP, USERFAULTFD];
 
 /// Calls that write to no memory of the program, or that end in another program, or whose writes
 /// are looked at when they have made a thread.
-const NEVER: [u64; 86] = [
-    // write, close, brk, pwrite64, writev, access, sched_yield, msync, dup, dup2, pause, alarm
-    1, 3, 12, 18, 20, 21, 24, 26, 32, 33, 34, 37,
+const NEVER: [u64; 92] = [
+    // write, close, mmap, mprotect, munmap, brk, pwrite64, writev, access, sched_yield, mremap
+    1, 3, 9, 10, 11, 12, 18, 20, 21, 24, 25, // msync, dup, dup2, pause, alarm
+    26, 32, 33, 34, 37,
     // getpid, sendto, sendmsg, shutdown, bind, listen, clone, fork, vfork, execve, kill
     39, 44, 46, 48, 49, 50, 56, 57, 58, 59, 62,
     // msgsnd, flock, fsync, fdatasync, truncate, ftruncate, chdir, fchdir, rename, mkdir, rmdir
@@ -56,11 +60,12 @@ const NEVER: [u64; 86] = [
     86, 87, 88, 90, 91, 92, 93, 94, 95, 102, 104, 107, 108, 109, 110,
     // getpgrp, setsid, getpgid, getsid, mknod, personality, getpriority, munlock, gettid, tkill
     111, 112, 121, 124, 133, 135, 140, 150, 186, 200,
-    // restart_syscall, exit_group, epoll_ctl, tgkill, inotify_add_watch, openat's relatives
-    219, 231, 233, 234, 254, 257, 258, 259, 263, 264, 265, 266, 268, 269,
+    // remap_file_pages, restart_syscall, exit_group, epoll_ctl, tgkill, inotify_add_watch
+    216, 219, 231, 233, 234, 254, // openat and its relatives
+    257, 258, 259, 263, 264, 265, 266, 268, 269,
     // set_robust_list, fallocate, eventfd2, epoll_create1, dup3, inotify_init1, pwritev, syncfs,
-    // renameat2, membarrier, clone3, close_range, faccessat2
-    273, 285, 290, 291, 292, 294, 296, 306, 316, 324, 435, 436, 439,
+    // renameat2, membarrier, pkey_mprotect, clone3, close_range, faccessat2
+    273, 285, 290, 291, 292, 294, 296, 306, 316, 324, 329, 435, 436, 439,
 ];
 
 /// The class of a call in which the virtual CPU takes no part otherwise.
@@ -89,6 +94,7 @@ const BUFFERS: &[(u64, usize, usize, u64)] = &[
     (89,  1, 2, 1),  // readlink
     (103, 1, 2, 1),  // syslog
     (115, 1, 0, 4),  // getgroups
+    (149, 0, 1, 1),  // mlock
     (191, 2, 3, 1),  // getxattr
     (192, 2, 3, 1),  // lgetxattr
     (193, 2, 3, 1),  // fgetxattr
@@ -105,8 +111,33 @@ const BUFFERS: &[(u64, usize, usize, u64)] = &[
     (279, 4, 1, 4),  // move_pages
     (281, 1, 2, 12), // epoll_pwait
     (318, 0, 1, 1),  // getrandom
+    (325, 0, 1, 1),  // mlock2
     (333, 3, 2, 32), // io_pgetevents
     (441, 1, 2, 12), // epoll_pwait2
+];
+/// Calls that have fewer than six arguments, by their number: the other registers are whatever the
+/// program has left in them, which may well be an address in its code.
+#[rustfmt::skip]
+const ARGUMENTS: [&[u64]; 6] = [
+    &[],
+    // pipe, uname, sysinfo, times, adjtimex, time
+    &[22, 63, 99, 100, 159, 201],
+    // stat, fstat, lstat, nanosleep, getitimer, getcwd, gettimeofday, getrlimit, getrusage,
+    // getgroups, capget, rt_sigpending, statfs, fstatfs, sched_getparam, sched_rr_get_interval,
+    // mlock, timer_gettime, clock_gettime, clock_getres, timerfd_gettime, pipe2
+    &[4, 5, 6, 35, 36, 79, 96, 97, 98, 115, 125, 127, 137, 138, 143, 148, 149, 224, 228, 229, 287,
+      293],
+    // read, open, poll, ioctl, mincore, setitimer, accept, recvmsg, getsockname, getpeername,
+    // fcntl, getdents, readlink, syslog, getresuid, getresgid, listxattr, llistxattr, flistxattr,
+    // sched_setaffinity, sched_getaffinity, getdents64, timer_create, getcpu, getrandom, mlock2
+    &[0, 2, 7, 16, 27, 38, 43, 47, 51, 52, 72, 78, 89, 103, 118, 120, 194, 195, 196, 203, 204, 217,
+      222, 309, 318, 325],
+    // rt_sigaction, rt_sigprocmask, pread64, sendfile, socketpair, wait4, rt_sigtimedwait,
+    // getxattr, lgetxattr, fgetxattr, timer_settime, clock_nanosleep, epoll_wait, newfstatat,
+    // readlinkat, timerfd_settime, accept4, prlimit64, sched_getattr
+    &[13, 14, 17, 40, 53, 61, 128, 191, 192, 193, 223, 230, 232, 262, 267, 286, 288, 302, 315],
+    // select, getsockopt, prctl, waitid, ppoll, statx
+    &[23, 55, 157, 247, 271, 332],
 ];
 /// Bytes of other things that calls write at an argument: descriptor sets of select(2) are large.
 const THING: u64 = 0x1_0000;
@@ -124,13 +155,34 @@ fn from(address: u64, bytes: u64) -> Range {
     (address, address.saturating_add(bytes))
 }
 
+/// The number of arguments of a call; six of one of which that is not known.
+fn arguments(number: u64) -> usize {
+    ARGUMENTS.iter().position(|calls| calls.contains(&number)).unwrap_or(6)
+}
+
+/// The words that an operation of futex(2) may write to.
+fn filled_by_futex(args: &[u64; 6]) -> Vec<Range> {
+    // FUTEX_WAIT, FUTEX_WAKE, FUTEX_FD, FUTEX_REQUEUE, FUTEX_CMP_REQUEUE, FUTEX_WAIT_BITSET and
+    // FUTEX_WAKE_BITSET; the two flags stand above.
+    let only_reads = matches!(args[1] & 0x7f, 0..=4 | 9 | 10);
+    if only_reads { Vec::new() } else { vec![from(args[0], 4), from(args[4], 4)] }
+}
+
 /// The ranges at the arguments of a call to which it may write. None for a call that writes to no
 /// memory.
 pub fn filled(number: u64, args: &[u64; 6]) -> Vec<Range> {
     if class(number) == SyscallClass::Native {
         return Vec::new();
     }
-    let mut ranges: Vec<Range> = args.iter().map(|argument| from(*argument, THING)).collect();
+    if number == MADVISE {
+        let writes = args[2] == POPULATE_WRITE;
+        return Vec::from_iter(writes.then(|| from(args[0], args[1])));
+    }
+    if number == FUTEX {
+        return filled_by_futex(args);
+    }
+    let looked_at = &args[..arguments(number)];
+    let mut ranges: Vec<Range> = looked_at.iter().map(|at| from(*at, THING)).collect();
     if let Some((_, buffer, count, unit)) = BUFFERS.iter().find(|row| row.0 == number) {
         ranges.push(from(args[*buffer], args[*count].saturating_mul(*unit)));
     }
@@ -183,7 +235,11 @@ pub fn led_to(number: u64, args: &[u64; 6], memory: Memory<'_>) -> Vec<Range> {
                 let read = memory(*at, &mut bytes).min(LOOKED_THROUGH);
                 bytes[..read].chunks_exact(8).map(word_of).collect::<Vec<u64>>()
             };
-            args[1..4].iter().flat_map(words).map(|word| from(word, THING)).collect()
+            args[1..arguments(number).min(4)]
+                .iter()
+                .flat_map(words)
+                .map(|word| from(word, THING))
+                .collect()
         }
         _ => Vec::new(),
     }
@@ -239,12 +295,55 @@ pub fn fills_ever_after(number: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::syscalls::nr;
+
+    #[test]
+    fn calls_that_change_mappings_fill_no_page() {
+        let call = |number, third| filled(number, &[0x10_0000, 0x5_0000, third, 0, 0, 0]);
+        for number in [nr::MMAP, nr::MPROTECT, nr::MUNMAP, nr::MREMAP, nr::PKEY_MPROTECT] {
+            assert_eq!(call(number, 3), [], "{number}");
+        }
+        let dont_need = 4;
+        assert_eq!(call(nr::MADVISE, dont_need), []);
+        // These write to pages, so that each has memory of its own.
+        assert_eq!(call(nr::MADVISE, POPULATE_WRITE), [(0x10_0000, 0x15_0000)]);
+        assert!(call(nr::MLOCK, 0).contains(&(0x10_0000, 0x15_0000)));
+    }
 
     #[test]
     fn a_buffer_is_as_long_as_its_argument_says() {
         let filled = filled(0, &[3, 0x10_0000, 0x50_0000, 0, 0, 0]);
         assert!(filled.contains(&(0x10_0000, 0x60_0000)));
         assert!(super::filled(1, &[3, 0x10_0000, 8, 0, 0, 0]).is_empty());
+    }
+
+    #[test]
+    fn registers_that_a_call_does_not_look_at_are_no_arguments() {
+        const GET_ATTRIBUTES: u64 = 0x5401;
+        let left = 0x7f00_0000;
+        let attributes = filled(IOCTL, &[1, GET_ATTRIBUTES, 0x10_0000, left, left, left]);
+        assert!(attributes.contains(&from(0x10_0000, THING)));
+        assert!(!attributes.contains(&from(left, THING)));
+        assert!(
+            led_to(IOCTL, &[1, 2, 3, left, left, left], &|at, _| {
+                assert_ne!(at, left);
+                0
+            })
+            .is_empty()
+        );
+    }
+
+    #[test]
+    fn of_the_operations_on_a_futex_few_write_to_it() {
+        let operation = |operation| filled(FUTEX, &[0x1000, operation, 1, 0, 0x2000, 0x3000]);
+        // FUTEX_WAIT_PRIVATE, FUTEX_WAKE_PRIVATE, FUTEX_WAIT_BITSET_PRIVATE with a clock
+        for waits in [0x80, 0x81, 0x189] {
+            assert_eq!(operation(waits), [], "{waits:#x}");
+        }
+        // FUTEX_WAKE_OP, FUTEX_LOCK_PI_PRIVATE
+        for writes in [5, 0x86] {
+            assert_eq!(operation(writes), [(0x1000, 0x1004), (0x2000, 0x2004)], "{writes:#x}");
+        }
     }
 
     #[test]

@@ -99,6 +99,25 @@ fn a_call_that_fills_a_guarded_page_waits_until_it_can() {
 }
 
 #[test]
+fn a_page_behind_memory_that_is_protected_stays_guarded() {
+    let (stage, pages) = guarded();
+    let tid = stage.tid;
+    stage.asking(tid, RequestKind::Syscall, pc_of(leaf));
+    let mut machine = stage.machine();
+    let slot = machine.tasks.threads[&tid].slot;
+    let before = pages[0] - 4 * PAGE;
+    for (field, value) in
+        [(Slot::Rax, nr::MPROTECT), (Slot::Rdi, before), (Slot::Rsi, PAGE), (Slot::Rdx, 1)]
+    {
+        machine.contexts.context(slot).set(field, value);
+    }
+    machine.guarding().about_to_fill(tid, slot, true);
+    assert!(!machine.caches.of(&machine.tasks).has_released(tid));
+    drop(machine);
+    assert_eq!(protected(&stage, tid), pages);
+}
+
+#[test]
 fn a_page_in_which_a_signal_s_frame_comes_to_lie_is_released_before() {
     let (stage, pages) = guarded();
     let tid = stage.tid;
@@ -133,4 +152,22 @@ fn a_call_of_another_form_ends_all_guards() {
     assert_eq!(made, Ok(true));
     assert_eq!(stage.script.done()[0], protects(pages[0], ALL));
     assert!(protected(&stage, stage.tid).is_empty());
+}
+
+#[test]
+fn only_mappings_among_guarded_pages_end_what_threads_know_of_them() {
+    let (stage, pages) = guarded();
+    let machine = stage.machine();
+    let notices = machine.caches.of(&machine.tasks).notices_of(stage.tid).expect("they are there");
+    drop(machine);
+    let guards = || notices.guard((pages[0], pages[0] + 8), (pages[0], pages[0] + PAGE));
+    assert!(guards());
+    let elsewhere = pages[0] - (64 << 20);
+    notices.forget((elsewhere, elsewhere + PAGE));
+    assert!(guards());
+    // A call that has begun before may fill the memory that is among them from now on.
+    notices.forget((pages[0] + PAGE, pages[0] + 2 * PAGE));
+    assert!(!guards());
+    stage.machine().guarding().tell_again(stage.tid);
+    assert!(guards());
 }
