@@ -34,7 +34,7 @@ mod waste;
 
 use blocks::Blocks;
 use module_code::ModuleCode;
-pub use module_code::Pages;
+pub use module_code::{Pages, is_cut_short};
 pub use tables::Table;
 use tables::Tables;
 use waste::Waste;
