@@ -42,8 +42,8 @@ programs! {
     }
     code {
         changed_by_rare_calls changed_files changed_while_busy cross_modified cut_short executable_stack far_apart
-        filled_by_calls generated guarded_pages load_unload next_instruction patched_beside protected_pages
-        registered_buffers replaced_ahead replaced_at_once replaced_mappings reserved rewritten_in_place
+        filled_by_calls filled_on_demand generated guarded_pages load_unload next_instruction patched_beside protected_pages
+        registered_buffers replaced_ahead replaced_at_once replaced_mappings reserved rewritten_in_place served_files
         two_mappings unmapped_files write_xor_execute written_ahead
     }
     counts { branch_kinds faults generated interrupted neighbours patched raised rewriting sorting string_iterations superblocks threads }

@@ -37,7 +37,7 @@ pub fn module(module: &vcpu::Module) -> RecordedModule {
             .collect(),
         ..RecordedModule::default()
     };
-    if recorded.is_anonymous() {
+    if recorded.is_anonymous() || module.is_served() {
         return recorded;
     }
     // The process may have another root directory, and may be gone already.
@@ -55,6 +55,9 @@ pub fn module(module: &vcpu::Module) -> RecordedModule {
 /// another root directory, or on a file system that only the process has mounted. It will not be
 /// found again.
 pub fn hidden_file(module: &vcpu::Module) -> Option<RecordedFile> {
+    if module.is_served() {
+        return None;
+    }
     let inside = vcpu::path_in_process(module.pid, &module.path);
     let identity = |path: &Path| {
         let file = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;

@@ -4,6 +4,7 @@
 //! with the tracees), [`child`] (a process that becomes a program) and [`userfault`] (notice of
 //! writes). Everything else is built on them.
 
+pub mod absent;
 pub mod child;
 pub mod handover;
 pub mod limits;

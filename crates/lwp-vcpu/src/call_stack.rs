@@ -203,7 +203,8 @@ impl CallStacks {
 /// The file that is mapped. One that has replaced it is another: what it says would mislead.
 fn file_of(tid: Tid, mapping: &Mapping) -> Option<PathBuf> {
     let path = path_in_process(tid, Path::new(&mapping.name));
-    let same = mapping.inode != 0 && crate::mapped_file::inode_of(&path) == Some(mapping.inode);
+    let file = mapping.inode != 0 && !mapping.is_served(tid);
+    let same = file && crate::mapped_file::inode_of(&path) == Some(mapping.inode);
     same.then_some(path)
 }
 

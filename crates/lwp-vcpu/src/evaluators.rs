@@ -84,6 +84,9 @@ impl Evaluators {
         if self.wanted.is_empty() || mapping.inode == 0 || !mapping.name.starts_with('/') {
             return None;
         }
+        if mapping.is_served(tid) {
+            return None;
+        }
         let path = path_in_process(tid, std::path::Path::new(&mapping.name));
         let key = (mapping.device, mapping.inode);
         let open = || Counted::open(&path, &self.wanted);

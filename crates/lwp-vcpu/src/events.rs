@@ -28,6 +28,7 @@ use lwp_ptrace::sys::{self, Errno};
 use lwp_ptrace::{Stop, Tid, Tracee};
 use rustc_hash::FxHashSet;
 
+use crate::absent;
 use crate::config::{Control, Target};
 use crate::machine::{Machine, Mode, Process};
 use crate::outcome::ExitStatus;
@@ -151,6 +152,7 @@ impl<'a> Tracer<'a> {
         machine.tracees.set_regs(leader.0, &quiet).map_err(text)?;
         machine.set_up(leader.0, &quiet)?;
         machine.remapping().find_heap(leader.0);
+        absent::look_for_descriptors(pid);
         for thread in threads {
             let mut regs = match *thread == leader {
                 true => regs,

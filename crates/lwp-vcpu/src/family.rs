@@ -34,7 +34,7 @@ use blocks::Blocks;
 pub use low_window::EMPTY_TABLE;
 use low_window::LowWindow;
 use module_code::ModuleCode;
-pub use module_code::Pages;
+pub use module_code::{Pages, is_cut_short};
 pub use modules::{FileKey, Module, Modules, UnitId};
 pub use tables::Table;
 pub use waste::Waste;

@@ -136,6 +136,9 @@ impl Kept {
 
 /// Opens the file of a mapping, through the root of the process.
 fn open_module(tid: i32, first: &Mapping) -> Option<File> {
+    if first.is_served(tid) {
+        return None;
+    }
     let file = File::open(format!("/proc/{tid}/root{}", first.name)).ok()?;
     let metadata = file.metadata().ok()?;
     (metadata.is_file() && metadata.ino() == first.inode).then_some(file)

@@ -8,6 +8,7 @@
 //! lets the kernel deliver it, and leads the handler into translated code (`exec`).
 #![forbid(unsafe_code)]
 
+mod absent;
 mod addition;
 mod arena;
 #[cfg(feature = "attack")]

@@ -28,7 +28,8 @@ impl MappedFile {
     pub fn of(tid: i32, mapping: &Mapping) -> Self {
         // A file without a path is one that a program has made for itself; the kernel keeps no
         // count of a memfd's writers.
-        if mapping.name.ends_with(" (deleted)") {
+        // Who serves a file system may change a file at any time.
+        if mapping.name.ends_with(" (deleted)") || mapping.is_served(tid) {
             return Self { version: None, is_written: true };
         }
         let path = format!("/proc/{tid}/root{}", mapping.name);

@@ -3,6 +3,8 @@
 use std::fs;
 use std::io::Read;
 
+use lwp_ptrace::absent;
+
 /// One mapping of a tracee.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
@@ -31,7 +33,20 @@ pub struct Mapping {
 /// Reads the mappings of a thread's address space, in ascending order.
 pub fn read(tid: i32) -> Vec<Mapping> {
     let Some(text) = read_whole(&format!("/proc/{tid}/maps")) else { return Vec::new() };
-    String::from_utf8_lossy(&text).lines().filter_map(parse).collect()
+    let mappings: Vec<_> = String::from_utf8_lossy(&text).lines().filter_map(parse).collect();
+    for mapping in &mappings {
+        // Its pages are reckoned with before any is read.
+        mapping.is_served(tid);
+    }
+    mappings
+}
+
+impl Mapping {
+    /// Returns whether a program serves the file system of the file: whoever opens it may wait for
+    /// that program.
+    pub fn is_served(&self, tid: i32) -> bool {
+        self.inode != 0 && absent::is_served(tid, self.device)
+    }
 }
 
 /// The mapping that a line describes.

@@ -15,7 +15,7 @@ use std::path::{Component, Path};
 use lwp_dbt::{PcSource, Slot};
 use lwp_ptrace::child::without_fixed_layout;
 use lwp_ptrace::{Tid, memory};
-use rustix::fs::{MemfdFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, MemfdFlags, Mode, OFlags, StatxFlags};
 
 use crate::config::Config;
 use crate::contexts::Contexts;
@@ -434,6 +434,14 @@ fn write(memory: &OwnedFd, text: &[u8]) -> std::io::Result<()> {
     let file = File::from(memory.try_clone()?);
     file.write_all_at(text, 0)?;
     file.set_len(text.len() as u64)
+}
+
+/// The type and the number of the file that a tracee has open at a descriptor, as the kernel knows
+/// them: a program that serves its file system is not asked.
+pub fn known_of(tid: Tid, fd: i32) -> Option<rustix::fs::Statx> {
+    let path = format!("/proc/{tid}/fd/{fd}");
+    let asked = StatxFlags::TYPE | StatxFlags::INO;
+    rustix::fs::statx(rustix::fs::CWD, path, AtFlags::STATX_DONT_SYNC, asked).ok()
 }
 
 /// The flags of a tracee's descriptor.

@@ -71,7 +71,7 @@ impl SampledCode {
     pub(crate) fn in_mapping(&self, tid: Tid, mapping: &Mapping) -> Option<IpFilter> {
         let CodePlace::File { device, inode, first, last } = self.place else { return None };
         let offsets = mapping.offset..mapping.offset + (mapping.end - mapping.start);
-        if mapping.inode != inode || !offsets.contains(&first) {
+        if mapping.inode != inode || !offsets.contains(&first) || mapping.is_served(tid) {
             return None;
         }
         // The mapping's own device number is not always that of the file's metadata.

@@ -4,7 +4,7 @@ use lwp_dbt::Slot;
 use lwp_dbt::block::Emulated;
 use lwp_dbt::context::SyscallClass;
 use lwp_ptrace::child::{with_fixed_layout, without_fixed_layout};
-use lwp_ptrace::memory;
+use lwp_ptrace::{absent, memory};
 
 use crate::contexts::Context;
 use crate::proc_files;
@@ -60,6 +60,7 @@ pub mod nr {
     pub const DUP3: u64 = 292;
     pub const PRLIMIT64: u64 = 302;
     pub const SECCOMP: u64 = 317;
+    pub const USERFAULTFD: u64 = 323;
     pub const MLOCK2: u64 = 325;
     pub const PKEY_MPROTECT: u64 = 329;
     pub const STATX: u64 = 332;
@@ -156,6 +157,7 @@ fn class(number: u64, emulated: Emulated) -> SyscallClass {
         | nr::SECCOMP
         | nr::SET_TID_ADDRESS
         | nr::IO_URING_REGISTER
+        | nr::USERFAULTFD
         | nr::PERSONALITY
         | nr::RSEQ => SyscallClass::Host,
         nr::GETRANDOM | nr::OPEN | nr::OPENAT if emulated.random => SyscallClass::Host,
@@ -308,6 +310,7 @@ pub fn before(
         nr::PRCTL | nr::SECCOMP if installs_filter(&pending) => context.set(Slot::NoSyscalls, 1),
         nr::PRCTL if args[0] == PR_SET_SYSCALL_USER_DISPATCH => answer(&mut pending, EINVAL),
         nr::PTRACE => answer(&mut pending, EPERM),
+        nr::USERFAULTFD => absent::expect(),
         nr::PERSONALITY if args[0] as u32 != u32::MAX && proc_files::layout_is_ours(tid) => {
             context.set(Slot::Rdi, with_fixed_layout(args[0]));
         }

@@ -6,12 +6,10 @@
 //! write. From the moment at which such a file is opened the code that it concerns compares itself
 //! before it runs. What other programs than those of a run write is not seen.
 
-use std::os::unix::fs::MetadataExt;
-
 use lwp_ptrace::Tid;
 
 use crate::machine::{CodeCaches, Machine};
-use crate::proc_files::flags_of;
+use crate::proc_files::{flags_of, known_of};
 use crate::server::drop_code;
 
 const O_ACCMODE: u64 = 3;
@@ -36,8 +34,8 @@ impl Machine {
             }
             return;
         }
-        let Ok(file) = std::fs::metadata(format!("/proc/{tid}/fd/{fd}")) else { return };
-        let spaces = self.caches.spaces_with(file.ino());
+        let Some(inode) = known_of(tid, fd).map(|file| file.stx_ino) else { return };
+        let spaces = self.caches.spaces_with(inode);
         if !spaces.is_empty() {
             self.tasks.forget_cuts(&self.contexts);
         }
@@ -47,7 +45,7 @@ impl Machine {
                 base.is_some_and(|base| self.caches.sides(base).any(|side| side == index))
             };
             if let Some(inside) = self.tasks.threads.keys().find(lies).copied() {
-                self.caches.file_opened(index, file.ino(), inside);
+                self.caches.file_opened(index, inode, inside);
             }
         }
     }

@@ -34,9 +34,9 @@ const MAP_AT_PLACE: u32 = 0x10_0010;
 
 /// The ends of paths that the host looks at: seven bytes at most. A path begins as if behind a
 /// slash.
-pub const LOOKED_AT: [&[u8]; 13] = [
+pub const LOOKED_AT: [&[u8]; 14] = [
     b"/maps", b"/stat", b"/statm", b"/smaps", b"/status", b"/limits", b"/mem", b"_rollup",
-    b"ma_maps", b"p_files", b"onality", b"syscall", b"/wchan",
+    b"ma_maps", b"p_files", b"onality", b"syscall", b"/wchan", b"faultfd",
 ];
 const _: () = {
     let mut at = 0;

@@ -7,13 +7,18 @@ use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use super::{Errno, Result, check};
+use crate::absent;
 
 /// process_vm_readv, or what does the same where that is refused; returns how many bytes were read.
 ///
 /// # Errors
 ///
-/// The kernel's; `EFAULT` if nothing is mapped there.
+/// The kernel's; `EFAULT` if nothing is mapped there, `EAGAIN` if the program has yet to fill it.
 pub fn read_memory(tid: i32, address: u64, buffer: &mut [u8]) -> Result<usize> {
+    let buffer = match absent::reach(tid, address, buffer.len()) {
+        0 if !buffer.is_empty() => return Err(Errno(libc::EAGAIN)),
+        reach => &mut buffer[..reach],
+    };
     let local = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
     let remote = libc::iovec { iov_base: address as *mut _, iov_len: buffer.len() };
     // SAFETY: `local` describes the borrowed buffer; the remote address is only used in the tracee.
@@ -36,7 +41,8 @@ pub fn map_pages(tid: i32, addresses: &[u64]) {
         let mut bytes = [0u8; MOST];
         let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: some.len() };
         let remote = |address: &u64| libc::iovec { iov_base: *address as *mut _, iov_len: 1 };
-        let remote: Vec<libc::iovec> = some.iter().map(remote).collect();
+        let there = some.iter().filter(|address| absent::first(tid, **address, 1).is_none());
+        let remote: Vec<libc::iovec> = there.map(remote).collect();
         let count = remote.len() as libc::c_ulong;
         // SAFETY: `local` describes a live buffer of a byte for each of the remote ones, whose
         // addresses are only used in the tracee.
@@ -59,8 +65,13 @@ fn errno(error: std::io::Error) -> Errno {
 ///
 /// # Errors
 ///
-/// The kernel's; `EFAULT` if nothing can be written there.
+/// The kernel's; `EFAULT` if nothing can be written there, `EAGAIN` if the program has yet to fill
+/// it.
 pub fn write_memory(tid: i32, address: u64, buffer: &[u8]) -> Result<usize> {
+    let buffer = match absent::reach(tid, address, buffer.len()) {
+        0 if !buffer.is_empty() => return Err(Errno(libc::EAGAIN)),
+        reach => &buffer[..reach],
+    };
     let local = libc::iovec { iov_base: buffer.as_ptr().cast_mut().cast(), iov_len: buffer.len() };
     let remote = libc::iovec { iov_base: address as *mut _, iov_len: buffer.len() };
     // SAFETY: `local` describes the borrowed buffer, which the kernel only reads.

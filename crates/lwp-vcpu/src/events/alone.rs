@@ -167,23 +167,35 @@ pub fn lead_to_fault(
 ) -> Result<bool, Errno> {
     /// The number of times that a fault is handed to a program whose own access then succeeds.
     const MOST: u32 = 3;
-    let Some((_, family)) = machine.space_of(tid) else { return Ok(false) };
-    let routines = family.translator.routines();
-    let routine = family.routine(match fault.write {
-        true => routines.lwp.touch_write,
-        false => routines.lwp.touch_read,
-    });
     let thread = machine.tasks.threads.get_mut(&tid).ok_or(Errno::ESRCH)?;
     thread.lwp_state.component_faults += 1;
     if thread.lwp_state.component_faults > MOST {
         return Ok(false);
     }
+    lead_to_touch(machine, tid, app, (fault.address.0, fault.write))
+}
+
+/// Leads a stopped thread to a routine that reads or writes a byte, and asks for the instruction at
+/// the application's pc behind that. False where there is no such routine.
+pub fn lead_to_touch(
+    machine: &mut Machine,
+    tid: Tid,
+    app: &Regs,
+    (address, write): (u64, bool),
+) -> Result<bool, Errno> {
+    let Some((_, family)) = machine.space_of(tid) else { return Ok(false) };
+    let routines = family.translator.routines();
+    let routine = family.routine(match write {
+        true => routines.lwp.touch_write,
+        false => routines.lwp.touch_read,
+    });
+    let thread = machine.tasks.threads.get_mut(&tid).ok_or(Errno::ESRCH)?;
     let context = machine.contexts.context(thread.slot);
     thread.mode = Mode::Running;
     context.cancel();
     show(context, app);
     context.set(Slot::Kind, RequestKind::Step as u64);
-    context.set(Slot::LwpTouch, fault.address.0);
+    context.set(Slot::LwpTouch, address);
     let mut cache = *app;
     cache.0.rip = routine;
     cache.0.gs_base = context.address();

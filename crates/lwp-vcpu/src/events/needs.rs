@@ -13,6 +13,7 @@ use super::signals::deliver;
 use super::trap_flag::{self, TRAP_FLAG, is_syscall};
 use super::{Handled, SIGTRAP, TRAP_BRKPT, TRAP_TRACE};
 use super::{alone, around, flush, locking, obeying, settling};
+use crate::absent::absent_code;
 use crate::exec::Reach;
 use crate::lwp::{self, BeforeState};
 use crate::machine::{Machine, Mode, Need};
@@ -140,8 +141,17 @@ fn guard(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
     go_on(machine, tid, app)
 }
 
-/// Executes one instruction natively, in place.
+/// Executes one instruction natively, in place, as soon as the program has filled its page.
 pub fn step(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
+    match absent_code(machine, tid, app.0.rip) {
+        Some(at) if alone::lead_to_touch(machine, tid, app, (at, false))? => {
+            machine.tracees.cont(tid, 0)
+        }
+        _ => execute_alone(machine, tid, app),
+    }
+}
+
+fn execute_alone(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
     machine.marking().enter_function(tid, app);
     machine.counting().end_code(tid, app.0.rip, app.0.rdi);
     machine.counting().sample_before(tid, app);

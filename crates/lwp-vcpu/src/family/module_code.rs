@@ -57,7 +57,7 @@ impl CodeSource for ModuleCode<'_> {
 }
 
 /// Returns whether the bytes end before the instruction does that they begin with.
-fn is_cut_short(bytes: &[u8]) -> bool {
+pub fn is_cut_short(bytes: &[u8]) -> bool {
     let mut decoder = Decoder::new(64, bytes, DecoderOptions::NONE);
     let instruction = bytes.len() < insn::LONGEST && decoder.decode().is_invalid();
     instruction && decoder.last_error() == DecoderError::NoMoreBytes

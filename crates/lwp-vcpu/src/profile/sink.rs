@@ -1,10 +1,13 @@
 //! Reports to a profile's receiver.
 
 use std::fmt::Debug;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use lwp_ptrace::absent;
 
 use super::Jump;
 use crate::addition::Addition;
+use crate::maps::{self, Mapping};
 
 /// Receives what was executed. Modules and blocks come before the first thread that executed them.
 ///
@@ -103,6 +106,15 @@ pub struct Module {
     pub changing: bool,
     /// Its executable mappings.
     pub mappings: Vec<ModuleMapping>,
+}
+
+impl Module {
+    /// Returns whether a program serves the file system of its file. Nobody opens the file while
+    /// the run goes on: that program may be one of the run, and wait.
+    pub fn is_served(&self) -> bool {
+        let is = |it: &Mapping| Path::new(&it.name) == self.path && it.is_served(self.pid);
+        absent::is_expected() && maps::read(self.pid).iter().any(is)
+    }
 }
 
 /// The kind of a block's end.

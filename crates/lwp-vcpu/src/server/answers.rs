@@ -4,6 +4,7 @@ use lwp_dbt::{AppPc, RequestKind, Slot};
 use lwp_ptrace::Tid;
 
 use super::Backlog;
+use crate::absent;
 use crate::contexts::Context;
 use crate::exit::{Exit, ThreadCx};
 use crate::lwp::ThreadLwp;
@@ -105,6 +106,7 @@ impl Machine {
     fn after_syscall(&mut self, cx: ThreadCx, pc: AppPc) -> Option<Backlog> {
         match self.syscall_done(cx.tid) {
             Effect::Opened(fd) => {
+                absent::opened(cx.tid, fd);
                 self.opened_for_writing(cx.tid, fd);
                 if self.proc_files().shows_us(cx.tid, fd) {
                     self.ask_tracer(cx.tid, Need::Hide(fd));

@@ -4,6 +4,7 @@ use lwp_dbt::{AppPc, CachePc, Candidate, EntryId, Region, RegionLimits, RequestK
 use lwp_ptrace::Tid;
 
 use super::{Backlog, Spare};
+use crate::absent;
 use crate::elf;
 use crate::exit::ThreadCx;
 use crate::family::{Code, Family, UnitId};
@@ -44,6 +45,9 @@ impl Machine {
         };
         let alone = alone || !spins;
         let Some((head, mut rest)) = self.translation(tid, pc, indirect, limits) else {
+            if absent::lead_to_absent(self, cx, pc) {
+                return None;
+            }
             let need = self.why_not(tid, pc);
             self.ask_tracer(tid, need);
             return None;

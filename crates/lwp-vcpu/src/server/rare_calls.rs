@@ -4,6 +4,7 @@ use lwp_dbt::Slot;
 use lwp_ptrace::regs::Regs;
 use lwp_ptrace::{Tid, Tracee};
 
+use crate::absent;
 use crate::machine::Machine;
 use crate::syscalls::{self, Effect};
 use crate::ways::{REFUSED, Way};
@@ -62,6 +63,7 @@ impl Machine {
             regs.0.rax = told;
         }
         let Effect::Opened(fd) = effect else { return None };
+        absent::opened(tid, fd);
         self.opened_for_writing(tid, fd);
         self.proc_files().shows_us(tid, fd).then_some(fd)
     }

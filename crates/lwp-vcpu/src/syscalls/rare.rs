@@ -2,8 +2,8 @@
 
 use lwp_dbt::Slot;
 use lwp_ptrace::child::with_fixed_layout;
-use lwp_ptrace::memory;
 use lwp_ptrace::regs::Raw;
+use lwp_ptrace::{absent, memory};
 
 use super::{
     ARCH_GET_CPUID, ARCH_SET_CPUID, EINVAL, ENODEV, ENOSYS, EPERM, Effect,
@@ -23,7 +23,7 @@ const IPC_SHMDT: u64 = 22;
 
 /// Calls of the 32-bit table and those of the 64-bit table that have the same arguments.
 #[rustfmt::skip]
-const SAME: [(u64, u64); 46] = [
+const SAME: [(u64, u64); 47] = [
     (2, nr::FORK), (5, nr::OPEN), (8, nr::CREAT), (26, nr::PTRACE), (41, nr::DUP), (45, nr::BRK),
     (55, nr::FCNTL), (63, nr::DUP2), (91, nr::MUNMAP), (100, nr::FSTATFS_32), (108, nr::FSTAT_32),
     (120, nr::CLONE), (125, nr::MPROTECT), (136, nr::PERSONALITY), (141, nr::GETDENTS_32),
@@ -31,7 +31,8 @@ const SAME: [(u64, u64); 46] = [
     (172, nr::PRCTL), (190, nr::VFORK), (192, nr::MMAP), (197, nr::FSTAT64_32), (218, nr::MINCORE),
     (219, nr::MADVISE), (220, nr::GETDENTS64), (221, nr::FCNTL), (257, nr::REMAP_FILE_PAGES),
     (269, nr::FSTATFS64_32), (295, nr::OPENAT), (300, nr::FSTATAT64_32), (330, nr::DUP3),
-    (354, nr::SECCOMP), (376, nr::MLOCK2), (380, nr::PKEY_MPROTECT), (383, nr::STATX),
+    (354, nr::SECCOMP), (374, nr::USERFAULTFD), (376, nr::MLOCK2), (380, nr::PKEY_MPROTECT),
+    (383, nr::STATX),
     (384, nr::ARCH_PRCTL), (386, nr::RSEQ), (397, nr::SHMAT), (398, nr::SHMDT), (435, nr::CLONE3),
     (437, nr::OPENAT2), (440, nr::PROCESS_MADVISE_32), (462, nr::MSEAL), (19, nr::LSEEK),
 ];
@@ -90,6 +91,10 @@ pub fn hold(tid: i32, pending: &Pending, regs: &mut Raw) -> Option<Held> {
             with_fixed_layout(one)
         }
         nr::CLONE if one & CLONE_UNTRACED != 0 => one & !CLONE_UNTRACED,
+        nr::USERFAULTFD => {
+            absent::expect();
+            return None;
+        }
         nr::CLONE3 => return hold_flags(tid, one, pending.args[1]),
         _ => return None,
     };

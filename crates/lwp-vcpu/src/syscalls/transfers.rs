@@ -16,13 +16,13 @@
 //! splice(2), tee(2) and vmsplice(2) return after a part natively too, as sendfile(2) to a pipe
 //! does.
 
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
-
 use lwp_ptrace::regs::Regs;
 use lwp_ptrace::{Tid, memory};
+use rustix::fs::FileType;
 
 use super::nr::{GETRANDOM, PREAD64, WRITE, WRITEV};
 use crate::contexts::Context;
+use crate::proc_files::known_of;
 
 const READ: u64 = 0;
 const READV: u64 = 19;
@@ -141,17 +141,18 @@ fn moves_all(tid: Tid, number: u64, descriptor: u64) -> bool {
     /// Major number of the devices of memory, and minor numbers of zero, random and urandom.
     const MEMORY: u32 = 1;
     const ENDLESS: [u32; 3] = [5, 8, 9];
-    let about = || std::fs::metadata(format!("/proc/{tid}/fd/{}", descriptor as i32));
-    let kind = || about().map(|about| about.file_type());
+    let about = || known_of(tid, descriptor as i32);
+    let kind = || about().map(|about| FileType::from_raw_mode(about.stx_mode.into()));
     match number {
         // A file takes all, or as much as there is room for.
         WRITE | WRITEV | PWRITEV2 => {
-            kind().is_ok_and(|kind| kind.is_fifo() || kind.is_socket() || kind.is_char_device())
+            kind().is_some_and(|kind| kind.is_fifo() || kind.is_socket() || kind.is_char_device())
         }
-        SENDFILE => kind().is_ok_and(|kind| kind.is_socket() || kind.is_char_device()),
-        READ | READV | PREAD64 => about().is_ok_and(|about| {
-            let (major, minor) = (rustix::fs::major(about.rdev()), rustix::fs::minor(about.rdev()));
-            about.file_type().is_char_device() && major == MEMORY && ENDLESS.contains(&minor)
+        SENDFILE => kind().is_some_and(|kind| kind.is_socket() || kind.is_char_device()),
+        READ | READV | PREAD64 => about().is_some_and(|about| {
+            let is_device = FileType::from_raw_mode(about.stx_mode.into()).is_char_device();
+            let (major, minor) = (about.stx_rdev_major, about.stx_rdev_minor);
+            is_device && major == MEMORY && ENDLESS.contains(&minor)
         }),
         _ => true,
     }
