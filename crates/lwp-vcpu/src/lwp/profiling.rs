@@ -84,6 +84,6 @@ impl Profiling<'_> {
             lwp.finish_accesses(context, executed.ip);
             let _ = lwp.retire(&mut TraceeMemory::new(tid), executed);
         }
-        self.tasks.lwp_interrupt(&*self.tracees, tid, self.config.lwp.as_ref());
+        self.tasks.lwp_interrupt(self.tracees, tid, self.config.lwp.as_ref());
     }
 }
