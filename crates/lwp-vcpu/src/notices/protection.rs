@@ -254,6 +254,20 @@ pub fn joins(a: &Mapping, b: &Mapping) -> bool {
 }
 
 impl Tasks {
+    /// Returns whether a thread beside `tid` is making a call that changes the mapping of a page.
+    fn is_being_changed(&self, tid: Tid, page: u64) -> bool {
+        let base = self.base_space(tid);
+        let touches = |call: &Pending| {
+            // The fifth argument is not kept: a mapping may be moved anywhere.
+            let moves = call.number == syscalls::nr::MREMAP;
+            let [from, _] = syscalls::touches(call, 0);
+            moves || from.0 < page + PAGE && page < from.1
+        };
+        self.threads.iter().any(|(other, thread)| {
+            thread.pending.as_ref().is_some_and(touches) && self.base_space(*other) == base
+        })
+    }
+
     /// Notes the action for SIGSEGV that a thread has set.
     pub fn note_fault_action(&mut self, tid: Tid, at: u64) {
         let Some(thread) = self.threads.get(&tid) else { return };
@@ -271,23 +285,9 @@ impl Guarding<'_> {
         let code = self.caches.space_of(self.tasks, tid).and_then(|(space, _)| space.code.at(pc));
         let mut guarded = code.map_or_else(Vec::new, |(_, code)| notices.to_guard(pc, code.end));
         // The thread asks again.
-        guarded.retain(|page| !self.is_being_changed(tid, *page));
+        guarded.retain(|page| !self.tasks.is_being_changed(tid, *page));
         self.change_protection(tid, &notices, guarded, &Status::read(tid))?;
         Ok(())
-    }
-
-    /// Returns whether a thread beside `tid` is making a call that changes the mapping of a page.
-    fn is_being_changed(&self, tid: Tid, page: u64) -> bool {
-        let base = self.tasks.base_space(tid);
-        let touches = |call: &Pending| {
-            // The fifth argument is not kept: a mapping may be moved anywhere.
-            let moves = call.number == syscalls::nr::MREMAP;
-            let [from, _] = syscalls::touches(call, 0);
-            moves || from.0 < page + PAGE && page < from.1
-        };
-        self.tasks.threads.iter().any(|(other, thread)| {
-            thread.pending.as_ref().is_some_and(touches) && self.tasks.base_space(*other) == base
-        })
     }
 
     /// A call is about to change mappings in `ranges`: it is to find, and to leave, the program's
