@@ -15,6 +15,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::contexts::Context;
 use crate::family::{Family, UnitId, overlays};
 use crate::machine::{CodeCaches, Machine};
+use crate::notices;
 use crate::space::Space;
 
 /// Generated code is observed when there has been some for so long.
@@ -126,7 +127,7 @@ fn look(machine: &mut Machine, index: usize, first: usize, counts: &mut Vec<u64>
     let profile = counted.since(first, &before, &family.code_cache);
     let Some(tid) = threads.first() else { return false };
     // Superblocks are laid over guarded pages alone.
-    machine.guarding().tell_again(*tid);
+    notices::tell_again(machine, *tid);
     let Some((space, family)) = machine.caches.side(index) else { return false };
     lay_over(space, family, *tid, &profile)
 }

@@ -316,16 +316,6 @@ impl Guarding<'_> {
         }
     }
 
-    /// Lets threads know once more in which range pages may be guarded, if something else is mapped
-    /// there since they were told.
-    pub fn tell_again(&mut self, tid: Tid) {
-        let Some(notices) = self.notices_to_release(tid) else { return };
-        let told = *notices.told();
-        if told.changed {
-            self.tell_guards(tid, &notices, told.range);
-        }
-    }
-
     /// Lets a new thread know what those of its address space have been told.
     pub fn tell_guards_to(&self, tid: Tid) {
         let told = self.notices_to_release(tid).map_or((0, 0), |notices| notices.told().range);
@@ -333,6 +323,17 @@ impl Guarding<'_> {
             self.contexts.context(thread.slot).set(Slot::GuardedFrom, told.0);
             self.contexts.context(thread.slot).set(Slot::GuardedTo, told.1);
         }
+    }
+}
+
+/// Lets the threads beside `tid` know once more in which range pages may be guarded, if something
+/// else is mapped there since they were told.
+pub fn tell_again(machine: &mut Machine, tid: Tid) {
+    let mut guarding = machine.guarding();
+    let Some(notices) = guarding.notices_to_release(tid) else { return };
+    let told = *notices.told();
+    if told.changed {
+        guarding.tell_guards(tid, &notices, told.range);
     }
 }
 

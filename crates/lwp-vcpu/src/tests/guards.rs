@@ -8,6 +8,7 @@ use super::stage::{Idle, Stage};
 use super::{Scene, leaf, pc_of};
 use crate::config::{Guards, Plan};
 use crate::machine::Need;
+use crate::notices;
 use crate::syscalls::nr;
 
 const SIGUSR1: i32 = 10;
@@ -158,16 +159,16 @@ fn a_call_of_another_form_ends_all_guards() {
 fn only_mappings_among_guarded_pages_end_what_threads_know_of_them() {
     let (stage, pages) = guarded();
     let machine = stage.machine();
-    let notices = machine.caches.of(&machine.tasks).notices_of(stage.tid).expect("they are there");
+    let known = machine.caches.of(&machine.tasks).notices_of(stage.tid).expect("they are there");
     drop(machine);
-    let guards = || notices.guard((pages[0], pages[0] + 8), (pages[0], pages[0] + PAGE));
+    let guards = || known.guard((pages[0], pages[0] + 8), (pages[0], pages[0] + PAGE));
     assert!(guards());
     let elsewhere = pages[0] - (64 << 20);
-    notices.forget((elsewhere, elsewhere + PAGE));
+    known.forget((elsewhere, elsewhere + PAGE));
     assert!(guards());
     // A call that has begun before may fill the memory that is among them from now on.
-    notices.forget((pages[0] + PAGE, pages[0] + 2 * PAGE));
+    known.forget((pages[0] + PAGE, pages[0] + 2 * PAGE));
     assert!(!guards());
-    stage.machine().guarding().tell_again(stage.tid);
+    notices::tell_again(&mut stage.machine(), stage.tid);
     assert!(guards());
 }
