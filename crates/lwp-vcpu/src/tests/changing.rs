@@ -24,12 +24,28 @@ fn changing(improves: bool) -> (Scene, UnitId) {
         let (_, family) = scene.machine.space_of(tid).expect("an address space");
         family.translator.learn();
     }
+    have_arena(&mut scene);
     scene.head(pc_of(branches));
     scene.head(pc_of(leaf));
     let (space, family) = scene.machine.space_of(tid).expect("an address space");
     let (_, code) = space.code.at(pc_of(leaf)).expect("it is code");
     assert_eq!(family.modules[code.unit].unit.checks, Checks::SelfCheck);
     (scene, code.unit)
+}
+
+/// Adds an arena for the code that may change, where that of files does not reach all the code that
+/// shares its unit: it depends on where the system has put this program.
+fn have_arena(scene: &mut Scene) {
+    let (space, family) = scene.machine.space_of(scene.tid).expect("an address space");
+    let (_, code) = space.code_at(family, scene.tid, pc_of(leaf)).expect("it is code");
+    if family.arena_of(code.unit).is_some_and(|arena| space.arenas.has(arena)) {
+        return;
+    }
+    let (start, _) = family.modules[code.unit].extent;
+    // Behind the memory of the arenas that every family may have.
+    let (bytes, offset) = (64 << 20, 3 << 30);
+    family.add_arena(start - bytes, bytes, offset);
+    space.note_arena(family.arenas.len() - 1, true);
 }
 
 /// Returns whether there is a translation of `leaf`.
