@@ -12,6 +12,9 @@ use crate::profile::{
     ModuleId, Profile, Sample, Stack, StackId, Thread, ThreadId, Values,
 };
 
+/// The frames of a location.
+type Frames = Arc<[Frame]>;
+
 /// A stack by its locations, innermost first.
 pub type StackKey = Vec<LocationId>;
 
@@ -200,11 +203,11 @@ impl Builder {
             ..frame
         };
         // Neighbours that share their frames go on doing so.
-        let mut last: Option<(Arc<[Frame]>, Arc<[Frame]>)> = None;
-        let mut renumbered = |frames: Arc<[Frame]>| match &last {
+        let mut last: Option<(Frames, Frames)> = None;
+        let mut renumbered = |frames: Frames| match &last {
             Some((old, new)) if Arc::ptr_eq(old, &frames) => Arc::clone(new),
             _ => {
-                let new: Arc<[Frame]> = frames.iter().cloned().map(renumber).collect();
+                let new: Frames = frames.iter().cloned().map(renumber).collect();
                 last = Some((frames, Arc::clone(&new)));
                 new
             }

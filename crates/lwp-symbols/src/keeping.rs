@@ -15,6 +15,10 @@ use crate::resolve::{Detail, Options, Resolver, looked_up};
 /// its samples.
 const LARGEST: u64 = 64 << 10;
 
+/// The frames of a location, and as they are kept.
+type Frames = Arc<[Frame]>;
+type Named = Arc<[NamedFrame]>;
+
 /// The names of everything in `recording`, from this machine's files. A profile that is made with
 /// them is the same as one made with the files.
 pub fn names(recording: &Recording, options: &Options) -> Vec<RecordedNames> {
@@ -107,10 +111,10 @@ fn lines(resolver: &Resolver<'_>, texts: &mut Texts) -> BTreeMap<u32, Vec<NamedR
         .filter_map(|location| Some((*numbers.get(&location.module)?, location)))
         .collect();
     known.sort_unstable_by_key(|(module, location)| (*module, location.address));
-    let mut chains: FxHashSet<Arc<[NamedFrame]>> = FxHashSet::default();
+    let mut chains: FxHashSet<Named> = FxHashSet::default();
     let mut lines: BTreeMap<u32, Vec<NamedRange>> = BTreeMap::new();
     // The frames looked at last: neighbours mostly share them.
-    let mut shared: Option<(Arc<[Frame]>, Arc<[NamedFrame]>)> = None;
+    let mut shared: Option<(Frames, Named)> = None;
     for (module, location) in known {
         let frames = match &shared {
             Some((from, frames)) if Arc::ptr_eq(from, &location.frames) => Arc::clone(frames),
@@ -140,8 +144,8 @@ fn chain(
     resolver: &Resolver<'_>,
     location: &Location,
     texts: &mut Texts,
-    chains: &mut FxHashSet<Arc<[NamedFrame]>>,
-) -> Arc<[NamedFrame]> {
+    chains: &mut FxHashSet<Named>,
+) -> Named {
     let last = location.frames.len() - 1;
     let frame = |(index, frame): (usize, &Frame)| {
         // The outermost function is the one with the symbol.
@@ -155,7 +159,7 @@ fn chain(
     if let Some(known) = chains.get(&frames[..]) {
         return Arc::clone(known);
     }
-    let frames: Arc<[NamedFrame]> = frames.into();
+    let frames: Named = frames.into();
     chains.insert(Arc::clone(&frames));
     frames
 }

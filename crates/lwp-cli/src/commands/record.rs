@@ -190,13 +190,15 @@ pub fn execute(args: &RecordArgs) -> Result<Ending, Failure> {
 /// Keeps what reports will want of the files that were executed, and says what was recorded.
 fn look_back(args: &RecordArgs, recorder: &Recorder, outcome: &Outcome) -> Result<(), Failure> {
     let recording = named(args, recorder)?;
+    let write = || recorder.names(&recording.names);
     let (written, summary) = std::thread::scope(|scope| {
-        let written = scope.spawn(|| recorder.names(&recording.names));
+        // Where there are no more threads, one thing comes after the other.
+        let aside = std::thread::Builder::new().spawn_scoped(scope, write);
         let summary = match args.quiet {
             true => Ok(String::new()),
             false => summary(&args.output, &recording, outcome),
         };
-        (written.join(), summary)
+        (aside.map_or_else(|_| Ok(write()), std::thread::ScopedJoinHandle::join), summary)
     });
     written.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
     if !args.quiet {
