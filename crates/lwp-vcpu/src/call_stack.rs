@@ -34,7 +34,7 @@ pub struct CallStacks {
     unwinder: Unwinder,
     images: FxHashMap<FileKey, u32>,
     modules: FxHashMap<ModuleKey, (u32, Vec<ModuleMapping>)>,
-    /// Code by the state of an address space ([`crate::space::Space::changes`]).
+    /// Code by the state of an address space ([`crate::space::CodeMap::changes`]).
     layouts: FxHashMap<u64, Arc<Vec<CodeRange>>>,
     /// Files with tables of generated code.
     dumps: Dumps,
