@@ -115,7 +115,7 @@ try_nginx() {
     has curl python3 || return
     port=$(free_port)
     mkdir -p html logs; head -c 300000 /dev/zero | tr '\0' x > html/large; echo small > html/index.html
-    chmod -R a+rX "$work"
+    chmod a+x "$work"; chmod -R a+rX .
     cat > conf <<END
 worker_processes 2; daemon off; pid nginx.pid; error_log logs/error.log;
 events { worker_connections 128; }
