@@ -108,15 +108,14 @@ impl CallStacks {
         code
     }
 
-    /// The place of a thread with these registers.
+    /// The place of an instruction that a thread is about to execute.
     fn place(
         &mut self,
         thread: (Tid, i32),
         changes: u64,
         profiler: &mut Profiler,
-        registers: &Registers,
+        address: u64,
     ) -> Place {
-        let address = registers.get(RIP).unwrap_or(0);
         let tag = |code: &[CodeRange]| {
             code.iter().find(|it| (it.start..it.end).contains(&address)).map(|it| it.tag)
         };
@@ -320,12 +319,29 @@ impl lwp_languages::Memory for TraceeStack {
     }
 }
 
-/// A sample: the number of its thread, its events, a bit each, and the thread's registers.
+/// A sampled instruction, and the registers of its thread at the beginning of the block that the
+/// instruction is in, or later.
+#[derive(Clone, Copy, Debug)]
+pub struct SampledAt {
+    /// The instruction's address.
+    pub ip: u64,
+    /// The registers, which the stack is walked from.
+    pub registers: Registers,
+}
+
+impl SampledAt {
+    /// The instruction that a thread with these registers executes next.
+    pub fn next(registers: Registers) -> Self {
+        Self { ip: registers.get(RIP).unwrap_or(0), registers }
+    }
+}
+
+/// A sample: the number of its thread, its events, a bit each, and its place.
 #[derive(Clone, Copy, Debug)]
 struct Taken {
     serial: u32,
     events: u32,
-    registers: Registers,
+    at: SampledAt,
 }
 
 impl Taken {
@@ -340,7 +356,7 @@ impl Taken {
 impl CallStacks {
     /// Reports a sample of a thread with its stack. `changes`: the state of its address space.
     fn report(&mut self, thread: (Tid, i32), changes: u64, profiler: &mut Profiler, taken: &Taken) {
-        let registers = taken.registers;
+        let registers = taken.at.registers;
         let mut memory = std::mem::take(&mut self.memory);
         memory.begin(thread.0, registers.get(RSP).unwrap_or(0));
         let mut frames = std::mem::take(&mut self.frames);
@@ -354,6 +370,9 @@ impl CallStacks {
             code = self.layout(thread, changes, profiler);
             ending = self.unwinder.walk(&code, registers, &mut memory, DEEPEST, &mut frames);
         }
+        if let Some(frame) = frames.first_mut() {
+            frame.place = taken.at.ip;
+        }
         let places = &mut self.places;
         places.clear();
         places.extend(frames.iter().map(|frame| Place { module: frame.tag, address: frame.place }));
@@ -366,8 +385,18 @@ impl CallStacks {
 }
 
 impl Counting<'_> {
-    /// Reports the samples `events`, a bit each, of a thread with these registers.
-    pub fn report_samples(&mut self, tid: Tid, events: u32, registers: Registers) {
+    /// Returns whether a stack of a thread may have functions of an interpreted language in it.
+    pub fn interprets(&self, tid: Tid) -> bool {
+        let stacks = &self.observers.call_stacks;
+        let index = self.tasks.space_index(tid);
+        let space = index.and_then(|index| self.caches.spaces.get(index)?.as_ref());
+        let layout = space.and_then(|space| stacks.layouts.get(&space.code.changes));
+        let wanted = self.config.stacks && stacks.languages.are_wanted();
+        wanted && layout.is_none_or(|code| stacks.languages.are_in(code))
+    }
+
+    /// Reports the samples `events`, a bit each, of a thread.
+    pub fn report_samples(&mut self, tid: Tid, events: u32, at: SampledAt) {
         let Some(thread) = self.tasks.threads.get(&tid) else { return };
         let (pid, serial) = (thread.pid, thread.account.profile.serial);
         if !thread.account.profile.announced {
@@ -383,11 +412,11 @@ impl Counting<'_> {
         };
         let Some(profiler) = &mut self.observers.profiler else { return };
         let stacks = &mut self.observers.call_stacks;
-        let taken = Taken { serial, events, registers };
+        let taken = Taken { serial, events, at };
         if self.config.stacks {
             return stacks.report((tid, pid), space.code.changes, profiler, &taken);
         }
-        let place = stacks.place((tid, pid), space.code.changes, profiler, &registers);
+        let place = stacks.place((tid, pid), space.code.changes, profiler, at.ip);
         taken.report(profiler, &[place]);
     }
 }

@@ -64,6 +64,12 @@ impl Languages {
         !self.wanted.is_empty()
     }
 
+    /// Returns whether `code` has an interpreter of a wanted language in it.
+    pub fn are_in(&self, code: &[CodeRange]) -> bool {
+        !self.interpreters.is_empty()
+            && code.iter().filter_map(|it| it.image).any(|it| self.interpreters.contains_key(&it))
+    }
+
     /// Looks for an interpreter in the file whose unwind tables have the number `image`.
     pub fn learn(&mut self, image: u32, path: &Path) {
         if self.wanted.is_empty() {

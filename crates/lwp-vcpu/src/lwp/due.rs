@@ -398,7 +398,7 @@ fn follows(block: &Block) -> [Option<AppPc>; 2] {
 }
 
 /// Addresses of the first `count` instructions.
-fn instruction_pcs(block: &Block, count: usize) -> Vec<u64> {
+pub(super) fn instruction_pcs(block: &Block, count: usize) -> Vec<u64> {
     let offsets = block.insns.iter().map(|insn| u64::from(insn.offset));
     let last = std::iter::once(u64::from(block.terminator_offset));
     offsets.chain(last).take(count).map(|offset| block.pc.0 + offset).collect()

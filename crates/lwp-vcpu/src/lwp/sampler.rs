@@ -1,9 +1,12 @@
 //! Samples at exact intervals: the countdown of LWP in the host's service.
 //!
-//! Every thread counts down to its next sample from its first instruction to its last. The thread
-//! is led, by a cut fragment, to just before the instruction that is the N-th; there its registers
-//! are the program's own and its stack is taken. Nothing of this depends on time: equal runs have
-//! equal samples.
+//! Every thread counts down to its next sample from its first instruction to its last. At the
+//! beginning of the block with the instruction that is the N-th, its registers are the program's
+//! own and its stack is taken: nothing in a block calls or returns. A cut fragment leads the thread
+//! to just before the instruction instead if a block has several samples, if misses of the data
+//! cache are sampled, and if the stack has functions of an interpreted language in it: interpreters
+//! note in the middle of a block which line they are at. Nothing of this depends on time: equal
+//! runs have equal samples.
 
 use lwp_arch::retired::BranchKind;
 use lwp_dbt::block::{Block, Terminator};
@@ -15,8 +18,10 @@ use lwp_ptrace::Tid;
 use lwp_ptrace::regs::Regs;
 use lwp_unwind::Registers;
 
+use super::due::instruction_pcs;
 use super::known::DueFor;
 use super::{Executed, ThreadLwp, instruction};
+use crate::call_stack::SampledAt;
 use crate::config::{Config, MOST_RANDOM_BITS, Sampled, Sampling};
 use crate::contexts::{Context, Contexts};
 use crate::exit::ThreadCx;
@@ -217,13 +222,33 @@ impl Sampler {
         found.map(|(index, bits)| (index as u32, bits))
     }
 
-    /// The samples `events` are being taken: the instruction that is one is about to pass.
-    fn taken(&mut self, events: u32) {
+    /// The samples `events` are being taken: the instruction that is one passes after `before`
+    /// others of its block.
+    fn taken(&mut self, events: u32, before: u32) {
         for (event, counter) in self.counters.iter_mut().enumerate() {
             if events >> event & 1 != 0 {
-                counter.left = self.reload.left(counter.event.interval) + 1;
+                let before = match counter.event.what {
+                    Sampled::Instructions => u64::from(before),
+                    // The branch ends the block.
+                    Sampled::Branches(_) | Sampled::DcacheMisses => 0,
+                };
+                counter.left = before + self.reload.left(counter.event.interval) + 1;
             }
         }
+    }
+
+    /// The sampler as it is once the samples `events`, of instruction `index` of `block`, have been
+    /// taken at the block's beginning. `None` if that is too early: there are others in the block,
+    /// or there may be some of misses.
+    fn after_block_of(
+        &self,
+        (index, events): (u32, u32),
+        block: &Block,
+        selection: &Selection,
+    ) -> Option<Self> {
+        let mut after = self.clone();
+        after.taken(events, index);
+        (!selection.dcache && after.due(block, selection).is_none()).then_some(after)
     }
 
     /// The count of each event while counting was on, given the amounts that have passed since the
@@ -314,15 +339,27 @@ impl Machine {
     /// A sample is due in the block at `pc`, which has not begun, or a cut fragment has led to it.
     pub(super) fn sample_due(&mut self, cx: ThreadCx, pc: AppPc, block: &Block) -> Option<Backlog> {
         let ThreadCx { tid, slot, .. } = cx;
+        let interprets = self.counting().interprets(tid);
         let sampler = self.tasks.lwp(tid).and_then(ThreadLwp::sampler);
-        let due = sampler.and_then(|(sampler, selection)| sampler.due(block, &selection));
+        let due = sampler.and_then(|(sampler, selection)| {
+            let due = sampler.due(block, &selection)?;
+            let after = sampler.after_block_of(due, block, &selection);
+            Some((due, after.filter(|_| !interprets)))
+        });
+        let registers = asked_with(self.contexts.context(slot), pc.0);
         match due {
-            Some((0, events)) => {
-                let registers = asked_with(self.contexts.context(slot), pc.0);
+            Some(((index, events), Some(after))) => {
+                let ip = instruction_pcs(block, index as usize + 1).last().copied();
+                let at = SampledAt { ip: ip.unwrap_or(pc.0), registers };
+                self.counting().take_sample_ahead(tid, events, at, after);
+            }
+            Some(((0, events), None)) => {
                 self.counting().take_samples(tid, events, registers);
                 self.tasks.lwp_publish(&self.contexts, tid);
             }
-            Some((index, _)) => return self.lwp_cut(tid, slot, pc, index, Some(DueFor::Sample)),
+            Some(((index, _), None)) => {
+                return self.lwp_cut(tid, slot, pc, index, Some(DueFor::Sample));
+            }
             None => {}
         }
         match block.insns.is_empty() && matches!(block.terminator, Terminator::Repeat { .. }) {
@@ -372,7 +409,8 @@ impl Counting<'_> {
             return;
         }
         for (events, times) in overdue {
-            (0..times).for_each(|_| self.report_samples(tid, events, registers));
+            let at = SampledAt::next(registers);
+            (0..times).for_each(|_| self.report_samples(tid, events, at));
         }
     }
 
@@ -402,10 +440,24 @@ impl Counting<'_> {
     pub(super) fn take_samples(&mut self, tid: Tid, events: u32, registers: Registers) {
         if let Some(sampler) = self.tasks.lwp_mut(tid).and_then(|lwp| lwp.sampling.sampler.as_mut())
         {
-            sampler.taken(events);
+            sampler.taken(events, 0);
         }
+        self.report_if_counting(tid, events, SampledAt::next(registers));
+    }
+
+    /// Takes a sample of an instruction of the block that the thread is about to execute; `after`
+    /// is the sampler from then on.
+    fn take_sample_ahead(&mut self, tid: Tid, events: u32, at: SampledAt, after: Sampler) {
+        if let Some(lwp) = self.tasks.lwp_mut(tid) {
+            lwp.sampling.sampler = Some(after);
+        }
+        self.report_if_counting(tid, events, at);
+        self.tasks.lwp_publish(self.contexts, tid);
+    }
+
+    fn report_if_counting(&mut self, tid: Tid, events: u32, at: SampledAt) {
         if self.tasks.threads.get(&tid).is_some_and(|thread| thread.account.counting) {
-            self.report_samples(tid, events, registers);
+            self.report_samples(tid, events, at);
         }
     }
 }
@@ -450,7 +502,7 @@ mod tests {
         assert_eq!(sampler.room()[0], 9);
         sampler.pass(9, 0);
         assert_eq!(sampler.room()[0], 0);
-        sampler.taken(1);
+        sampler.taken(1, 0);
         // The tenth itself, and nine more, until the twentieth.
         sampler.pass(10, 0);
         assert_eq!(sampler.room()[0], 0);
@@ -467,7 +519,7 @@ mod tests {
                 let left = sampler.room()[0] as u64;
                 gaps.push(left + 1);
                 sampler.pass(left, 0);
-                sampler.taken(1);
+                sampler.taken(1, 0);
                 sampler.pass(1, 0);
             }
             gaps

@@ -23,16 +23,27 @@ fn sampled(scene: &mut Scene) -> Vec<u64> {
 }
 
 #[test]
-fn the_instruction_that_is_a_sample_is_the_last_of_a_fragment() {
+fn a_sample_in_a_block_is_taken_at_its_beginning() {
     let mut scene = sampling();
     let pc = pc_of(leaf);
     assert_eq!(scene.context().get(Slot::LwpHigh), 99);
     // All but one have passed: the sample is the second instruction from here.
     scene.set(Slot::LwpHigh, 1);
     assert_eq!(scene.ask(RequestKind::LwpDue, pc), Answer::Goes(pc));
+    assert_eq!(scene.machine.tasks.lwp(scene.tid).and_then(|lwp| lwp.cut_of(None)), None);
+    // The first instruction, the sample, and 99 others are still to pass.
+    assert_eq!(scene.context().get(Slot::LwpHigh), 101);
+    assert_eq!(sampled(&mut scene), [98]);
+}
+
+#[test]
+fn the_first_of_several_samples_in_a_block_is_the_last_of_a_fragment() {
+    let event = Sampling { what: Sampled::Instructions, interval: 2 };
+    let mut scene = Scene::of(|config: &mut Config| config.sampling = vec![event], Plan::Plain);
+    let pc = pc_of(leaf);
+    assert_eq!(scene.ask(RequestKind::LwpDue, pc), Answer::Goes(pc));
     let cut = scene.machine.tasks.lwp(scene.tid).and_then(|lwp| lwp.cut_of(None));
     assert_eq!(cut, Some((1, false)));
-    assert_eq!(sampled(&mut scene), [98]);
 }
 
 #[test]
