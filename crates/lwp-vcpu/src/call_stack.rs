@@ -354,6 +354,13 @@ impl Taken {
 }
 
 impl CallStacks {
+    /// Returns whether stacks in an address space may have functions of an interpreted language in
+    /// them. `changes`: the state that it is in.
+    pub fn interprets(&self, changes: u64) -> bool {
+        let may = |code: &Arc<Vec<CodeRange>>| self.languages.are_in(code);
+        self.languages.are_wanted() && self.layouts.get(&changes).is_none_or(may)
+    }
+
     /// Reports a sample of a thread with its stack. `changes`: the state of its address space.
     fn report(&mut self, thread: (Tid, i32), changes: u64, profiler: &mut Profiler, taken: &Taken) {
         let registers = taken.at.registers;
@@ -385,19 +392,10 @@ impl CallStacks {
 }
 
 impl Counting<'_> {
-    /// Returns whether a stack of a thread may have functions of an interpreted language in it.
-    pub fn interprets(&self, tid: Tid) -> bool {
-        let stacks = &self.observers.call_stacks;
-        let index = self.tasks.space_index(tid);
-        let space = index.and_then(|index| self.caches.spaces.get(index)?.as_ref());
-        let layout = space.and_then(|space| stacks.layouts.get(&space.code.changes));
-        let wanted = self.config.stacks && stacks.languages.are_wanted();
-        wanted && layout.is_none_or(|code| stacks.languages.are_in(code))
-    }
-
-    /// Reports the samples `events`, a bit each, of a thread.
+    /// Reports the samples `events`, a bit each, of a thread, while its events are counted.
     pub fn report_samples(&mut self, tid: Tid, events: u32, at: SampledAt) {
-        let Some(thread) = self.tasks.threads.get(&tid) else { return };
+        let thread = self.tasks.threads.get(&tid).filter(|thread| thread.account.counting);
+        let Some(thread) = thread else { return };
         let (pid, serial) = (thread.pid, thread.account.profile.serial);
         if !thread.account.profile.announced {
             self.report_thread(tid);

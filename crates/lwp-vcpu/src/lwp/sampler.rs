@@ -339,19 +339,25 @@ impl Machine {
     /// A sample is due in the block at `pc`, which has not begun, or a cut fragment has led to it.
     pub(super) fn sample_due(&mut self, cx: ThreadCx, pc: AppPc, block: &Block) -> Option<Backlog> {
         let ThreadCx { tid, slot, .. } = cx;
-        let interprets = self.counting().interprets(tid);
+        let space = self.tasks.space_index(tid).and_then(|index| self.caches.spaces.get(index));
+        let changes = space.and_then(Option::as_ref).map_or(0, |space| space.code.changes);
+        let ahead = !self.config.stacks || !self.observers.call_stacks.interprets(changes);
         let sampler = self.tasks.lwp(tid).and_then(ThreadLwp::sampler);
         let due = sampler.and_then(|(sampler, selection)| {
             let due = sampler.due(block, &selection)?;
             let after = sampler.after_block_of(due, block, &selection);
-            Some((due, after.filter(|_| !interprets)))
+            Some((due, after.filter(|_| ahead)))
         });
         let registers = asked_with(self.contexts.context(slot), pc.0);
         match due {
             Some(((index, events), Some(after))) => {
                 let ip = instruction_pcs(block, index as usize + 1).last().copied();
                 let at = SampledAt { ip: ip.unwrap_or(pc.0), registers };
-                self.counting().take_sample_ahead(tid, events, at, after);
+                if let Some(lwp) = self.tasks.lwp_mut(tid) {
+                    lwp.sampling.sampler = Some(after);
+                }
+                self.counting().report_samples(tid, events, at);
+                self.tasks.lwp_publish(&self.contexts, tid);
             }
             Some(((0, events), None)) => {
                 self.counting().take_samples(tid, events, registers);
@@ -405,11 +411,8 @@ impl Counting<'_> {
             .lwp_mut(tid)
             .map(|lwp| std::mem::take(&mut lwp.sampling.overdue))
             .unwrap_or_default();
-        if !self.tasks.threads.get(&tid).is_some_and(|thread| thread.account.counting) {
-            return;
-        }
+        let at = SampledAt::next(registers);
         for (events, times) in overdue {
-            let at = SampledAt::next(registers);
             (0..times).for_each(|_| self.report_samples(tid, events, at));
         }
     }
@@ -437,28 +440,13 @@ impl Counting<'_> {
         self.tasks.lwp_publish(self.contexts, tid);
     }
 
-    pub(super) fn take_samples(&mut self, tid: Tid, events: u32, registers: Registers) {
+    /// Takes the samples `events`, a bit each, of the instruction that is about to pass.
+    fn take_samples(&mut self, tid: Tid, events: u32, registers: Registers) {
         if let Some(sampler) = self.tasks.lwp_mut(tid).and_then(|lwp| lwp.sampling.sampler.as_mut())
         {
             sampler.taken(events, 0);
         }
-        self.report_if_counting(tid, events, SampledAt::next(registers));
-    }
-
-    /// Takes a sample of an instruction of the block that the thread is about to execute; `after`
-    /// is the sampler from then on.
-    fn take_sample_ahead(&mut self, tid: Tid, events: u32, at: SampledAt, after: Sampler) {
-        if let Some(lwp) = self.tasks.lwp_mut(tid) {
-            lwp.sampling.sampler = Some(after);
-        }
-        self.report_if_counting(tid, events, at);
-        self.tasks.lwp_publish(self.contexts, tid);
-    }
-
-    fn report_if_counting(&mut self, tid: Tid, events: u32, at: SampledAt) {
-        if self.tasks.threads.get(&tid).is_some_and(|thread| thread.account.counting) {
-            self.report_samples(tid, events, at);
-        }
+        self.report_samples(tid, events, SampledAt::next(registers));
     }
 }
 
