@@ -18,6 +18,7 @@
 
 pub mod calls;
 mod fields;
+pub mod kept;
 mod known_cut;
 mod low_window;
 mod request;

@@ -11,11 +11,14 @@ use std::sync::Arc;
 use lwp_languages::functions::Language;
 use lwp_languages::luajit;
 use lwp_ptrace::{Tid, sys};
-use lwp_unwind::{CodeRange, Frame, Image, Memory, RBP, RBX, RIP, RSP, Registers, Unwinder};
+use lwp_unwind::{
+    CodeRange, Ending, Frame, Image, Memory, RBP, RBX, RIP, RSP, Registers, Unwinder,
+};
 use rustc_hash::FxHashMap;
 
 use self::dumps::Dumps;
 use self::languages::Languages;
+use crate::lwp::report_kept;
 use crate::machine::Counting;
 use crate::maps::{self, Mapping};
 use crate::profile::{Module, ModuleMapping, Place, Profiler, Sample, path_in_process};
@@ -42,6 +45,9 @@ pub struct CallStacks {
     pub languages: Languages,
     /// A language has code that it knows better than tables do.
     traces: bool,
+    /// The end of the stack that was walked last, if the walk came to its bottom and needed nothing
+    /// from elsewhere.
+    end: Option<u64>,
     /// Kept for the next walk, for their room.
     frames: Vec<Frame>,
     places: Vec<Place>,
@@ -226,6 +232,10 @@ struct TraceeStack {
     start: u64,
     /// The number of these bytes that the walk has needed.
     needed: u64,
+    /// The number of bytes from `start` on that the walk has come to.
+    reach: u64,
+    /// The bytes are a copy, of a stack that is another by now: nothing further out is read.
+    copied: bool,
     /// Other pieces.
     far: Vec<(u64, Vec<u8>)>,
     /// The stack may be one of LuaJIT's.
@@ -238,9 +248,21 @@ const LEAST: u64 = 0x200;
 
 impl Default for TraceeStack {
     fn default() -> Self {
-        Self { tid: 0, near: Vec::new(), start: 0, needed: PIECE, far: Vec::new(), traces: false }
+        Self {
+            tid: 0,
+            near: Vec::new(),
+            start: 0,
+            needed: PIECE,
+            reach: 0,
+            copied: false,
+            far: Vec::new(),
+            traces: false,
+        }
     }
 }
+
+/// Bytes that a stack may have.
+const STACK: u64 = 8 << 20;
 
 impl TraceeStack {
     /// Reads the stack of `tid` from `sp` on.
@@ -250,9 +272,28 @@ impl TraceeStack {
         self.start = sp & !7;
         // To the end of a page: that is where the work of reading is counted.
         let end = (self.start.saturating_add(wanted) | 0xfff).saturating_add(1);
-        self.needed = 0;
+        (self.needed, self.reach, self.copied) = (0, 0, false);
         self.far.clear();
         read_up_to(tid, self.start, (end - self.start) as usize, &mut self.near);
+    }
+
+    /// Takes a copy of the stack of `tid` instead.
+    fn begin_with(&mut self, tid: Tid, copy: &KeptStack) {
+        (self.tid, self.start) = (tid, copy.start);
+        (self.reach, self.copied) = (0, true);
+        self.far.clear();
+        self.near.clear();
+        self.near.extend_from_slice(&copy.bytes);
+    }
+
+    /// The first address behind the stack, as far as the walk has come.
+    fn end(&self) -> u64 {
+        self.start + self.reach
+    }
+
+    /// Returns whether the walk wanted more of a copied stack than there is.
+    fn fell_short(&self) -> bool {
+        self.copied && self.reach > self.near.len() as u64
     }
 }
 
@@ -272,9 +313,15 @@ fn word_in(start: u64, bytes: &[u8], address: u64) -> Option<u64> {
 
 impl Memory for TraceeStack {
     fn word(&mut self, address: u64) -> Option<u64> {
+        if let Some(beyond) = address.checked_sub(self.start).filter(|it| *it < STACK) {
+            self.reach = self.reach.max(beyond + 8);
+        }
         if let Some(word) = word_in(self.start, &self.near, address) {
             self.needed = self.needed.max(address - self.start + 8);
             return Some(word);
+        }
+        if self.fell_short() {
+            return None;
         }
         let known =
             self.far.iter().rev().find_map(|(start, bytes)| word_in(*start, bytes, address));
@@ -321,23 +368,36 @@ impl lwp_languages::Memory for TraceeStack {
 
 /// A sampled instruction, and the registers of its thread at the beginning of the block that the
 /// instruction is in, or later.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct SampledAt {
     /// The instruction's address.
     pub ip: u64,
     /// The registers, which the stack is walked from.
     pub registers: Registers,
+    /// The stack, if it is not that of now.
+    pub kept: Option<KeptStack>,
+}
+
+/// A part of the stack that a thread has copied when a sample was due.
+#[derive(Clone, Debug)]
+pub struct KeptStack {
+    /// The state that its address space was in.
+    pub changes: u64,
+    /// The part's address.
+    pub start: u64,
+    /// Its bytes, up to where the walk before came to the bottom.
+    pub bytes: Vec<u8>,
 }
 
 impl SampledAt {
     /// The instruction that a thread with these registers executes next.
     pub fn next(registers: Registers) -> Self {
-        Self { ip: registers.get(RIP).unwrap_or(0), registers }
+        Self { ip: registers.get(RIP).unwrap_or(0), registers, kept: None }
     }
 }
 
 /// A sample: the number of its thread, its events, a bit each, and its place.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Taken {
     serial: u32,
     events: u32,
@@ -361,11 +421,20 @@ impl CallStacks {
         self.languages.are_wanted() && self.layouts.get(&changes).is_none_or(may)
     }
 
+    /// The end of the stack that was walked last, where that says how much of it the next walk
+    /// needs.
+    pub fn end_of_last(&self) -> Option<u64> {
+        self.end
+    }
+
     /// Reports a sample of a thread with its stack. `changes`: the state of its address space.
     fn report(&mut self, thread: (Tid, i32), changes: u64, profiler: &mut Profiler, taken: &Taken) {
         let registers = taken.at.registers;
         let mut memory = std::mem::take(&mut self.memory);
-        memory.begin(thread.0, registers.get(RSP).unwrap_or(0));
+        match &taken.at.kept {
+            Some(copy) => memory.begin_with(thread.0, copy),
+            None => memory.begin(thread.0, registers.get(RSP).unwrap_or(0)),
+        }
         let mut frames = std::mem::take(&mut self.frames);
         let mut code = self.layout(thread, changes, profiler);
         memory.traces = self.traces;
@@ -380,6 +449,8 @@ impl CallStacks {
         if let Some(frame) = frames.first_mut() {
             frame.place = taken.at.ip;
         }
+        let whole = ending == Ending::Bottom && !memory.fell_short() && !self.traces;
+        self.end = whole.then(|| memory.end());
         let places = &mut self.places;
         places.clear();
         places.extend(frames.iter().map(|frame| Place { module: frame.tag, address: frame.place }));
@@ -394,6 +465,9 @@ impl CallStacks {
 impl Counting<'_> {
     /// Reports the samples `events`, a bit each, of a thread, while its events are counted.
     pub fn report_samples(&mut self, tid: Tid, events: u32, at: SampledAt) {
+        if at.kept.is_none() {
+            report_kept(self, tid);
+        }
         let thread = self.tasks.threads.get(&tid).filter(|thread| thread.account.counting);
         let Some(thread) = thread else { return };
         let (pid, serial) = (thread.pid, thread.account.profile.serial);
@@ -410,11 +484,12 @@ impl Counting<'_> {
         };
         let Some(profiler) = &mut self.observers.profiler else { return };
         let stacks = &mut self.observers.call_stacks;
+        let changes = at.kept.as_ref().map_or(space.code.changes, |kept| kept.changes);
         let taken = Taken { serial, events, at };
         if self.config.stacks {
-            return stacks.report((tid, pid), space.code.changes, profiler, &taken);
+            return stacks.report((tid, pid), changes, profiler, &taken);
         }
-        let place = stacks.place((tid, pid), space.code.changes, profiler, at.ip);
+        let place = stacks.place((tid, pid), changes, profiler, taken.at.ip);
         taken.report(profiler, &[place]);
     }
 }

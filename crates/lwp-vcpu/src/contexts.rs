@@ -24,7 +24,7 @@ pub use counters::ThreadCounters;
 pub use doors::{DoorGroup, Doors};
 pub use file::{ContextFile, FileId};
 pub use files::Files;
-pub use lwp_words::LwpWords;
+pub use lwp_words::{KeptSample, LwpWords};
 
 /// Offset in a context of room for a path, behind all fields.
 const SCRATCH: u64 = (RANGES_AT + ranges::BYTES) as u64;
@@ -87,6 +87,8 @@ impl Contexts {
         context.set(Slot::StateMask, self.state_mask);
         context.set(Slot::GuardedTo, 0);
         context.set(Slot::Beside, 0);
+        context.set(Slot::StackEnd, 0);
+        context.set(Slot::Kept, 0);
         Some(slot)
     }
 

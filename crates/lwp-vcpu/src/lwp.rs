@@ -15,6 +15,7 @@ mod direct;
 mod due;
 mod instruction;
 pub mod interrupt;
+mod kept;
 mod known;
 mod leave;
 mod memory;
@@ -39,6 +40,8 @@ use crate::machine::Thread;
 pub use component::{BeforeState, restores_lwp};
 pub use dcache::{DataCache, LEAST_WAY_BYTES, can_be_kept, can_be_watched, masks};
 pub use instruction::is_elsewhere;
+use kept::Kept;
+pub use kept::{report_early, report_kept};
 pub use known::{KnownCuts, finish_record};
 pub use leave::{give_back, rest_of, set_result};
 use modelled::Tally;
@@ -105,6 +108,8 @@ struct Sampling {
     /// Sampled events, a bit each, of which so many samples could not be foreseen and are still to
     /// be taken.
     overdue: Vec<(u32, u64)>,
+    /// Samples that the thread takes by itself.
+    kept: Kept,
     /// Misses by instruction, where they are wanted: there is a sampler then, which samples
     /// nothing.
     tally: Option<Box<Tally>>,
@@ -233,6 +238,7 @@ impl ThreadLwp {
             sampling: Sampling {
                 sampler: Some(sampler),
                 overdue: Vec::new(),
+                kept: Kept::default(),
                 tally: run.model.as_ref().map(|caches| Box::new(Tally::new(caches))),
             },
             ..Self::new(&config, Xorshift32::new(0))
@@ -325,6 +331,7 @@ impl ThreadLwp {
         self.take_branches(context, known);
         if self.sampling.sampler.is_some() {
             let [high, low] = self.since_published(context);
+            self.sampling.take_kept(context);
             self.pass(high, low, 0);
             self.publish(context);
             return;
@@ -342,8 +349,9 @@ impl ThreadLwp {
 
     /// The amounts of the high and the low part that have passed since the countdown was published.
     fn since_published(&self, context: Context<'_>) -> [u64; 2] {
-        let [high, low] = countdown(context);
-        [LwpWords::passed(self.published[0], high), LwpWords::passed(self.published[1], low)]
+        let ([high, low], kept) = self.sampling.countdown_with_kept(context);
+        let published = self.published[0].saturating_add_unsigned(kept);
+        [LwpWords::passed(published, high), LwpWords::passed(self.published[1], low)]
     }
 
     /// Publishes the countdown.

@@ -15,6 +15,7 @@ use rustc_hash::FxHashMap;
 use crate::addition::Addition;
 use crate::contexts::Contexts;
 use crate::family::{Family, UnitId};
+use crate::lwp::report_kept;
 use crate::machine::{CodeCaches, Counting, Observers, Tasks};
 use crate::maps::Mapping;
 
@@ -474,6 +475,9 @@ impl Counting<'_> {
 
     /// Reports what a thread has executed so far to the sink.
     pub fn report_thread(&mut self, tid: Tid) {
+        if self.config.samples() {
+            report_kept(self, tid);
+        }
         if self.observers.profiler.is_none() || !self.config.reports(tid) {
             return;
         }

@@ -23,6 +23,7 @@ mod answers;
 mod bells;
 mod calls;
 mod dispatch;
+mod early_reports;
 mod rare_calls;
 mod remapping;
 mod spin_policy;
@@ -30,6 +31,7 @@ mod wait_predictor;
 
 use bells::Bells;
 pub use dispatch::remove_entries;
+use early_reports::EarlyReports;
 pub use rare_calls::put_back_held;
 pub use remapping::drop_code;
 pub use spin_policy::SpinPolicy;
@@ -85,6 +87,7 @@ pub fn serve<'scope>(machine: &'scope Mutex<Machine>, scope: &'scope Scope<'scop
     let mut guard = lock(machine);
     guard.spin_policy.begin();
     let mut predictor = guard.config.samples().then(|| WaitPredictor::new(last));
+    let mut early = guard.config.samples().then(|| EarlyReports::new(last));
     drop(guard);
     loop {
         let mut served = false;
@@ -119,6 +122,13 @@ pub fn serve<'scope>(machine: &'scope Mutex<Machine>, scope: &'scope Scope<'scop
             last = Instant::now();
             continue;
         }
+        let now = Instant::now();
+        if let Some(early) = early.as_mut().filter(|early| early.are_due(now))
+            && early.report(&mut lock(machine), now)
+        {
+            last = Instant::now();
+            continue;
+        }
         let expected =
             predictor.as_ref().map_or(Wait::Unknown, |predictor| predictor.wait(Instant::now()));
         if !alone && !sleeps && (last.elapsed() < SPIN || expected == Wait::Spin) {
@@ -127,7 +137,8 @@ pub fn serve<'scope>(machine: &'scope Mutex<Machine>, scope: &'scope Scope<'scop
             }
             continue;
         }
-        if sleep(machine, &mut bells, expected).is_none() {
+        let nap = |nap| early.as_ref().map_or(nap, |early| early.shorten(nap));
+        if sleep(machine, &mut bells, expected, nap).is_none() {
             return;
         }
     }
@@ -149,8 +160,14 @@ fn watch_writes<'scope>(
     thread.spawn_scoped(scope, watch).is_ok()
 }
 
-/// Sleeps until a thread rings, or for a while. `None` when all is over.
-fn sleep(machine: &Mutex<Machine>, bells: &mut Bells, expected: Wait) -> Option<()> {
+/// Sleeps until a thread rings, or for a while, which `shortened` may shorten. `None` when all is
+/// over.
+fn sleep(
+    machine: &Mutex<Machine>,
+    bells: &mut Bells,
+    expected: Wait,
+    shortened: impl Fn(Duration) -> Duration,
+) -> Option<()> {
     bells.about_to_sleep();
     // Who gets a door after this, or sets `finished`, finds that we are about to sleep.
     let mut guard = lock(machine);
@@ -166,7 +183,7 @@ fn sleep(machine: &Mutex<Machine>, bells: &mut Bells, expected: Wait) -> Option<
         Wait::Spin | Wait::Unknown => NAP,
     };
     drop(guard);
-    bells.sleep(nap);
+    bells.sleep(shortened(nap));
     Some(())
 }
 

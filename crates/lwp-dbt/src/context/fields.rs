@@ -341,6 +341,11 @@ context_page! {
         0xaa0 => LwpBranches,
         /// The number that may be written down before the host is asked.
         0xaa8 => LwpMostBranches,
+        /// The end of the stack that a thread copies for a [kept](super::kept) sample, 0 where the
+        /// host takes samples, or [`NO_STACK`](super::kept::NO_STACK).
+        0xab0 => StackEnd,
+        /// Kept samples: the bytes of those that are there, and from bit 32 up the number of all.
+        0xab8 => Kept,
     }
 }
 

@@ -17,6 +17,7 @@ use crate::context::{
 use crate::state_map::{Commit, PcSource};
 
 mod event;
+mod kept;
 mod noted;
 mod predicted;
 mod touch;
@@ -159,6 +160,7 @@ fn emit_deal(b: &mut Builder, ring: CodeLabel) -> Result<(CodeLabel, CodeLabel),
     b.asm.zero_bytes()?;
     b.mark(state(PcSource::ContextPc, ALL_AND_FLAGS, Commit::None))?;
     see_whether_alone(b, alone)?;
+    kept::keep(b, host, deal)?;
     noted::note(b, cut, host)?;
     b.asm.set_label(&mut cut)?;
     b.asm.zero_bytes()?;

@@ -2,6 +2,7 @@
 //! cache, branches, and cut fragments that the thread leads itself to.
 
 use lwp_dbt::Slot;
+use lwp_dbt::context::kept::{self, KEPT_AT, KEPT_BYTES};
 use lwp_dbt::context::{
     BRANCH_BYTES, BRANCHES_AT, CUT_BYTES, CUTS_AT, LWP_DEALT_AT, LWP_LOW_MAX, LWP_SLOTS,
     MOST_BRANCHES, MOST_NOTES, NOTE_BYTES, NOTES_AT, SETS_AT, UNDO_AT, UNDO_BYTES, UNDOS,
@@ -76,6 +77,30 @@ impl<'a> LwpWords<'a> {
         })
     }
 
+    /// The bytes that kept samples take, and the number of all that have been kept.
+    pub fn kept(&self) -> (u32, u32) {
+        let kept = self.0.get(Slot::Kept);
+        (kept as u32, (kept >> kept::COUNT_SHIFT) as u32)
+    }
+
+    /// Reads the kept sample that begins at byte `at` of `bytes`.
+    pub fn kept_sample(&self, at: u32, bytes: u32) -> Option<KeptSample> {
+        let bytes = bytes.min(KEPT_BYTES);
+        let room = bytes.checked_sub(at)?.checked_sub(kept::HEADER)?;
+        let first = self.0.base() + u64::from(KEPT_AT + at);
+        let word = |offset: u32| self.0.memory().load(first + u64::from(offset & !7));
+        let length = word(kept::LENGTH);
+        let length = u32::try_from(length).ok().filter(|it| *it <= room && it % 8 == 0)?;
+        let words = (0..length).step_by(8).map(|offset| word(kept::HEADER + offset));
+        Some(KeptSample {
+            ip: word(kept::IP),
+            block: word(kept::BLOCK),
+            registers: std::array::from_fn(|index| word(kept::REGISTERS + index as u32 * 8)),
+            stack: word(kept::STACK),
+            bytes: words.flat_map(u64::to_le_bytes).collect(),
+        })
+    }
+
     /// Reads a line of the data cache, `place` bytes behind its first: the address, negated.
     pub fn line(&self, place: u64) -> u64 {
         self.0.memory().load(self.0.base() + u64::from(SETS_AT) + within_sets(place))
@@ -107,6 +132,27 @@ impl<'a> LwpWords<'a> {
     }
 }
 
+/// A sample that a thread has kept.
+#[derive(Clone, Debug)]
+pub struct KeptSample {
+    /// The sampled instruction's address.
+    pub ip: u64,
+    /// The address of its block.
+    pub block: u64,
+    /// The registers at the beginning of that, by DWARF's numbers.
+    pub registers: [u64; 16],
+    /// The address of a part of the stack, and its bytes.
+    pub stack: u64,
+    pub bytes: Vec<u8>,
+}
+
+impl KeptSample {
+    /// The bytes that it takes.
+    pub fn size(&self) -> u32 {
+        kept::HEADER + self.bytes.len() as u32
+    }
+}
+
 /// More than a block counts.
 const BLOCK_COUNTS_MOST: i64 = 1 << 20;
 
@@ -114,4 +160,34 @@ const BLOCK_COUNTS_MOST: i64 = 1 << 20;
 fn within_sets(place: u64) -> u64 {
     const SETS_BYTES: u64 = (UNDO_AT - SETS_AT) as u64;
     (place % SETS_BYTES) & !7
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contexts::Contexts;
+
+    #[test]
+    fn a_kept_sample_lies_within_the_bytes_that_are_kept() {
+        let mut contexts = Contexts::new(0);
+        let file = contexts.files.add().expect("a file in memory");
+        let slot = contexts.allocate(file, 0).expect("a context");
+        let words = contexts.context(slot).lwp();
+        let set = |at: u32, value: u64| {
+            words.0.memory().store(words.0.base() + u64::from(KEPT_AT + at), value);
+        };
+        (0..1024).for_each(|index| set(index * 8, u64::from(index)));
+        set(kept::LENGTH, 64);
+        let sample = words.kept_sample(0, kept::HEADER + 64).expect("a sample");
+        assert_eq!((sample.ip, sample.block, sample.stack), (0, 19, 17));
+        assert_eq!(sample.registers, std::array::from_fn(|index| index as u64 + 1));
+        assert_eq!((sample.bytes.len(), sample.bytes[0], sample.size()), (64, 20, 224));
+        assert!(words.kept_sample(0, kept::HEADER + 63).is_none());
+        assert!(words.kept_sample(0, 0).is_none() && words.kept_sample(64, 32).is_none());
+        // What the program has written there itself.
+        for length in [u64::MAX, 1 << 32, 63, u64::from(KEPT_BYTES)] {
+            set(kept::LENGTH, length);
+            assert!(words.kept_sample(0, u32::MAX).is_none(), "{length:#x}");
+        }
+    }
 }

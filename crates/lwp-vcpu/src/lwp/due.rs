@@ -28,6 +28,9 @@ impl Machine {
     pub fn lwp_due(&mut self, cx: ThreadCx, pc: AppPc) -> Option<Backlog> {
         let ThreadCx { tid, slot, .. } = cx;
         self.tasks.lwp_collect(&self.contexts, tid);
+        if let Some(profiled) = self.tasks.profiled(&self.contexts, tid) {
+            profiled.make_room();
+        }
         self.tasks.filter_samples_at(&self.config, &self.caches, tid, pc.0);
         self.contexts.context(slot).set(Slot::Kind, RequestKind::Dispatch as u64);
         let block = self.space_of(tid).and_then(|(space, family)| block_at(space, family, tid, pc));

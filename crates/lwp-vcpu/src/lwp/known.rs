@@ -10,6 +10,7 @@ use lwp_dbt::{CachePc, Slot};
 use rustc_hash::FxHashMap;
 
 use super::due::branch_kind;
+use super::sampler::Sampler;
 use super::{Cut, Executed, ThreadLwp};
 use crate::contexts::Context;
 
@@ -178,10 +179,18 @@ impl ThreadLwp {
         context.set(Slot::LwpFirstOfBranch, branch[0] | branch[1] << 32);
     }
 
-    /// Publishes whether the thread may lead itself to cut fragments before samples.
-    pub(super) fn write_samples(&self, context: Context<'_>) {
+    /// Publishes whether the thread may lead itself to cut fragments before samples, or keep them.
+    pub(super) fn write_samples(&mut self, context: Context<'_>) {
         let samples = self.selection.instructions && !self.selection.dcache;
         context.set(Slot::LwpEvents, if samples { u64::from(SAMPLES) } else { 0 });
+        let sampler = self.sampling.sampler.as_ref().filter(|_| samples);
+        match sampler.and_then(Sampler::keeps) {
+            Some((_, interval)) => {
+                context.set(Slot::LwpHighInterval, interval);
+                self.sampling.kept.write(context);
+            }
+            None => context.set(Slot::StackEnd, 0),
+        }
     }
 
     /// Takes in what the counters have been reloaded with since the countdown was published.

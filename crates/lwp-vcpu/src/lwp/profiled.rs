@@ -76,10 +76,15 @@ impl Tasks {
         }
     }
 
-    /// Lets no thread lead itself to cut fragments that it knows: code has changed.
+    /// Lets no thread lead itself to cut fragments that it knows, and none keep samples: code has
+    /// changed.
     pub fn forget_cuts(&mut self, contexts: &Contexts) {
         for thread in self.threads.values_mut() {
-            thread.lwp_state.known_cuts.forget(contexts.context(thread.slot));
+            let context = contexts.context(thread.slot);
+            thread.lwp_state.known_cuts.forget(context);
+            if let Some(lwp) = &mut thread.lwp {
+                lwp.sampling.kept.stop(context);
+            }
         }
     }
 }
@@ -144,6 +149,11 @@ impl Profiled<'_, '_> {
             None => [Slot::Rcx, Slot::Rsi, Slot::Rdi].map(|slot| self.context.get(slot)),
         };
         self.lwp.repeated(tid, self.context, pc, now);
+    }
+
+    /// Makes room for other samples than those that the thread has kept, which have been reported.
+    pub(super) fn make_room(self) {
+        self.lwp.sampling.kept.make_room(self.context);
     }
 
     /// Restarts the thread's sampling: all that it has sampled has been reported for good.

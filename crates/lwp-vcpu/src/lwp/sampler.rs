@@ -107,6 +107,23 @@ impl Sampler {
         Self::new(&events.iter().map(event).collect::<Vec<_>>(), 0, Xorshift32::new(0))
     }
 
+    /// The event and the interval of samples that a thread may take by itself, if there are any:
+    /// every so many instructions.
+    pub(super) fn keeps(&self) -> Option<(usize, u64)> {
+        let mut counters = self.counters.iter().enumerate();
+        let (event, counter) =
+            counters.find(|(_, counter)| counter.event.what == Sampled::Instructions)?;
+        (self.reload.mask == 0).then_some((event, counter.event.interval.max(1)))
+    }
+
+    /// A thread has taken `count` samples by itself.
+    pub(super) fn kept(&mut self, count: u32) {
+        if let Some((event, interval)) = self.keeps() {
+            let more = interval.saturating_mul(u64::from(count));
+            self.counters[event].left = self.counters[event].left.saturating_add(more);
+        }
+    }
+
     /// High and low part of the countdown, and value samples, which there are none of.
     pub(super) fn room(&self) -> [i64; 3] {
         let left = |instructions: bool| {
@@ -339,8 +356,7 @@ impl Machine {
     /// A sample is due in the block at `pc`, which has not begun, or a cut fragment has led to it.
     pub(super) fn sample_due(&mut self, cx: ThreadCx, pc: AppPc, block: &Block) -> Option<Backlog> {
         let ThreadCx { tid, slot, .. } = cx;
-        let space = self.tasks.space_index(tid).and_then(|index| self.caches.spaces.get(index));
-        let changes = space.and_then(Option::as_ref).map_or(0, |space| space.code.changes);
+        let changes = self.caches.of(&self.tasks).changes(tid);
         let ahead = !self.config.stacks || !self.observers.call_stacks.interprets(changes);
         let sampler = self.tasks.lwp(tid).and_then(ThreadLwp::sampler);
         let due = sampler.and_then(|(sampler, selection)| {
@@ -352,11 +368,17 @@ impl Machine {
         match due {
             Some(((index, events), Some(after))) => {
                 let ip = instruction_pcs(block, index as usize + 1).last().copied();
-                let at = SampledAt { ip: ip.unwrap_or(pc.0), registers };
+                let at = SampledAt { ip: ip.unwrap_or(pc.0), registers, kept: None };
+                self.counting().report_samples(tid, events, at);
+                let stack = self.config.stacks.then(|| self.observers.call_stacks.end_of_last());
                 if let Some(lwp) = self.tasks.lwp_mut(tid) {
                     lwp.sampling.sampler = Some(after);
+                    match stack {
+                        None => lwp.sampling.kept.start(None, changes),
+                        Some(Some(end)) => lwp.sampling.kept.start(Some(end), changes),
+                        Some(None) => lwp.sampling.kept.stop(self.contexts.context(slot)),
+                    }
                 }
-                self.counting().report_samples(tid, events, at);
                 self.tasks.lwp_publish(&self.contexts, tid);
             }
             Some(((0, events), None)) => {
@@ -411,9 +433,9 @@ impl Counting<'_> {
             .lwp_mut(tid)
             .map(|lwp| std::mem::take(&mut lwp.sampling.overdue))
             .unwrap_or_default();
-        let at = SampledAt::next(registers);
         for (events, times) in overdue {
-            (0..times).for_each(|_| self.report_samples(tid, events, at));
+            let at = || SampledAt::next(registers);
+            (0..times).for_each(|_| self.report_samples(tid, events, at()));
         }
     }
 

@@ -26,6 +26,14 @@ pub struct Where<'a> {
 }
 
 impl Where<'_> {
+    /// Returns the state that the code of a thread's address space is in
+    /// ([`CodeMap::changes`](crate::space::CodeMap::changes)), or 0 if it has none.
+    pub fn changes(&self, tid: Tid) -> u64 {
+        let index = self.tasks.space_index(tid);
+        let space = index.and_then(|index| self.caches.spaces.get(index)?.as_ref());
+        space.map_or(0, |space| space.code.changes)
+    }
+
     /// Returns every side of the address space that a thread runs in.
     pub fn all_sides(&self, tid: Tid) -> Vec<usize> {
         self.tasks.base_space(tid).map_or_else(Vec::new, |base| self.caches.sides(base).collect())

@@ -7,6 +7,7 @@ use lwp_ptrace::Tid;
 use super::{Account, CodeCaches, Machine, Observers, Tasks};
 use crate::config::{Config, Plan};
 use crate::contexts::{Contexts, Sum};
+use crate::lwp::report_kept;
 use crate::outcome::{ProcessReport, ThreadReport};
 
 impl Tasks {
@@ -212,6 +213,9 @@ impl Counting<'_> {
         let on = self.wants_counts(thread.pid, &thread.account.bounds);
         if thread.account.counting == on {
             return;
+        }
+        if self.config.samples() {
+            report_kept(self, tid);
         }
         self.mark_executions(tid, !on);
         if let Some(mut profiled) = self.tasks.profiled(self.contexts, tid) {

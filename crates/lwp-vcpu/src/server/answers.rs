@@ -7,7 +7,7 @@ use super::Backlog;
 use crate::absent;
 use crate::contexts::Context;
 use crate::exit::{Exit, ThreadCx};
-use crate::lwp::ThreadLwp;
+use crate::lwp::{ThreadLwp, report_kept};
 use crate::machine::{Machine, Mode, Need, Processor};
 use crate::syscalls::Effect;
 use crate::x87::Pointers;
@@ -41,6 +41,9 @@ impl Machine {
 
     /// Handles an exit at `pc`.
     fn handle(&mut self, cx: ThreadCx, pc: AppPc, exit: Exit) -> Option<Backlog> {
+        if self.config.samples() {
+            report_kept(&mut self.counting(), cx.tid);
+        }
         match exit {
             Exit::Dispatch => self.dispatch(cx, pc, false),
             Exit::Indirect(stack) => {

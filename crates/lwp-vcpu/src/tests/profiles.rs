@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use lwp_arch::EventFlags;
 use lwp_arch::lwpcb::{EventSlot, Lwpcb};
+use lwp_dbt::context::kept::{COUNT_SHIFT, NO_STACK};
 use lwp_dbt::{RequestKind, Slot};
 
 use super::{Answer, Scene, leaf, pc_of};
@@ -216,4 +217,41 @@ pub(super) fn instruction(bytes: &[u8]) -> Box<[AtomicU64; 2]> {
 pub(super) fn address(code: &[AtomicU64; 2]) -> u64 {
     let _ = code[0].load(Ordering::SeqCst);
     code[0].as_ptr() as u64
+}
+
+#[test]
+fn samples_that_the_thread_has_kept_start_intervals_too() {
+    let mut scene = sampling();
+    let pc = pc_of(leaf);
+    scene.set(Slot::LwpHigh, 1);
+    assert_eq!(scene.ask(RequestKind::LwpDue, pc), Answer::Goes(pc));
+    assert_eq!((scene.context().get(Slot::LwpHigh), sampled(&mut scene)[0]), (101, 98));
+    // Two more intervals and 30 instructions have gone by.
+    scene.set(Slot::Kept, 2 << COUNT_SHIFT).set(Slot::LwpHigh, 101 - 30);
+    assert_eq!(sampled(&mut scene), [98 + 200 + 30]);
+    assert_eq!(scene.ask(RequestKind::LwpDue, pc), Answer::Goes(pc));
+    assert_eq!(sampled(&mut scene), [98 + 200 + 30]);
+    assert_eq!(scene.context().get(Slot::LwpHigh), 101 - 30);
+    // The program has written there itself.
+    scene.set(Slot::Kept, 1_000_000 << COUNT_SHIFT | 0xffff_ffff);
+    assert_eq!(sampled(&mut scene), [98 + 200 + 30]);
+    assert_eq!(scene.ask(RequestKind::LwpDue, pc), Answer::Goes(pc));
+    assert_eq!(sampled(&mut scene), [98 + 200 + 30]);
+}
+
+#[test]
+fn a_thread_keeps_samples_until_code_changes() {
+    let event = Sampling { what: Sampled::Instructions, interval: 100 };
+    let set_up = |config: &mut Config| {
+        config.sampling = vec![event];
+        config.stacks = false;
+    };
+    let mut scene = Scene::of(set_up, Plan::Plain);
+    let pc = pc_of(leaf);
+    assert_eq!(scene.context().get(Slot::StackEnd), 0);
+    scene.set(Slot::LwpHigh, 1);
+    assert_eq!(scene.ask(RequestKind::LwpDue, pc), Answer::Goes(pc));
+    assert_eq!(scene.context().get(Slot::StackEnd), NO_STACK);
+    scene.machine.tasks.forget_cuts(&scene.machine.contexts);
+    assert_eq!(scene.context().get(Slot::StackEnd), 0);
 }

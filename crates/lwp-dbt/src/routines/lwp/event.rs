@@ -136,6 +136,13 @@ fn take_back(b: &mut Builder) -> Emit {
     b.asm.mov(Builder::slot(Slot::LwpNewHigh), rsi)?;
     b.asm.mov(Builder::slot(Slot::LwpNewLow), rdi)?;
     b.mark(state(PcSource::ContextPc, ALL_AND_FLAGS, Commit::Dealing))?;
+    take_back_to(b)?;
+    b.mark(state(PcSource::ContextPc, ALL_AND_FLAGS, Commit::None))?;
+    Ok(())
+}
+
+/// Lets rsi and rdi be left of the countdown's parts, dealt out to nobody; rax is lost.
+pub(super) fn take_back_to(b: &mut Builder) -> Emit {
     let asm = &mut b.asm;
     asm.mov(Builder::slot(Slot::LwpHigh), rsi)?;
     asm.mov(Builder::slot(Slot::LwpLow), rdi)?;
@@ -143,9 +150,7 @@ fn take_back(b: &mut Builder) -> Emit {
     empty_words(b, rax)?;
     let asm = &mut b.asm;
     asm.shl(rax, LWP_SLOTS.trailing_zeros())?;
-    asm.mov(Builder::slot(Slot::LwpGiven), rax)?;
-    b.mark(state(PcSource::ContextPc, ALL_AND_FLAGS, Commit::None))?;
-    Ok(())
+    asm.mov(Builder::slot(Slot::LwpGiven), rax)
 }
 
 /// A cut fragment has ended and control is at the pc in r11: asked for as by `ask_r11`. Its second

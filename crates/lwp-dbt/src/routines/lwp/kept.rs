@@ -1,0 +1,143 @@
+//! Samples that a thread takes by itself and keeps for the host.
+//!
+//! The thread writes down the instruction's address, its registers and its stack, as far as the host
+//! has found the one before to go, and goes on; the host unwinds that when the thread asks for
+//! anything, or when there is no room left. Neither has an influence on which instruction is a
+//! sample.
+
+use iced_x86::code_asm::{
+    CodeLabel, byte_ptr, eax, ecx, qword_ptr, r8, r8d, r9, r10, r11, rax, rcx, rdi, rdx, rsi,
+};
+
+use super::event::take_back_to;
+use crate::context::Slot;
+use crate::context::kept::{
+    BLOCK, COUNT_SHIFT, HEADER, IP, KEPT_AT, KEPT_BYTES, LENGTH, MOST_STACK, NO_STACK,
+    REGISTER_SLOTS, REGISTERS, STACK, STACK_UNIT,
+};
+use crate::routines::{ALL_AND_FLAGS, Builder, Emit, shown_registers, state};
+use crate::state_map::{Commit, PcSource};
+
+/// A sample is due in the block at `Pc`: keeps it and goes to `deal`, or goes to `host`; falls
+/// through where samples are not kept.
+///
+/// ```text
+/// rsi: high part left, rdi: low part left, r8: the block's high part, rcx: its low part
+/// ```
+pub(super) fn keep(b: &mut Builder, host: CodeLabel, deal: CodeLabel) -> Emit {
+    let mut done = b.asm.create_label();
+    b.asm.cmp(Builder::slot(Slot::StackEnd), 0)?;
+    b.asm.je(done)?;
+    find(b, host)?;
+    b.asm.mov(Builder::slot(Slot::LwpNewHigh), rsi)?;
+    b.asm.mov(Builder::slot(Slot::LwpNewLow), rdi)?;
+    // The stack may have been taken away.
+    b.mark(state(PcSource::ContextPc, ALL_AND_FLAGS, Commit::LwpTrying))?;
+    make_room(b, host)?;
+    write_registers(b)?;
+    copy_stack(b)?;
+    count(b)?;
+    b.asm.jmp(deal)?;
+    b.asm.set_label(&mut done)?;
+    b.asm.zero_bytes()?;
+    b.mark(state(PcSource::ContextPc, ALL_AND_FLAGS, Commit::None))?;
+    Ok(())
+}
+
+/// r11 := the sampled instruction's address; or goes to `host`: the sample is of a branch, or the
+/// block has another one, or nothing tells where its instructions are.
+fn find(b: &mut Builder, host: CodeLabel) -> Emit {
+    let asm = &mut b.asm;
+    asm.cmp(rdi, rcx)?;
+    asm.jl(host)?;
+    asm.cmp(Builder::slot(Slot::LwpHighInterval), r8)?;
+    asm.jb(host)?;
+    asm.mov(r10, Builder::slot(Slot::LwpTable))?;
+    asm.test(r10, r10)?;
+    asm.jz(host)?;
+    asm.movzx(eax, byte_ptr(r10 + rsi + 1))?;
+    asm.mov(r11, Builder::slot(Slot::Pc))?;
+    asm.add(r11, rax)
+}
+
+/// rdi := where the sample goes, r9 := where its part of the stack begins, rcx := the bytes of
+/// that, r10 := what [`Slot::Kept`] is to be; or goes to `host`.
+fn make_room(b: &mut Builder, host: CodeLabel) -> Emit {
+    let asm = &mut b.asm;
+    let mut with_stack = asm.create_label();
+    let mut known = asm.create_label();
+    asm.mov(r9, iced_x86::code_asm::rsp)?;
+    asm.and(r9, -(STACK_UNIT as i32))?;
+    asm.mov(rcx, Builder::slot(Slot::StackEnd))?;
+    asm.cmp(rcx, NO_STACK as i32)?;
+    asm.jne(with_stack)?;
+    asm.mov(ecx, 0)?;
+    asm.jmp(known)?;
+    asm.set_label(&mut with_stack)?;
+    asm.sub(rcx, r9)?;
+    asm.cmp(rcx, MOST_STACK as i32)?;
+    asm.ja(host)?;
+    asm.set_label(&mut known)?;
+    asm.mov(r10, Builder::slot(Slot::Kept))?;
+    asm.mov(r8d, iced_x86::code_asm::r10d)?;
+    asm.lea(rdx, qword_ptr(r8 + rcx + HEADER as i32))?;
+    asm.cmp(rdx, KEPT_BYTES as i32)?;
+    asm.ja(host)?;
+    asm.mov(rdi, Builder::slot(Slot::This))?;
+    asm.lea(rdi, qword_ptr(rdi + r8 + KEPT_AT as i32))?;
+    asm.sub(r10, r8)?;
+    asm.add(r10, rdx)?;
+    asm.mov(rax, 1u64 << COUNT_SHIFT)?;
+    asm.add(r10, rax)
+}
+
+fn write_registers(b: &mut Builder) -> Emit {
+    b.asm.mov(qword_ptr(rdi + IP), r11)?;
+    for (index, slot) in REGISTER_SLOTS.into_iter().enumerate() {
+        let at = qword_ptr(rdi + REGISTERS + index as u32 * 8);
+        match shown_registers().into_iter().find(|(shown, _)| *shown == slot) {
+            Some((_, register)) => b.asm.mov(at, register)?,
+            None => {
+                b.asm.mov(rax, Builder::slot(slot))?;
+                b.asm.mov(at, rax)?;
+            }
+        }
+    }
+    b.asm.mov(rax, Builder::slot(Slot::Pc))?;
+    b.asm.mov(qword_ptr(rdi + BLOCK), rax)?;
+    b.asm.mov(qword_ptr(rdi + STACK), r9)?;
+    b.asm.mov(qword_ptr(rdi + LENGTH), rcx)
+}
+
+/// Copies rcx bytes from r9. String instructions would go where the program's direction flag says.
+fn copy_stack(b: &mut Builder) -> Emit {
+    let asm = &mut b.asm;
+    let mut next = asm.create_label();
+    let mut done = asm.create_label();
+    asm.test(rcx, rcx)?;
+    asm.jz(done)?;
+    asm.set_label(&mut next)?;
+    for offset in (0..STACK_UNIT as i32).step_by(8) {
+        asm.mov(rax, qword_ptr(r9 + offset))?;
+        asm.mov(qword_ptr(rdi + HEADER as i32 + offset), rax)?;
+    }
+    asm.add(r9, STACK_UNIT as i32)?;
+    asm.add(rdi, STACK_UNIT as i32)?;
+    asm.sub(rcx, STACK_UNIT as i32)?;
+    asm.jnz(next)?;
+    asm.set_label(&mut done)?;
+    asm.zero_bytes()
+}
+
+/// Starts the next interval behind the sample, deals the rest of the countdown out to nobody, and
+/// counts the sample as kept, last: until then it is as if it were still to be taken.
+fn count(b: &mut Builder) -> Emit {
+    b.asm.mov(rsi, Builder::slot(Slot::LwpNewHigh))?;
+    b.asm.mov(rdi, Builder::slot(Slot::LwpNewLow))?;
+    b.mark(state(PcSource::ContextPc, ALL_AND_FLAGS, Commit::Dealing))?;
+    b.asm.add(rsi, Builder::slot(Slot::LwpHighInterval))?;
+    take_back_to(b)?;
+    b.asm.mov(Builder::slot(Slot::Kept), r10)?;
+    b.mark(state(PcSource::ContextPc, ALL_AND_FLAGS, Commit::None))?;
+    Ok(())
+}

@@ -1,0 +1,70 @@
+//! Kept samples, reported while their threads go on: see `lwp/kept.rs`.
+
+use std::time::{Duration, Instant};
+
+use lwp_ptrace::Tid;
+
+use crate::lwp::report_early;
+use crate::machine::Machine;
+
+/// The pause between two looks at what threads have kept: a few samples come in it, and a thread
+/// has room for some more.
+const PAUSE: Duration = Duration::from_micros(20);
+/// The part of the server's time that goes to looking in vain, at most: one in so many.
+const RARELY: u32 = 10;
+
+/// The time for which the server sleeps at most while threads keep samples.
+const NAP: Duration = Duration::from_millis(1);
+
+/// The next look.
+#[derive(Debug)]
+pub struct EarlyReports {
+    next: Instant,
+    /// There was something at the last one.
+    found: bool,
+}
+
+impl EarlyReports {
+    /// The first look is due at once.
+    pub fn new(now: Instant) -> Self {
+        Self { next: now, found: false }
+    }
+
+    /// Returns `nap`, the time for which the server wants to sleep, or less if samples are kept.
+    pub fn shorten(&self, nap: Duration) -> Duration {
+        if self.found { nap.min(NAP) } else { nap }
+    }
+
+    /// Returns whether a look is due at `now`.
+    pub fn are_due(&self, now: Instant) -> bool {
+        now >= self.next
+    }
+
+    /// Reports what all threads have kept. Returns whether there was anything.
+    pub fn report(&mut self, machine: &mut Machine, now: Instant) -> bool {
+        let tids: Vec<Tid> = machine.tasks.threads.keys().copied().collect();
+        let mut any = false;
+        for tid in tids {
+            any |= report_early(&mut machine.counting(), tid);
+        }
+        let taken = now.elapsed();
+        let pause = if any { PAUSE } else { PAUSE.max(taken * RARELY) };
+        (self.next, self.found) = (now + taken + pause, any);
+        any
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_server_sleeps_less_while_samples_are_kept() {
+        let now = Instant::now();
+        let mut early = EarlyReports::new(now);
+        assert!(early.are_due(now));
+        assert_eq!(early.shorten(20 * NAP), 20 * NAP);
+        early.found = true;
+        assert_eq!((early.shorten(20 * NAP), early.shorten(NAP / 2)), (NAP, NAP / 2));
+    }
+}
