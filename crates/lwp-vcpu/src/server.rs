@@ -7,7 +7,7 @@
 //! each, spinning takes time from the other side, and a hand-off is expensive. Then nobody spins
 //! and more is translated at a time.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use lwp_ptrace::{Tid, sys};
 use crate::AbortOnPanic;
 use crate::generated;
 use crate::machine::Machine;
-use crate::notices::{self, Waiting};
+use crate::notices;
 
 mod answers;
 mod bells;
@@ -103,11 +103,7 @@ pub fn serve<'scope>(machine: &'scope Mutex<Machine>, scope: &'scope Scope<'scop
                 }
             });
             sleeps = guard.spin_policy.sleeps();
-            if let Some(waiting) = guard.caches.notices.new_waiting()
-                && !watch_writes(machine, scope, waiting)
-            {
-                guard.caches.withdraw_notices();
-            }
+            watch_writes(&mut guard, machine, scope);
             served = true;
         }
         if served {
@@ -122,10 +118,7 @@ pub fn serve<'scope>(machine: &'scope Mutex<Machine>, scope: &'scope Scope<'scop
             last = Instant::now();
             continue;
         }
-        let now = Instant::now();
-        if let Some(early) = early.as_mut().filter(|early| early.are_due(now))
-            && early.report(&mut lock(machine), now)
-        {
+        if early.as_mut().is_some_and(|early| early.look(machine)) {
             last = Instant::now();
             continue;
         }
@@ -137,36 +130,37 @@ pub fn serve<'scope>(machine: &'scope Mutex<Machine>, scope: &'scope Scope<'scop
             }
             continue;
         }
-        let nap = |nap| early.as_ref().map_or(nap, |early| early.shorten(nap));
-        if sleep(machine, &mut bells, expected, nap).is_none() {
+        if sleep(machine, &mut bells, expected, early.as_ref()).is_none() {
             return;
         }
     }
 }
 
-/// Starts the thread that waits for writes to guarded pages. False where there can be no more
-/// threads.
+/// Starts the thread that waits for writes to guarded pages, if there is none and one is wanted.
+/// Where there can be no more threads, nobody guards pages.
 fn watch_writes<'scope>(
+    guard: &mut Machine,
     machine: &'scope Mutex<Machine>,
     scope: &'scope Scope<'scope, '_>,
-    waiting: Arc<Waiting>,
-) -> bool {
+) {
+    let Some(waiting) = guard.caches.notices.new_waiting() else { return };
     let watch = move || {
         let _abort = AbortOnPanic;
         let _held = sys::hold_child_events();
         notices::watch(machine, &waiting);
     };
     let thread = std::thread::Builder::new().name("lwp-writes".into());
-    thread.spawn_scoped(scope, watch).is_ok()
+    if thread.spawn_scoped(scope, watch).is_err() {
+        guard.caches.withdraw_notices();
+    }
 }
 
-/// Sleeps until a thread rings, or for a while, which `shortened` may shorten. `None` when all is
-/// over.
+/// Sleeps until a thread rings, or for a while. `None` when all is over.
 fn sleep(
     machine: &Mutex<Machine>,
     bells: &mut Bells,
     expected: Wait,
-    shortened: impl Fn(Duration) -> Duration,
+    early: Option<&EarlyReports>,
 ) -> Option<()> {
     bells.about_to_sleep();
     // Who gets a door after this, or sets `finished`, finds that we are about to sleep.
@@ -183,7 +177,7 @@ fn sleep(
         Wait::Spin | Wait::Unknown => NAP,
     };
     drop(guard);
-    bells.sleep(shortened(nap));
+    bells.sleep(early.map_or(nap, |early| early.shorten(nap)));
     Some(())
 }
 

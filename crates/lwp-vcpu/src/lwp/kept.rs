@@ -52,8 +52,8 @@ impl Kept {
         since
     }
 
-    /// Lets the thread keep samples, or no longer. The countdown has taken in what the context says:
-    /// it may be another than before.
+    /// Lets the thread keep samples, or no longer. The countdown has taken in what the context
+    /// says, which may be another than before.
     pub(super) fn write(&mut self, context: Context<'_>) {
         let (bytes, count) = context.lwp().kept();
         (self.counted, self.reported) = (count, self.reported.min(bytes));

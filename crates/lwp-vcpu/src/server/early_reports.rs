@@ -1,9 +1,11 @@
 //! Kept samples, reported while their threads go on: see `lwp/kept.rs`.
 
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use lwp_ptrace::Tid;
 
+use super::lock;
 use crate::lwp::report_early;
 use crate::machine::Machine;
 
@@ -35,13 +37,13 @@ impl EarlyReports {
         if self.found { nap.min(NAP) } else { nap }
     }
 
-    /// Returns whether a look is due at `now`.
-    pub fn are_due(&self, now: Instant) -> bool {
-        now >= self.next
-    }
-
-    /// Reports what all threads have kept. Returns whether there was anything.
-    pub fn report(&mut self, machine: &mut Machine, now: Instant) -> bool {
+    /// Reports what all threads have kept, if a look is due. Returns whether there was anything.
+    pub fn look(&mut self, machine: &Mutex<Machine>) -> bool {
+        let now = Instant::now();
+        if now < self.next {
+            return false;
+        }
+        let mut machine = lock(machine);
         let tids: Vec<Tid> = machine.tasks.threads.keys().copied().collect();
         let mut any = false;
         for tid in tids {
@@ -62,7 +64,6 @@ mod tests {
     fn the_server_sleeps_less_while_samples_are_kept() {
         let now = Instant::now();
         let mut early = EarlyReports::new(now);
-        assert!(early.are_due(now));
         assert_eq!(early.shorten(20 * NAP), 20 * NAP);
         early.found = true;
         assert_eq!((early.shorten(20 * NAP), early.shorten(NAP / 2)), (NAP, NAP / 2));

@@ -1,9 +1,9 @@
 //! Samples that a thread takes by itself and keeps for the host.
 //!
-//! The thread writes down the instruction's address, its registers and its stack, as far as the host
-//! has found the one before to go, and goes on; the host unwinds that when the thread asks for
-//! anything, or when there is no room left. Neither has an influence on which instruction is a
-//! sample.
+//! The thread writes down the instruction's address, its registers and its stack, up to the end
+//! that the host has found at the sample before, and goes on. The host unwinds that meanwhile, and
+//! what is left when the thread asks for anything, or when there is no room for another. None of
+//! this has an influence on which instructions are samples.
 
 use iced_x86::code_asm::{
     CodeLabel, byte_ptr, eax, ecx, qword_ptr, r8, r8d, r9, r10, r11, rax, rcx, rdi, rdx, rsi,
