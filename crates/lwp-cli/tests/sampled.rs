@@ -40,6 +40,13 @@ fn said(stderr: &str, event: &str) -> (u64, u64) {
     (numbers[0], *numbers.last().expect("numbers"))
 }
 
+/// Every sample with its stack, without the process's name and id, which differs.
+fn script(dir: &Path) -> String {
+    let (script, _) = lwp(dir, &["script"]);
+    let rest = |line: &str| line.split_once(": ").map_or(line, |(_, rest)| rest).to_owned();
+    script.lines().map(rest).collect::<Vec<_>>().join("\n")
+}
+
 /// Functions of `stacks.cpp` that may stand on each other, outermost first.
 const CHAINS: [&[&str]; 10] = [
     &["main", "tails", "tail_from"],
@@ -115,14 +122,37 @@ fn equal_runs_have_equal_samples() {
             let args = ["record", "-e", "instructions:c=997,branches:c=499", "--", "./program"];
             let (_, stderr) = lwp(&dir, &args);
             assert!(stderr.contains("samples of branches"), "{stderr}");
-            let (script, _) = lwp(&dir, &["script"]);
-            // Process ids differ.
-            let rest = |line: &str| line.split_once(": ").map_or(line, |(_, rest)| rest).to_owned();
-            script.lines().map(rest).collect::<Vec<_>>().join("\n")
+            script(&dir)
         })
         .collect();
     assert!(runs[0].lines().count() > 100, "{}", runs[0]);
     assert!(runs[0] == runs[1], "two runs differ");
+}
+
+/// Threads take samples by themselves, and keep them with a copy of their stacks; where misses are
+/// sampled too, lwp leads them to each sample and reads the stack there.
+#[test]
+fn samples_are_the_same_whoever_takes_them() {
+    let dir = fresh("taken");
+    if !compile(&dir, "recursion.c", &["-O1"]) {
+        return;
+    }
+    let text: String =
+        (0..2000_u32).map(|n| format!("{}\n", n.wrapping_mul(40503) % 9973)).collect();
+    std::fs::write(dir.join("numbers"), text).expect("a file");
+    let programs: [&[&str]; 2] = [&["./program"], &["sort", "--parallel=1", "numbers"]];
+    for (program, interval) in programs.into_iter().zip([997, 211]) {
+        let taken = |others: &str| {
+            let events = format!("instructions:c={interval}{others}");
+            let record = ["record", "-q", "--deterministic", "-e", &events, "--"];
+            lwp(&dir, &[&record, program].concat());
+            script(&dir)
+        };
+        let (by_threads, by_lwp) = (taken(""), taken(",dcache-misses:c=100000000"));
+        assert!(by_threads.lines().count() > 1000, "{by_threads}");
+        let difference = by_threads.lines().zip(by_lwp.lines()).find(|(a, b)| a != b);
+        assert!(by_threads == by_lwp, "{program:?}: first {difference:?}");
+    }
 }
 
 /// Loads that miss, in places where their number is known; what the start-up of a program adds is
