@@ -285,12 +285,12 @@ int main(void) {
     work(10);
     lwp_count_start();
     for (uintptr_t i = 0; i < 4; i++) {
-        pthread_create(&threads[i], 0, run, (void *)(i * 1000));
+        pthread_create(&threads[i], 0, run, (void *)(i * 10000));
         pthread_join(threads[i], 0);
     }
     lwp_count_stop();
     for (uintptr_t i = 0; i < 4; i++) {
-        pthread_create(&threads[i], 0, run, (void *)(i * 1000));
+        pthread_create(&threads[i], 0, run, (void *)(i * 10000));
         pthread_join(threads[i], 0);
     }
     return 0;
