@@ -176,6 +176,11 @@ fn misses_are_filtered_like_instructions() {
     let args = ["record", "-e", "dcache-misses:c=97", "--filter", "!walk", "--", "./program"];
     assert!(lwp(&dir, &args).1.contains("samples of dcache-misses in !walk"));
     assert!(rows(&dir, "lwp.data", &["sym"]).iter().all(|(keys, _)| keys[0] != "walk"));
+    // The next miss that counts is a sample, all the while that others do not count.
+    let args = ["record", "-e", "dcache-misses:c=1", "--filter", "!walk", "--", "./program"];
+    let (taken, misses) = said(&lwp(&dir, &args).1);
+    assert_eq!(taken, misses);
+    assert!(rows(&dir, "lwp.data", &["sym"]).iter().all(|(keys, _)| keys[0] != "walk"));
 }
 
 #[test]

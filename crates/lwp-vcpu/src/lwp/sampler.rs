@@ -408,10 +408,14 @@ impl Machine {
         let load = is_load(context.get(Slot::LwpMeta));
         let lwp = self.tasks.lwp(tid)?;
         let (lines, (sampler, selection)) = (lwp.misses.lines, lwp.sampler()?);
-        if !selection.admits(pc.0) {
-            return self.dispatch(cx, pc, false);
-        }
         let (due, room) = (sampler.due_by_miss(), sampler.room_for_misses());
+        if !selection.admits(pc.0) {
+            // None of its misses counts. Where there is room for none, it finds some alone.
+            return match lines > room {
+                true => self.lwp_cut(tid, slot, pc, 1, None),
+                false => self.dispatch(cx, pc, false),
+            };
+        }
         if due != 0 && load {
             let registers = asked_with(context, pc.0);
             self.counting().take_samples(tid, due, registers);
