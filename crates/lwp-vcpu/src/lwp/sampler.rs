@@ -75,7 +75,7 @@ struct Counter {
     passed: u64,
     /// `passed` when counting was last switched on or off.
     mark: u64,
-    /// The number that had passed by then while it was on.
+    /// The number that had passed by then while it was on, modulo 2^64.
     kept: u64,
 }
 
@@ -274,10 +274,12 @@ impl Sampler {
         let mut now = self.clone();
         now.pass(high, low);
         let counted = |counter: &Counter| match enabled {
-            true => counter.kept + (counter.passed - counter.mark),
+            true => counter.kept.wrapping_add(counter.passed.wrapping_sub(counter.mark)),
             false => counter.kept,
         };
-        now.counters.iter().map(counted).collect()
+        // Some of a block may have been given back that had passed when counting was switched.
+        let positive = |count: u64| u64::try_from(count.cast_signed()).unwrap_or(0);
+        now.counters.iter().map(counted).map(positive).collect()
     }
 
     /// Starts over for another report: everything that has passed until now has been reported.
@@ -291,7 +293,8 @@ impl Sampler {
         now.pass(high, low);
         for (counter, now) in self.counters.iter_mut().zip(&now.counters) {
             if off {
-                counter.kept += now.passed - counter.mark;
+                let passed = now.passed.wrapping_sub(counter.mark);
+                counter.kept = counter.kept.wrapping_add(passed);
             }
             counter.mark = now.passed;
         }
@@ -602,5 +605,15 @@ mod tests {
         one.restart(1, 0);
         assert_eq!(one.totals(1, 0, true), [0]);
         assert_eq!(one.totals(4, 0, true), [3]);
+    }
+
+    #[test]
+    fn what_is_given_back_behind_a_switch_is_taken_from_what_follows() {
+        let mut one = sampler(&[(Sampled::Instructions, 1000)]);
+        // A block of ten has begun, and is left after its seventh.
+        one.restart(10, 0);
+        assert_eq!(one.totals(7, 0, true), [0]);
+        one.pass(7, 0);
+        assert_eq!(one.totals(5, 0, true), [2]);
     }
 }
