@@ -13,6 +13,7 @@ use lwp_dbt::Slot;
 use lwp_ptrace::{Ptrace, Regs, sys};
 
 use crate::config::{Config, Markers, Plan};
+use crate::exec;
 use crate::exec::Anchors;
 use crate::machine::{Machine, Mode, Process};
 use crate::maps;
@@ -96,7 +97,7 @@ impl Attack {
             .insert(tid, Process { space: usize::MAX, report, contexts, fault_action: None });
         let slot = machine.add_thread(tid, tid, contexts).ok_or(io::ErrorKind::OutOfMemory)?;
         let mappings = maps::read(tid);
-        let made = machine.new_space(tid, Owner::default(), &mappings, Anchors::of(tid));
+        let made = exec::new_space(machine, tid, Owner::default(), &mappings, Anchors::of(tid));
         let (space, family, _) = made.map_err(io::Error::other)?;
         let space = machine.caches.add(space);
         machine.tasks.processes.entry(tid).and_modify(|process| process.space = space);

@@ -55,20 +55,18 @@ impl ControlLine {
     }
 }
 
-impl Machine {
-    /// Has a thread whose call has written `bytes` stand still until its commands have taken
-    /// effect. Returns false where they have no command.
-    pub fn awaits_effect(&mut self, tid: Tid, pending: &Pending, bytes: u64) -> bool {
-        if !self.config.control_line.is_some_and(|line| line.is_written_by(tid, pending)) {
-            return false;
-        }
-        let text = written(tid, pending, (bytes as usize).min(MOST_BYTES));
-        let commands = self.line.complete(&text);
-        if commands > 0 {
-            self.ask_tracer(tid, Need::Obey(commands));
-        }
-        commands > 0
+/// Has a thread whose call has written `bytes` stand still until its commands have taken
+/// effect. Returns false where they have no command.
+pub fn awaits_effect(machine: &mut Machine, tid: Tid, pending: &Pending, bytes: u64) -> bool {
+    if !machine.config.control_line.is_some_and(|line| line.is_written_by(tid, pending)) {
+        return false;
     }
+    let text = written(tid, pending, (bytes as usize).min(MOST_BYTES));
+    let commands = machine.line.complete(&text);
+    if commands > 0 {
+        machine.ask_tracer(tid, Need::Obey(commands));
+    }
+    commands > 0
 }
 
 /// The first `bytes` bytes that a call has written, as far as they can still be read.

@@ -30,6 +30,7 @@ use rustc_hash::FxHashSet;
 
 use crate::absent;
 use crate::config::{Control, Target};
+use crate::exec;
 use crate::machine::{Machine, Mode, Process};
 use crate::outcome::ExitStatus;
 use crate::server::lock;
@@ -150,7 +151,7 @@ impl<'a> Tracer<'a> {
         let mut quiet = regs;
         quiet.forget_syscall();
         machine.tracees.set_regs(leader.0, &quiet).map_err(text)?;
-        machine.set_up(leader.0, &quiet)?;
+        exec::set_up(&mut machine, leader.0, &quiet)?;
         machine.remapping().find_heap(leader.0);
         absent::look_for_descriptors(pid);
         for thread in threads {
@@ -162,7 +163,7 @@ impl<'a> Tracer<'a> {
                 context.set(Slot::AppGs, regs.0.gs_base);
             }
             regs.rewind_syscall();
-            machine.enter(thread.0, &regs).map_err(text)?;
+            exec::enter(&mut machine, thread.0, &regs).map_err(text)?;
             machine.tracees.cont(thread.0, 0).map_err(text)?;
         }
         Ok(())

@@ -18,9 +18,14 @@ use crate::notices::FaultAction;
 use crate::owner::Owner;
 use crate::profile::Profiler;
 use crate::space::Space;
+pub use arenas::{add_arena, settle_far};
+pub use contexts::{grow_contexts, move_in};
+use families::family_for;
+pub use families::flush;
 pub use mapping::path_of;
 use places::plan_arenas;
 pub use places::{Anchors, Reach};
+pub use sides::add_side;
 
 mod arenas;
 mod beginning;
@@ -55,108 +60,109 @@ pub enum Table {
     Empty,
 }
 
-impl Machine {
-    /// Sets up the address space of `tid`, which has just become a new program and is stopped at
-    /// its first instruction, and leads it into translated code.
-    pub fn set_up(&mut self, tid: Tid, regs: &Regs) -> Result<(), String> {
-        if regs.0.cs != CS_64 {
-            return Err("32-bit program: only x86-64 programs can be translated".into());
-        }
-        let mappings = maps::read(tid);
-        let launched = match self.config.target {
-            Target::Launch { .. } => Auxiliary::at_start(tid, regs.0.rsp),
-            _ => None,
-        };
-        let anchors = launched.as_ref().map_or_else(|| Anchors::of(tid), Anchors::among);
-        let site = find_syscall(tid, &mappings)
-            .ok_or("no system call instruction found in the program's memory")?;
-        let status = Status::read(tid);
-        let owner = Owner::of(tid, &status);
-        let (mut space, family, table) = self.new_space(tid, owner, &mappings, anchors)?;
-        if let Some(auxiliary) = &launched {
-            self.processor.adjust_auxv(&self.config, tid, auxiliary);
-        }
-        let filtered = status.number("Seccomp:").is_some_and(|mode| mode != 0);
-        let table = match table {
-            // A filter may kill for calls that it does not expect.
-            Table::Empty if !filtered && huge_table::is_wanted(tid, &mappings) => Table::Huge,
-            table => table,
-        };
-        let mut injector = Injector::new(&self.tracees, tid, site, &status);
-        let contexts = self.tasks.contexts_of(tid).ok_or("no such process")?;
-        self.mapper().map_into(&mut injector, family, table, contexts, regs)?;
-        drop(injector);
-        space.contexts = self.contexts.files.get(contexts).map_or(0, ContextFile::wanted);
-        if filtered && let Some(context) = self.context(tid) {
-            context.set(Slot::NoSyscalls, 1);
-            self.tasks.filtered = true;
-        }
-        let index = self.caches.add(space);
-        let pid = self.tasks.threads.get(&tid).map_or(tid, |thread| thread.pid);
-        if let Some(process) = self.tasks.processes.get_mut(&pid) {
-            process.space = index;
-            process.fault_action = FaultAction::inherited(&status);
-        }
-        Ok(())
+/// Sets up the address space of `tid`, which has just become a new program and is stopped at
+/// its first instruction, and leads it into translated code.
+pub fn set_up(machine: &mut Machine, tid: Tid, regs: &Regs) -> Result<(), String> {
+    if regs.0.cs != CS_64 {
+        return Err("32-bit program: only x86-64 programs can be translated".into());
     }
+    let mappings = maps::read(tid);
+    let launched = match machine.config.target {
+        Target::Launch { .. } => Auxiliary::at_start(tid, regs.0.rsp),
+        _ => None,
+    };
+    let anchors = launched.as_ref().map_or_else(|| Anchors::of(tid), Anchors::among);
+    let site = find_syscall(tid, &mappings)
+        .ok_or("no system call instruction found in the program's memory")?;
+    let status = Status::read(tid);
+    let owner = Owner::of(tid, &status);
+    let (mut space, family, table) = new_space(machine, tid, owner, &mappings, anchors)?;
+    if let Some(auxiliary) = &launched {
+        machine.processor.adjust_auxv(&machine.config, tid, auxiliary);
+    }
+    let filtered = status.number("Seccomp:").is_some_and(|mode| mode != 0);
+    let table = match table {
+        // A filter may kill for calls that it does not expect.
+        Table::Empty if !filtered && huge_table::is_wanted(tid, &mappings) => Table::Huge,
+        table => table,
+    };
+    let mut injector = Injector::new(&machine.tracees, tid, site, &status);
+    let contexts = machine.tasks.contexts_of(tid).ok_or("no such process")?;
+    machine.mapper().map_into(&mut injector, family, table, contexts, regs)?;
+    drop(injector);
+    space.contexts = machine.contexts.files.get(contexts).map_or(0, ContextFile::wanted);
+    if filtered && let Some(context) = machine.context(tid) {
+        context.set(Slot::NoSyscalls, 1);
+        machine.tasks.filtered = true;
+    }
+    let index = machine.caches.add(space);
+    let pid = machine.tasks.threads.get(&tid).map_or(tid, |thread| thread.pid);
+    if let Some(process) = machine.tasks.processes.get_mut(&pid) {
+        process.space = index;
+        process.fault_action = FaultAction::inherited(&status);
+    }
+    Ok(())
+}
 
-    /// Makes the address space of a program of `owner` that has just begun, without mapping
-    /// anything. Returns it with the number of its family and its first table.
-    pub fn new_space(
-        &mut self,
-        tid: Tid,
-        owner: Owner,
-        mappings: &[Mapping],
-        anchors: Anchors,
-    ) -> Result<(Space, usize, Table), String> {
-        let mut arenas = plan_arenas(mappings, anchors);
-        if let Some(most) = self.config.trials.arena_bytes {
-            const LEAST: u64 = 1 << 20;
-            let most = most.min(GIB).next_multiple_of(LEAST).max(LEAST);
-            arenas.iter_mut().for_each(|(_, bytes, _)| *bytes = most.min(*bytes));
-        }
-        let kind = Kind { basis: self.config.first_basis(&self.observers), owner, arenas };
-        let family = self.family_for(kind)?;
-        self.tasks.forget_cuts(&self.contexts);
-        let mut space = Space::new(family, self.caches.usual_arenas(family));
-        let table = match self.caches.families.get_mut(family) {
-            Some(Some(family)) => space.begin(family, tid, mappings),
-            _ => None,
-        };
-        let table = table.map(|it| Table::Prepared((it.offset, it.chain_bytes)));
-        Ok((space, family, table.unwrap_or(Table::Empty)))
+/// Makes the address space of a program of `owner` that has just begun, without mapping
+/// anything. Returns it with the number of its family and its first table.
+pub fn new_space(
+    machine: &mut Machine,
+    tid: Tid,
+    owner: Owner,
+    mappings: &[Mapping],
+    anchors: Anchors,
+) -> Result<(Space, usize, Table), String> {
+    let mut arenas = plan_arenas(mappings, anchors);
+    if let Some(most) = machine.config.trials.arena_bytes {
+        const LEAST: u64 = 1 << 20;
+        let most = most.min(GIB).next_multiple_of(LEAST).max(LEAST);
+        arenas.iter_mut().for_each(|(_, bytes, _)| *bytes = most.min(*bytes));
     }
+    let kind = Kind { basis: machine.config.first_basis(&machine.observers), owner, arenas };
+    let family = family_for(machine, kind)?;
+    machine.tasks.forget_cuts(&machine.contexts);
+    let mut space = Space::new(family, machine.caches.usual_arenas(family));
+    let table = match machine.caches.families.get_mut(family) {
+        Some(Some(family)) => space.begin(family, tid, mappings),
+        _ => None,
+    };
+    let table = table.map(|it| Table::Prepared((it.offset, it.chain_bytes)));
+    Ok((space, family, table.unwrap_or(Table::Empty)))
+}
 
-    /// Makes ready what a first program needs and what does not depend on it.
-    ///
-    /// # Errors
-    ///
-    /// Those of making its memory.
-    pub fn prepare(&self) -> sys::Result<Family> {
-        let family =
-            Family::new(0, &self.config.first_basis(&self.observers), self.processor.emulated)?;
-        for known in self.processor.cpu.asked_at_start() {
-            family.low_window.remember_cpuid(known);
-        }
-        Ok(family)
+/// Makes ready what a first program needs and what does not depend on it.
+///
+/// # Errors
+///
+/// Those of making its memory.
+pub fn prepare(machine: &Machine) -> sys::Result<Family> {
+    let family = Family::new(
+        0,
+        &machine.config.first_basis(&machine.observers),
+        machine.processor.emulated,
+    )?;
+    for known in machine.processor.cpu.asked_at_start() {
+        family.low_window.remember_cpuid(known);
     }
+    Ok(family)
+}
 
-    /// Leads a stopped thread with the application registers `regs` into translated code.
-    pub fn enter(&mut self, tid: Tid, regs: &Regs) -> lwp_ptrace::sys::Result<()> {
-        let Some((_, family)) = self.space_of(tid) else { return Err(sys::Errno::ESRCH) };
-        let enter = family.routine(family.translator.routines().enter);
-        let Some(thread) = self.tasks.threads.get_mut(&tid) else { return Err(sys::Errno::ESRCH) };
-        thread.mode = Mode::Running;
-        let slot = thread.slot;
-        let context = self.contexts.context(slot);
-        context.set(Slot::Pc, regs.0.rip);
-        let mut cache = *regs;
-        cache.0.rip = enter;
-        cache.0.gs_base = context.address();
-        keep_base(&mut cache);
-        cache.forget_syscall();
-        self.tracees.set_regs(tid, &cache)
-    }
+/// Leads a stopped thread with the application registers `regs` into translated code.
+pub fn enter(machine: &mut Machine, tid: Tid, regs: &Regs) -> lwp_ptrace::sys::Result<()> {
+    let Some((_, family)) = machine.space_of(tid) else { return Err(sys::Errno::ESRCH) };
+    let enter = family.routine(family.translator.routines().enter);
+    let Some(thread) = machine.tasks.threads.get_mut(&tid) else { return Err(sys::Errno::ESRCH) };
+    thread.mode = Mode::Running;
+    let slot = thread.slot;
+    let context = machine.contexts.context(slot);
+    context.set(Slot::Pc, regs.0.rip);
+    let mut cache = *regs;
+    cache.0.rip = enter;
+    cache.0.gs_base = context.address();
+    keep_base(&mut cache);
+    cache.forget_syscall();
+    machine.tracees.set_regs(tid, &cache)
 }
 
 impl Config {

@@ -196,7 +196,7 @@ fn run_in(
             let _held = sys::hold_child_events();
             let mut guard = server::lock(machine);
             let _ = ready.send(());
-            guard.caches.prepared = guard.prepare().ok();
+            guard.caches.prepared = exec::prepare(&guard).ok();
             drop(guard);
             server::serve(machine, scope);
         };

@@ -104,12 +104,6 @@ impl Machine {
         self.caches.family_at(self.tasks.base_space(tid)?, pc)
     }
 
-    /// Returns the side of its address space in whose code or routines a thread stands, at `pc`;
-    /// `None` for the one where nothing is profiled.
-    pub fn side_at(&self, tid: Tid, pc: u64) -> Option<usize> {
-        self.caches.side_at(self.tasks.base_space(tid)?, pc)
-    }
-
     /// Asks the tracer for help with a thread.
     pub fn ask_tracer(&mut self, tid: Tid, need: Need) {
         if let Some(thread) = self.tasks.threads.get_mut(&tid) {

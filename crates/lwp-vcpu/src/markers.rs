@@ -13,10 +13,10 @@ use lwp_ptrace::{Tid, memory};
 
 use crate::config::{Markers, Plan};
 use crate::contexts::Sum;
-use crate::exit::ThreadCx;
 use crate::family::Family;
 use crate::machine::{Account, Counting, Machine, Tasks, Thread};
 use crate::profile::Profiler;
+use crate::server::Answer;
 use crate::server::{Backlog, remove_entries};
 use crate::space::Space;
 
@@ -68,7 +68,7 @@ pub struct Bounds {
 }
 
 /// The answer to a marker: rax and rdx.
-type Answer = [u64; 2];
+type Told = [u64; 2];
 
 impl Bounds {
     /// The bounds that a new thread begins with.
@@ -158,41 +158,43 @@ impl Machine {
     pub fn marking(&mut self) -> Marking<'_> {
         Marking(self.counting())
     }
+}
 
+impl Answer<'_> {
     /// The instruction at `pc` is the last one of a marker, and has been counted.
-    pub fn marker(&mut self, cx: ThreadCx, pc: AppPc) -> Option<Backlog> {
-        let ThreadCx { tid, slot, .. } = cx;
+    pub fn marker(&mut self, pc: AppPc) -> Option<Backlog> {
+        let tid = self.cx.tid;
         let Some(marker) = marker_at(tid, pc.0) else {
             // Somebody has changed the code meanwhile.
-            self.forged(tid, "a marker where none is");
+            self.machine.forged(tid, "a marker where none is");
             return None;
         };
-        let context = self.contexts.context(slot);
+        let context = self.context();
         let asked = [Slot::Rax, Slot::Rdi].map(|field| context.get(field));
-        if let Some([rax, rdx]) = self.marking().obey(tid, marker, pc.0, asked, true) {
-            let context = self.contexts.context(slot);
+        if let Some([rax, rdx]) = self.machine.marking().obey(tid, marker, pc.0, asked, true) {
+            let context = self.context();
             context.set(Slot::Rax, rax);
             context.set(Slot::Rdx, rdx);
         }
-        self.after_instruction(cx, pc, marker.last_bytes())
+        self.after_instruction(pc, marker.last_bytes())
     }
+}
 
-    /// The same where the host is to execute the instruction at the application's pc, which has not
-    /// been counted. `None` if it is no marker's.
-    pub fn marker_alone(&mut self, tid: Tid, app: &Regs) -> Option<Regs> {
-        if !self.processor.emulated.markers {
-            return None;
-        }
-        let marker = marker_at(tid, app.0.rip)?;
-        let mut next = *app;
-        if let Some([rax, rdx]) =
-            self.marking().obey(tid, marker, app.0.rip, [app.0.rax, app.0.rdi], false)
-        {
-            (next.0.rax, next.0.rdx) = (rax, rdx);
-        }
-        next.0.rip += marker.last_bytes();
-        Some(next)
+/// The same where the host is to execute the instruction at the application's pc, which has not
+/// been counted. `None` if it is no marker's.
+pub fn marker_alone(machine: &mut Machine, tid: Tid, app: &Regs) -> Option<Regs> {
+    if !machine.processor.emulated.markers {
+        return None;
     }
+    let marker = marker_at(tid, app.0.rip)?;
+    let mut next = *app;
+    if let Some([rax, rdx]) =
+        machine.marking().obey(tid, marker, app.0.rip, [app.0.rax, app.0.rdi], false)
+    {
+        (next.0.rax, next.0.rdx) = (rax, rdx);
+    }
+    next.0.rip += marker.last_bytes();
+    Some(next)
 }
 
 impl Counting<'_> {
@@ -228,7 +230,7 @@ impl Marking<'_> {
         pc: u64,
         [rax, rdi]: [u64; 2],
         counted: bool,
-    ) -> Option<Answer> {
+    ) -> Option<Told> {
         let here = Here { marker, pc, counted };
         let request = match marker {
             Marker::Own(own::START) => request::START_INSTRUMENTATION,
@@ -287,7 +289,7 @@ impl Marking<'_> {
 
     /// The number of events `event` that a thread has executed before a marker, in all or since the
     /// last one that says so; and that they are counted.
-    fn read_count(&mut self, tid: Tid, event: u64, counted: bool, since: bool) -> Option<Answer> {
+    fn read_count(&mut self, tid: Tid, event: u64, counted: bool, since: bool) -> Option<Told> {
         if self.0.config.plan != Plan::Exact {
             return None;
         }

@@ -28,7 +28,7 @@ mod protection;
 mod watch;
 
 use fills::Told;
-pub use fills::{Unasked, tell_again};
+pub use fills::{Unasked, awaits_release, tell_again};
 use protection::Protection;
 pub use protection::{
     FaultAction, as_set, joins, pieces, unprotect_for_signal, write_again, write_fault,

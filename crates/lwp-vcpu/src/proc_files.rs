@@ -141,35 +141,35 @@ impl Machine {
         let Self { config, contexts, tasks, caches, seen, .. } = self;
         ProcFiles { config, contexts, tasks, caches, seen }
     }
+}
 
-    /// Puts the text that a stopped thread would read natively in the place of the file that it has
-    /// open at `fd`. It executes nothing meanwhile that a signal could interrupt.
-    pub fn hide_us(&mut self, tid: Tid, fd: i32) -> Result<(), String> {
-        let file = self.proc_files().proc_file(tid, fd).ok_or("it is another file by now")?;
-        if file.kind == Kind::MapFiles {
-            // What is listed of it is looked at.
-            self.proc_files().watch(tid, fd, true);
-            return Ok(());
-        }
-        let text = self.proc_files().text_of(file, tid).ok_or("there is no such process")?;
-        let memory = file_of(file.kind, &text).map_err(|error| error.to_string())?;
-        let cloexec = flags_of(tid, fd).unwrap_or(0) & O_CLOEXEC;
-        let path = format!("/proc/{tid}/fd/{fd}");
-        let real = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok();
-        let context = self.context(tid).ok_or("no such thread")?;
-        let scratch = context.write_scratch(path_of(memory.as_raw_fd()).as_bytes());
-        let mappings = maps::read(tid);
-        let site = find_syscall(tid, &mappings).ok_or("no system call instruction found")?;
-        let mut injector = Injector::new(&self.tracees, tid, site, &Status::read(tid));
-        let opened = injector.open(scratch, O_CLOEXEC);
-        let new = opened.or_else(|_| injector.receive(memory.as_raw_fd(), scratch))?;
-        injector.call([SYS_DUP3, new, fd as u64, cloexec, 0, 0, 0])?;
-        injector.call([SYS_CLOSE, new, 0, 0, 0, 0, 0])?;
-        drop(injector);
-        self.seen.add(Stand { file, memory, real });
-        self.proc_files().watch(tid, fd, true);
-        Ok(())
+/// Puts the text that a stopped thread would read natively in the place of the file that it has
+/// open at `fd`. It executes nothing meanwhile that a signal could interrupt.
+pub fn hide_us(machine: &mut Machine, tid: Tid, fd: i32) -> Result<(), String> {
+    let file = machine.proc_files().proc_file(tid, fd).ok_or("it is another file by now")?;
+    if file.kind == Kind::MapFiles {
+        // What is listed of it is looked at.
+        machine.proc_files().watch(tid, fd, true);
+        return Ok(());
     }
+    let text = machine.proc_files().text_of(file, tid).ok_or("there is no such process")?;
+    let memory = file_of(file.kind, &text).map_err(|error| error.to_string())?;
+    let cloexec = flags_of(tid, fd).unwrap_or(0) & O_CLOEXEC;
+    let path = format!("/proc/{tid}/fd/{fd}");
+    let real = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok();
+    let context = machine.context(tid).ok_or("no such thread")?;
+    let scratch = context.write_scratch(path_of(memory.as_raw_fd()).as_bytes());
+    let mappings = maps::read(tid);
+    let site = find_syscall(tid, &mappings).ok_or("no system call instruction found")?;
+    let mut injector = Injector::new(&machine.tracees, tid, site, &Status::read(tid));
+    let opened = injector.open(scratch, O_CLOEXEC);
+    let new = opened.or_else(|_| injector.receive(memory.as_raw_fd(), scratch))?;
+    injector.call([SYS_DUP3, new, fd as u64, cloexec, 0, 0, 0])?;
+    injector.call([SYS_CLOSE, new, 0, 0, 0, 0, 0])?;
+    drop(injector);
+    machine.seen.add(Stand { file, memory, real });
+    machine.proc_files().watch(tid, fd, true);
+    Ok(())
 }
 
 impl<'a> ProcFiles<'a> {

@@ -2,7 +2,7 @@
 //! come out of them.
 //!
 //! The kernel's limit on a process's address space is the program's and what is ours at the moment:
-//! it is set when something of ours is mapped or unmapped ([`Machine::within_limit`]), and when the
+//! it is set when something of ours is mapped or unmapped ([`within_limit`]), and when the
 //! program sets its own. A hard limit can only be lowered, so it is higher by more than that. What
 //! the kernel's limits are raised by is taken out again wherever the program looks.
 
@@ -119,79 +119,80 @@ impl Where<'_> {
     }
 }
 
-impl Machine {
-    /// The process that a thread calls so, if it is one of the run and has something of ours.
-    fn limited_process(&self, tid: Tid, number: i32) -> Option<i32> {
-        let thread = match number {
-            0 => tid,
-            number => self.proc_files().thread_called(tid, number)?,
-        };
-        let pid = self.tasks.threads.get(&thread).map_or(thread, |thread| thread.pid);
-        self.tasks.processes.contains_key(&pid).then_some(pid)
-    }
+/// The process that a thread calls so, if it is one of the run and has something of ours.
+fn limited_process(machine: &Machine, tid: Tid, number: i32) -> Option<i32> {
+    let thread = match number {
+        0 => tid,
+        number => machine.proc_files().thread_called(tid, number)?,
+    };
+    let pid = machine.tasks.threads.get(&thread).map_or(thread, |thread| thread.pid);
+    machine.tasks.processes.contains_key(&pid).then_some(pid)
+}
 
-    /// Arranges a call that sets a limit, so that the kernel's is higher than the program's.
-    pub fn arrange_limit(&self, tid: Tid, slot: usize, pending: &mut Pending) {
-        let Some((process, resource, new, _)) = subject(pending).filter(|it| it.2 != 0) else {
-            return;
-        };
-        let Some(pid) = self.limited_process(tid, process) else { return };
-        let Some(limit) = read_limit(tid, new).filter(|[soft, hard]| soft <= hard) else { return };
+/// Arranges a call that sets a limit, so that the kernel's is higher than the program's.
+pub fn arrange_limit(machine: &Machine, tid: Tid, slot: usize, pending: &mut Pending) {
+    let Some((process, resource, new, _)) = subject(pending).filter(|it| it.2 != 0) else {
+        return;
+    };
+    let Some(pid) = limited_process(machine, tid, process) else { return };
+    let Some(limit) = read_limit(tid, new).filter(|[soft, hard]| soft <= hard) else { return };
+    let raised = match resource {
+        RLIMIT_DATA => [DATA_BYTES; 2],
+        _ => {
+            let hard_now = limits::address_space(pid).map(|[_, hard]| hard);
+            let ours = machine.caches.of(&machine.tasks).bytes_of_ours(pid);
+            raise_for(limit, ours, hard_now, machine.tasks.raised.of(pid)[1])
+        }
+    };
+    let address = machine.contexts.context(slot).write_scratch(&bytes_of(changed(
+        limit,
+        raised,
+        u64::saturating_add,
+    )));
+    let field = if pending.number == nr::SETRLIMIT { Slot::Rsi } else { Slot::Rdx };
+    machine.contexts.context(slot).set(field, address);
+    pending.raised = (resource == RLIMIT_AS).then_some((pid, raised));
+}
+
+/// Takes what the kernel's limits are raised by out of those that a call has returned, and
+/// notes what those that it has set are raised by.
+pub fn show_limit(machine: &mut Machine, tid: Tid, pending: &Pending) {
+    let Some((process, resource, _, old)) = subject(pending) else { return };
+    if let Some(pid) = limited_process(machine, tid, process)
+        && old != 0
+        && let Some(limit) = read_limit(tid, old)
+    {
         let raised = match resource {
             RLIMIT_DATA => [DATA_BYTES; 2],
-            _ => {
-                let hard_now = limits::address_space(pid).map(|[_, hard]| hard);
-                let ours = self.caches.of(&self.tasks).bytes_of_ours(pid);
-                raise_for(limit, ours, hard_now, self.tasks.raised.of(pid)[1])
-            }
+            _ => machine.tasks.raised.of(pid),
         };
-        let address = self.contexts.context(slot).write_scratch(&bytes_of(changed(
-            limit,
-            raised,
-            u64::saturating_add,
-        )));
-        let field = if pending.number == nr::SETRLIMIT { Slot::Rsi } else { Slot::Rdx };
-        self.contexts.context(slot).set(field, address);
-        pending.raised = (resource == RLIMIT_AS).then_some((pid, raised));
+        let own = changed(limit, raised, u64::saturating_sub);
+        let _ = memory::write_exact(tid, old, &bytes_of(own));
     }
+    if let Some((pid, raised)) = pending.raised {
+        machine.tasks.raised.0.insert(pid, raised);
+    }
+}
 
-    /// Takes what the kernel's limits are raised by out of those that a call has returned, and
-    /// notes what those that it has set are raised by.
-    pub fn show_limit(&mut self, tid: Tid, pending: &Pending) {
-        let Some((process, resource, _, old)) = subject(pending) else { return };
-        if let Some(pid) = self.limited_process(tid, process)
-            && old != 0
-            && let Some(limit) = read_limit(tid, old)
-        {
-            let raised = match resource {
-                RLIMIT_DATA => [DATA_BYTES; 2],
-                _ => self.tasks.raised.of(pid),
-            };
-            let own = changed(limit, raised, u64::saturating_sub);
-            let _ = memory::write_exact(tid, old, &bytes_of(own));
-        }
-        if let Some((pid, raised)) = pending.raised {
-            self.tasks.raised.0.insert(pid, raised);
-        }
-    }
-
-    /// Makes a change to what is ours in the address space of a thread, for which its limit leaves
-    /// room, and by which what the program may have does not change.
-    pub fn within_limit<R>(&mut self, tid: Tid, change: impl FnOnce(&mut Self) -> R) -> R {
-        let pid = self.tasks.threads.get(&tid).map_or(tid, |thread| thread.pid);
-        let Some([soft, hard]) = limits::address_space(pid).filter(|[soft, _]| *soft != NONE)
-        else {
-            return change(self);
-        };
-        let raised = self.tasks.raised.of(pid);
-        limits::raise_address_space(pid, OVERHEAD_BYTES);
-        let result = change(self);
-        let own = soft.saturating_sub(raised[0]);
-        let soft = own.saturating_add(self.caches.of(&self.tasks).bytes_of_ours(pid)).min(hard);
-        limits::set_address_space(pid, [soft, hard]);
-        self.tasks.raised.0.insert(pid, [soft - own.min(soft), raised[1]]);
-        result
-    }
+/// Makes a change to what is ours in the address space of a thread, for which its limit leaves
+/// room, and by which what the program may have does not change.
+pub fn within_limit<R>(
+    machine: &mut Machine,
+    tid: Tid,
+    change: impl FnOnce(&mut Machine) -> R,
+) -> R {
+    let pid = machine.tasks.threads.get(&tid).map_or(tid, |thread| thread.pid);
+    let Some([soft, hard]) = limits::address_space(pid).filter(|[soft, _]| *soft != NONE) else {
+        return change(machine);
+    };
+    let raised = machine.tasks.raised.of(pid);
+    limits::raise_address_space(pid, OVERHEAD_BYTES);
+    let result = change(machine);
+    let own = soft.saturating_sub(raised[0]);
+    let soft = own.saturating_add(machine.caches.of(&machine.tasks).bytes_of_ours(pid)).min(hard);
+    limits::set_address_space(pid, [soft, hard]);
+    machine.tasks.raised.0.insert(pid, [soft - own.min(soft), raised[1]]);
+    result
 }
 
 #[cfg(test)]

@@ -29,10 +29,13 @@ mod remapping;
 mod spin_policy;
 mod wait_predictor;
 
+pub use answers::Answer;
 use bells::Bells;
+pub use calls::{arrange_call, settle_effect, syscall_done};
 pub use dispatch::remove_entries;
+use dispatch::work_off;
 use early_reports::EarlyReports;
-pub use rare_calls::put_back_held;
+pub use rare_calls::{about_to_call_of_32_bits, called_natively, put_back_held};
 pub use remapping::drop_code;
 pub use spin_policy::SpinPolicy;
 use wait_predictor::{Wait, WaitPredictor};
@@ -114,7 +117,7 @@ pub fn serve<'scope>(machine: &'scope Mutex<Machine>, scope: &'scope Scope<'scop
             continue;
         }
         if spare.left > 0 {
-            lock(machine).work_off(&mut spare);
+            work_off(&mut lock(machine), &mut spare);
             last = Instant::now();
             continue;
         }

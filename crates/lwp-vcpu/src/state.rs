@@ -14,6 +14,7 @@ use crate::contexts::{Context, Sum};
 use crate::family::Family;
 use crate::lwp::{finish_record, set_result};
 use crate::machine::{Counting, Machine};
+use crate::server::syscall_done;
 use crate::syscalls::Pending;
 use crate::x87::Pointers;
 
@@ -88,7 +89,7 @@ impl Machine {
             | Commit::SigreturnLanded => {}
             Commit::RunSyscallDone => {
                 if !lwp_ptrace::regs::restart::is(cache.0.rax) {
-                    self.finish_syscall(tid, cache.0.rax, &mut view.app);
+                    finish_syscall(self, tid, cache.0.rax, &mut view.app);
                 }
             }
             Commit::Mailbox | Commit::LwpBegun => {
@@ -104,7 +105,7 @@ impl Machine {
                     }
                     Some(RequestKind::SyscallDone) => {
                         let rax = view.app.0.rax;
-                        self.finish_syscall(tid, rax, &mut view.app);
+                        finish_syscall(self, tid, rax, &mut view.app);
                     }
                     Some(
                         RequestKind::Syscall
@@ -165,17 +166,17 @@ impl Machine {
             thread.account.settled = true;
         }
     }
+}
 
-    fn finish_syscall(&mut self, tid: Tid, rax: u64, app: &mut Regs) {
-        if let Some(context) = self.context(tid) {
-            context.set(Slot::Rax, rax);
-            context.set(Slot::Rdi, app.0.rdi);
-        }
-        self.syscall_done(tid);
-        if let Some(context) = self.context(tid) {
-            app.0.rax = context.get(Slot::Rax);
-            app.0.rdi = context.get(Slot::Rdi);
-        }
+fn finish_syscall(machine: &mut Machine, tid: Tid, rax: u64, app: &mut Regs) {
+    if let Some(context) = machine.context(tid) {
+        context.set(Slot::Rax, rax);
+        context.set(Slot::Rdi, app.0.rdi);
+    }
+    syscall_done(machine, tid);
+    if let Some(context) = machine.context(tid) {
+        app.0.rax = context.get(Slot::Rax);
+        app.0.rdi = context.get(Slot::Rdi);
     }
 }
 

@@ -30,6 +30,7 @@ use lwp_ptrace::{Tracees, sys};
 
 use crate::config::{Config, Plan};
 use crate::contexts::Context;
+use crate::exec;
 use crate::exec::Anchors;
 use crate::keep;
 use crate::machine::{Machine, Mode, Need, Process, Thread};
@@ -90,7 +91,8 @@ impl Scene {
         machine.tasks.processes.insert(tid, process);
         let slot = machine.add_thread(tid, tid, contexts).expect("a context");
         let mappings = maps::read(tid);
-        let made = machine.new_space(tid, Owner::default(), &mappings, Anchors::of(tid));
+        let made =
+            exec::new_space(&mut machine, tid, Owner::default(), &mappings, Anchors::of(tid));
         let (space, ..) = made.expect("an address space");
         let space = machine.caches.add(space);
         machine.tasks.processes.entry(tid).and_modify(|process| process.space = space);

@@ -16,37 +16,35 @@ const O_ACCMODE: u64 = 3;
 /// All that a program can have.
 const EVERYTHING: (u64, u64) = (0, 1 << 47);
 
-impl Machine {
-    /// A thread has opened a file at `fd`, perhaps for writing.
-    pub fn opened_for_writing(&mut self, tid: Tid, fd: i32) {
-        if flags_of(tid, fd).is_none_or(|flags| flags & O_ACCMODE == 0) {
-            return;
-        }
-        if let Some(about) = self.proc_files().memory_at(tid, fd) {
-            let of = |other: &&Tid| {
-                self.tasks.threads.get(other).is_some_and(|it| **other == about || it.pid == about)
-            };
-            if let Some(inside) = self.tasks.threads.keys().find(of).copied() {
-                self.tasks.forget_cuts(&self.contexts);
-                if let Some(base) = self.tasks.base_space(inside) {
-                    self.caches.memory_opened(base, inside);
-                }
+/// A thread has opened a file at `fd`, perhaps for writing.
+pub fn opened_for_writing(machine: &mut Machine, tid: Tid, fd: i32) {
+    if flags_of(tid, fd).is_none_or(|flags| flags & O_ACCMODE == 0) {
+        return;
+    }
+    if let Some(about) = machine.proc_files().memory_at(tid, fd) {
+        let of = |other: &&Tid| {
+            machine.tasks.threads.get(other).is_some_and(|it| **other == about || it.pid == about)
+        };
+        if let Some(inside) = machine.tasks.threads.keys().find(of).copied() {
+            machine.tasks.forget_cuts(&machine.contexts);
+            if let Some(base) = machine.tasks.base_space(inside) {
+                machine.caches.memory_opened(base, inside);
             }
-            return;
         }
-        let Some(inode) = known_of(tid, fd).map(|file| file.stx_ino) else { return };
-        let spaces = self.caches.spaces_with(inode);
-        if !spaces.is_empty() {
-            self.tasks.forget_cuts(&self.contexts);
-        }
-        for index in spaces {
-            let lies = |tid: &&Tid| {
-                let base = self.tasks.base_space(**tid);
-                base.is_some_and(|base| self.caches.sides(base).any(|side| side == index))
-            };
-            if let Some(inside) = self.tasks.threads.keys().find(lies).copied() {
-                self.caches.file_opened(index, inode, inside);
-            }
+        return;
+    }
+    let Some(inode) = known_of(tid, fd).map(|file| file.stx_ino) else { return };
+    let spaces = machine.caches.spaces_with(inode);
+    if !spaces.is_empty() {
+        machine.tasks.forget_cuts(&machine.contexts);
+    }
+    for index in spaces {
+        let lies = |tid: &&Tid| {
+            let base = machine.tasks.base_space(**tid);
+            base.is_some_and(|base| machine.caches.sides(base).any(|side| side == index))
+        };
+        if let Some(inside) = machine.tasks.threads.keys().find(lies).copied() {
+            machine.caches.file_opened(index, inode, inside);
         }
     }
 }

@@ -25,7 +25,6 @@ const LARGE: &[(&str, &str, [usize; 2])] = &[
     ("lwp-dbt", "Translator", [9, 79]),
     ("lwp-dbt", "Unit", [15, 23]),
     ("lwp-vcpu", "Config", [30, 7]),
-    ("lwp-vcpu", "Machine", [12, 88]),
     ("lwp-vcpu", "ThreadLwp", [12, 55]),
 ];
 

@@ -26,6 +26,7 @@ use crate::contexts::Context;
 use crate::emulate::read_code;
 use crate::exec::keep_base;
 use crate::machine::{Machine, Mode};
+use crate::server::arrange_call;
 use crate::space::VSYSCALL;
 
 /// The instruction at `pc`.
@@ -140,7 +141,7 @@ pub fn lead_to_call(machine: &mut Machine, tid: Tid, app: &Regs) -> Result<bool,
     show(context, app);
     context.set(Slot::Kind, RequestKind::Syscall as u64);
     context.set(Slot::ApplyCount, 0);
-    let Some(routine) = machine.arrange_call(tid, slot) else {
+    let Some(routine) = arrange_call(machine, tid, slot) else {
         machine.contexts.context(slot).cancel();
         return Ok(false);
     };

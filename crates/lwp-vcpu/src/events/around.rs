@@ -12,6 +12,7 @@ use crate::exec::find_syscall;
 use crate::inject::Injector;
 use crate::machine::Machine;
 use crate::maps::{self, Status};
+use crate::server::settle_effect;
 use crate::syscalls::{self, Pending};
 
 const ENOMEM: i64 = -12;
@@ -80,5 +81,5 @@ fn made(machine: &mut Machine, tid: Tid, app: &Regs) -> Result<i64, String> {
 fn settle(machine: &mut Machine, tid: Tid, part: &Pending) {
     let Some(slot) = machine.tasks.threads.get(&tid).map(|thread| thread.slot) else { return };
     let (_, effect) = syscalls::after(machine.contexts.context(slot), tid, part, 0);
-    machine.settle_effect(tid, slot, effect);
+    settle_effect(machine, tid, slot, effect);
 }

@@ -10,11 +10,13 @@ use lwp_ptrace::{Stop, Tid};
 use super::departure::release;
 use super::{Handled, SIGKILL, flush, settling, trap_flag, wards};
 use crate::contexts::FileId;
+use crate::exec;
 use crate::exec::{find_syscall, path_of};
 use crate::inject::Injector;
 use crate::machine::{Machine, Mode, Process};
 use crate::maps::{self, Status};
 use crate::memory_map::{CONTEXTS_AT, SLOT_BYTES, slot_offset};
+use crate::resource_limits::within_limit;
 use crate::server::{put_back_held, remove_entries};
 use crate::syscalls::{Held, Pending, nr};
 
@@ -217,7 +219,8 @@ pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bo
     machine.guarding().made_by(maker, child, regs);
     // It starts in the code that its maker was in, which may be on another side by now; see
     // `begin`.
-    let side = machine.side_at(child, regs.0.rip);
+    let base = machine.tasks.base_space(child);
+    let side = base.and_then(|base| machine.caches.side_at(base, regs.0.rip));
     let trapped = machine.tasks.threads.get(&maker).is_some_and(trap_flag::is_calling);
     let mapped =
         machine.caches.spaces.get(space).and_then(Option::as_ref).map_or(0, |it| it.contexts);
@@ -355,7 +358,7 @@ fn start(machine: &mut Machine, tid: Tid) -> Handled {
         return begin_unprofiled(machine, tid);
     }
     if !translated {
-        machine.enter(tid, &regs)?;
+        exec::enter(machine, tid, &regs)?;
         return machine.tracees.cont(tid, 0);
     }
     let address = machine.context(tid).map_or(0, |context| context.address());
@@ -429,7 +432,7 @@ fn settle_in(machine: &mut Machine, tid: Tid, regs: &Regs) -> Result<bool, Errno
     let thread = machine.tasks.threads.get(&tid).ok_or(Errno::ESRCH)?;
     let mapped = match thread.moving {
         Some(makers) => settle_from_outside(machine, tid, regs, makers, None),
-        None => machine.within_limit(tid, |machine| machine.grow_contexts(tid)),
+        None => within_limit(machine, tid, |machine| exec::grow_contexts(machine, tid)),
     };
     has_moved(machine, tid);
     let Err(reason) = mapped else { return Ok(true) };
@@ -475,10 +478,10 @@ fn settle_from_outside(
     (makers, mapped): (FileId, usize),
     left_open: Option<u64>,
 ) -> Result<(), String> {
-    if let Err(reason) = machine.move_in(tid, regs, left_open) {
+    if let Err(reason) = exec::move_in(machine, tid, regs, left_open) {
         machine.stay_with(tid, makers).ok_or(reason)?;
         machine.caches.note_contexts(&machine.tasks, tid, mapped);
-        machine.within_limit(tid, |machine| machine.grow_contexts(tid))?;
+        within_limit(machine, tid, |machine| exec::grow_contexts(machine, tid))?;
     }
     Ok(())
 }
@@ -533,7 +536,7 @@ fn begin_unprofiled(machine: &mut Machine, tid: Tid) -> Handled {
     let Some(mut view) = machine.view(tid, &regs) else { return Err(Errno::ESRCH) };
     machine.leave(tid, &regs, &mut view);
     machine.change_side(tid, None);
-    machine.enter(tid, &view.app)?;
+    exec::enter(machine, tid, &view.app)?;
     machine.tracees.cont(tid, 0)
 }
 

@@ -16,8 +16,10 @@ use lwp_ptrace::sys::Errno;
 use super::needs::{go_on, step};
 use super::signals::rearm;
 use super::{Handled, calm, dying};
+use crate::exec;
 use crate::family::Family;
 use crate::machine::{Machine, Mode};
+use crate::resource_limits::within_limit;
 use crate::space::Space;
 use crate::syscalls::Transfer;
 
@@ -36,12 +38,12 @@ pub fn begin(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
     let shared = machine.caches.spaces[index].as_ref().is_none_or(|space| space.users > 1);
     if !machine.caches.side(index).is_some_and(is_needed) {
         // Somebody else has been here first.
-        machine.enter(tid, app)?;
+        exec::enter(machine, tid, app)?;
         return machine.tracees.cont(tid, 0);
     }
     if shared || is_called_for(machine, index) {
         if put_up_with_waste(machine, index) {
-            machine.enter(tid, app)?;
+            exec::enter(machine, tid, app)?;
             return machine.tracees.cont(tid, 0);
         }
         return step(machine, tid, app);
@@ -173,7 +175,7 @@ fn finish_if_still(machine: &mut Machine, index: usize) {
         matches!(mode, Some(Mode::Parked { group: false, .. }))
     };
     if let Some(&worker) = threads.iter().find(able) {
-        match machine.within_limit(worker, |machine| machine.flush(worker, index)) {
+        match within_limit(machine, worker, |machine| exec::flush(machine, worker, index)) {
             Ok(()) if machine.config.trials.trace => {
                 lwp_terminal::say!("lwp: {worker}: translations flushed");
             }
@@ -215,7 +217,7 @@ pub fn let_on(machine: &mut Machine, tid: Tid) {
         return;
     };
     let gone_on = match group {
-        true => machine.enter(tid, &app).and_then(|()| machine.tracees.listen(tid)),
+        true => exec::enter(machine, tid, &app).and_then(|()| machine.tracees.listen(tid)),
         false => go_on(machine, tid, &app),
     };
     // One that has been killed reports that by itself.

@@ -7,7 +7,9 @@ use lwp_ptrace::Tid;
 use super::departure::release;
 use super::{Handled, wards};
 use crate::config::Target;
+use crate::exec;
 use crate::machine::{Machine, Process};
+use crate::resource_limits::within_limit;
 
 /// Starts a process's new image: the process as a whole, with its one thread stopped at the first
 /// instruction.
@@ -39,13 +41,13 @@ pub fn start_image(machine: &mut Machine, tid: Tid, parent: i32) -> Handled {
         machine.tracees.set_regs(tid, &regs)?;
     }
     let set_up = match machine.add_thread(tid, tid, contexts) {
-        Some(_) => machine.within_limit(tid, |machine| machine.set_up(tid, &regs)),
+        Some(_) => within_limit(machine, tid, |machine| exec::set_up(machine, tid, &regs)),
         None => Err("too many threads at a time".into()),
     };
     match set_up {
         Ok(()) => {
             machine.proc_files().watch_inherited(tid);
-            machine.enter(tid, &regs)?;
+            exec::enter(machine, tid, &regs)?;
             if wards::holds_image(machine, tid) { Ok(()) } else { machine.tracees.cont(tid, 0) }
         }
         Err(reason) => {

@@ -14,10 +14,15 @@ use super::trap_flag::{self, TRAP_FLAG, is_syscall};
 use super::{Handled, SIGTRAP, TRAP_BRKPT, TRAP_TRACE};
 use super::{alone, around, flush, locking, obeying, settling};
 use crate::absent::absent_code;
+use crate::exec;
 use crate::exec::Reach;
 use crate::lwp::{self, BeforeState};
 use crate::machine::{Machine, Mode, Need};
+use crate::markers::marker_alone;
+use crate::proc_files::hide_us;
+use crate::resource_limits::within_limit;
 use crate::server::put_back_held;
+use crate::server::{about_to_call_of_32_bits, called_natively};
 use crate::x87::Pointers;
 
 /// Does what the server wanted done.
@@ -43,7 +48,7 @@ pub fn satisfy(machine: &mut Machine, tid: Tid, need: Need) -> Handled {
         Need::Hide(fd) => {
             machine.tracees.set_regs(tid, &view.app)?;
             // What cannot be hidden is seen.
-            let _ = machine.hide_us(tid, fd);
+            let _ = hide_us(machine, tid, fd);
             go_on(machine, tid, &view.app)
         }
         Need::Obey(commands) => obeying::hold(machine, tid, &view.app, commands),
@@ -62,7 +67,7 @@ pub fn go_on(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
     if app.0.eflags & TRAP_FLAG != 0 {
         return step(machine, tid, app);
     }
-    machine.enter(tid, app)?;
+    exec::enter(machine, tid, app)?;
     machine.tracees.cont(tid, 0)
 }
 
@@ -90,7 +95,7 @@ fn make_side(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
         let base = machine.tasks.base_space(tid).ok_or(Errno::ESRCH)?;
         let made = match machine.caches.side_for(base, selection) {
             Some(_) => Ok(()),
-            None => machine.within_limit(tid, |machine| machine.add_side(tid, selection)),
+            None => within_limit(machine, tid, |machine| exec::add_side(machine, tid, selection)),
         };
         if let Err(reason) = made {
             lwp_terminal::say!("lwp: thread {tid}: its profile ends: {reason}");
@@ -102,7 +107,7 @@ fn make_side(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
         machine.change_side(tid, side);
         machine.tasks.lwp_publish(&machine.contexts, tid);
     }
-    machine.enter(tid, app)?;
+    exec::enter(machine, tid, app)?;
     machine.tracees.cont(tid, 0)
 }
 
@@ -113,14 +118,17 @@ fn make_arena(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
         .space_of(tid)
         .and_then(|(space, family)| Some(space.code_at(family, tid, pc)?.1.unit));
     let Some(unit) = unit else { return go_on(machine, tid, app) };
-    if machine.within_limit(tid, |machine| machine.add_arena(tid, unit, Reach::Near)).is_ok() {
+    if within_limit(machine, tid, |machine| exec::add_arena(machine, tid, unit, Reach::Near))
+        .is_ok()
+    {
         return go_on(machine, tid, app);
     }
     if machine.space_of(tid).is_some_and(|(space, _)| space.needs_other_family()) {
         return flush::begin(machine, tid, app);
     }
     let far = machine.config.trials.far;
-    match far && machine.within_limit(tid, |machine| machine.settle_far(tid, unit)).is_ok() {
+    match far && within_limit(machine, tid, |machine| exec::settle_far(machine, tid, unit)).is_ok()
+    {
         true => go_on(machine, tid, app),
         // Without any room such code runs one instruction at a time: slow, but right.
         false => step(machine, tid, app),
@@ -167,7 +175,7 @@ fn execute_alone(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
     }
     let gs_base = machine.context(tid).map_or(0, |context| context.get(Slot::AppGs));
     let answer = crate::emulate::instruction(machine, tid, app)
-        .or_else(|| machine.marker_alone(tid, app).filter(|_| !trapped));
+        .or_else(|| marker_alone(machine, tid, app).filter(|_| !trapped));
     let instead = || alone::answer(tid, gs_base, app).filter(|_| !trapped);
     if let (Some(next), false) = (answer.or_else(instead), trapped) {
         count_instruction(machine, tid, app.0.rip, next.0.rip);
@@ -230,7 +238,7 @@ fn call_otherwise(machine: &mut Machine, tid: Tid, app: &Regs) -> Option<Regs> {
         return None;
     }
     let locked = locking::lock_all_of_32_bits(machine, tid, app);
-    let rax = locked.or_else(|| machine.about_to_call_of_32_bits(tid, app))?;
+    let rax = locked.or_else(|| about_to_call_of_32_bits(machine, tid, app))?;
     Some(Regs(Raw { rax, rip: app.0.rip + 2, ..app.0 }))
 }
 
@@ -326,10 +334,10 @@ pub fn stepped(
     put_back_held(machine, tid, &mut regs);
     if regs.0.rip != pc {
         put_stored_pointer_right(machine, tid, &instruction, &regs);
-        if let Some(fd) = machine.called_natively(tid, &mut regs).filter(|_| trap) {
+        if let Some(fd) = called_natively(machine, tid, &mut regs).filter(|_| trap) {
             machine.tracees.set_regs(tid, &regs)?;
             // What cannot be hidden is seen.
-            let _ = machine.hide_us(tid, fd);
+            let _ = hide_us(machine, tid, fd);
         }
         machine.profiling().lwp_after_state(tid, pc, &regs);
     }

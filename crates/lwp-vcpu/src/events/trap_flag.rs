@@ -13,6 +13,7 @@ use lwp_ptrace::{Tid, memory};
 use super::needs::{go_on, step};
 use super::signals::rearm;
 use super::{Handled, calm};
+use crate::exec;
 use crate::machine::{Machine, Mode, Thread};
 
 /// TF in the flags register.
@@ -37,7 +38,7 @@ pub fn is_syscall(tid: Tid, pc: u64) -> bool {
 pub fn call(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
     let mut hidden = *app;
     hidden.0.eflags &= !TRAP_FLAG;
-    machine.enter(tid, &hidden)?;
+    exec::enter(machine, tid, &hidden)?;
     if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
         thread.mode = Mode::Calling { entered: false };
     }

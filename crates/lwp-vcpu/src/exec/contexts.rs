@@ -17,52 +17,55 @@ use crate::memory_map::{CONTEXTS_AT, SLOTS, is_ours, mapped_slots, slot_offset};
 
 const SYS_MREMAP: u64 = 25;
 
-impl Machine {
-    /// Maps more of the contexts into the address space of `tid`, which stands still, where its own
-    /// is not among those that are mapped.
-    pub fn grow_contexts(&mut self, tid: Tid) -> Result<(), String> {
-        let pid = self.tasks.threads.get(&tid).ok_or("no such thread")?.pid;
-        let space = self.tasks.processes.get(&pid).ok_or("no such process")?.space;
-        let Some(Some(space)) = self.caches.spaces.get(space) else {
-            return Err("no such address space".into());
-        };
-        let own = self.context(tid).ok_or("no such thread")?.local();
-        let (mapped, wanted) = (space.contexts, mapped_slots(own));
-        if wanted <= mapped {
-            return Ok(());
-        }
-        let more = slot_offset(wanted) - slot_offset(mapped);
-        limits::raise_address_space(tid, more);
-        let mappings = maps::read(tid);
-        let site = find_syscall(tid, &mappings).ok_or("no system call instruction found")?;
-        let mut injector = Injector::new(&self.tracees, tid, site, &Status::read(tid));
-        let (old, new) = (slot_offset(mapped), slot_offset(wanted));
-        injector.call([SYS_MREMAP, CONTEXTS_AT, old, new, 0, 0, 0])?;
-        injector.call([SYS_MADVISE, CONTEXTS_AT, new, MADV_DONTDUMP, 0, 0, 0])?;
-        drop(injector);
-        self.caches.note_contexts(&self.tasks, tid, wanted);
-        Ok(())
+/// Maps more of the contexts into the address space of `tid`, which stands still, where its own
+/// is not among those that are mapped.
+pub fn grow_contexts(machine: &mut Machine, tid: Tid) -> Result<(), String> {
+    let pid = machine.tasks.threads.get(&tid).ok_or("no such thread")?.pid;
+    let space = machine.tasks.processes.get(&pid).ok_or("no such process")?.space;
+    let Some(Some(space)) = machine.caches.spaces.get(space) else {
+        return Err("no such address space".into());
+    };
+    let own = machine.context(tid).ok_or("no such thread")?.local();
+    let (mapped, wanted) = (space.contexts, mapped_slots(own));
+    if wanted <= mapped {
+        return Ok(());
     }
+    let more = slot_offset(wanted) - slot_offset(mapped);
+    limits::raise_address_space(tid, more);
+    let mappings = maps::read(tid);
+    let site = find_syscall(tid, &mappings).ok_or("no system call instruction found")?;
+    let mut injector = Injector::new(&machine.tracees, tid, site, &Status::read(tid));
+    let (old, new) = (slot_offset(mapped), slot_offset(wanted));
+    injector.call([SYS_MREMAP, CONTEXTS_AT, old, new, 0, 0, 0])?;
+    injector.call([SYS_MADVISE, CONTEXTS_AT, new, MADV_DONTDUMP, 0, 0, 0])?;
+    drop(injector);
+    machine.caches.note_contexts(&machine.tasks, tid, wanted);
+    Ok(())
+}
 
-    /// Replaces the contexts that a process was made with by its own, from outside. It stands
-    /// still, and its only thread has executed nothing but what has left `left_open`, a descriptor.
-    pub fn move_in(&mut self, tid: Tid, regs: &Regs, left_open: Option<u64>) -> Result<(), String> {
-        let contexts = self.tasks.contexts_of(tid).ok_or("no such process")?;
-        let file = self.contexts.files.get(contexts).ok_or("no contexts")?;
-        let mappings = maps::read(tid);
-        let site = find_syscall(tid, &mappings).ok_or("no system call instruction found")?;
-        let mut injector = Injector::new(&self.tracees, tid, site, &Status::read(tid));
-        if let Some(fd) = left_open.filter(|fd| (*fd as i64) >= 0) {
-            injector.call([SYS_CLOSE, fd, 0, 0, 0, 0, 0])?;
-        }
-        let fd = open_on_stack(&mut injector, regs, file.fd(), READ_WRITE)?;
-        self.mapper().unmap_contexts(&mut injector, &mappings)?;
-        map_contexts(&mut injector, file, fd)?;
-        drop(injector);
-        let mapped = file.wanted();
-        self.caches.note_contexts(&self.tasks, tid, mapped);
-        Ok(())
+/// Replaces the contexts that a process was made with by its own, from outside. It stands
+/// still, and its only thread has executed nothing but what has left `left_open`, a descriptor.
+pub fn move_in(
+    machine: &mut Machine,
+    tid: Tid,
+    regs: &Regs,
+    left_open: Option<u64>,
+) -> Result<(), String> {
+    let contexts = machine.tasks.contexts_of(tid).ok_or("no such process")?;
+    let file = machine.contexts.files.get(contexts).ok_or("no contexts")?;
+    let mappings = maps::read(tid);
+    let site = find_syscall(tid, &mappings).ok_or("no system call instruction found")?;
+    let mut injector = Injector::new(&machine.tracees, tid, site, &Status::read(tid));
+    if let Some(fd) = left_open.filter(|fd| (*fd as i64) >= 0) {
+        injector.call([SYS_CLOSE, fd, 0, 0, 0, 0, 0])?;
     }
+    let fd = open_on_stack(&mut injector, regs, file.fd(), READ_WRITE)?;
+    machine.mapper().unmap_contexts(&mut injector, &mappings)?;
+    map_contexts(&mut injector, file, fd)?;
+    drop(injector);
+    let mapped = file.wanted();
+    machine.caches.note_contexts(&machine.tasks, tid, mapped);
+    Ok(())
 }
 
 impl Mapper<'_> {

@@ -14,123 +14,122 @@ use crate::memory_map::{FAMILIES, is_ours};
 use crate::profile::Origins;
 use crate::ways::overlap;
 
-impl Machine {
-    /// Gives address space `index` another family, with nothing translated or at least not full.
-    /// `tid`, one of its threads, stands in its application state; none is in translated code.
-    pub fn flush(&mut self, tid: Tid, index: usize) -> Result<(), String> {
-        let wanted = self.tasks.wanted_beside(&self.contexts, tid);
-        let Some((space, family)) = self.caches.side(index) else {
-            return Err("no such address space".into());
-        };
-        let (old, mut kind) = (family.index, family.kind.clone());
-        let mapped: Vec<(u64, u64)> = (0..family.arenas.len())
-            .filter(|arena| space.arenas.has(*arena))
-            .map(|arena| (family.arenas[arena].address, family.arenas[arena].bytes))
-            .collect();
-        let mappings = maps::read(tid);
-        let mut taken = with_wanted(&mappings, &wanted);
-        taken.retain(|mapping| !is_ours(mapping));
-        let hit = |&(address, bytes, _): &(u64, u64, u64)| {
-            wanted.iter().any(|range| overlap(*range, (address, address + bytes)))
-        };
-        if kind.arenas.iter().any(hit) {
-            kind.arenas = plan_arenas(&taken, Anchors::of(tid));
-        }
-        let stays = |range: &&(u64, u64)| {
-            kind.arenas.iter().any(|&(address, bytes, _)| (address, bytes) == **range)
-        };
-        let surplus: Vec<(u64, u64)> = mapped.iter().filter(|it| !stays(it)).copied().collect();
-        let site = find_syscall(tid, &mappings).ok_or("no system call instruction found")?;
-        let usable = |family: &Option<Family>| {
-            family.as_ref().is_some_and(|family| family.index != old && !family.is_full())
-        };
-        if !self
-            .caches
-            .layouts
-            .get(&kind)
-            .is_some_and(|index| usable(&self.caches.families[*index]))
-        {
-            self.caches.layouts.remove(&kind);
-        }
-        let new = self.family_for(kind.clone())?;
-        let mut injector = Injector::new(&self.tracees, tid, site, &Status::read(tid));
-        let fd = self.mapper().reopen_memory(&mut injector, new)?;
-        for (address, bytes) in surplus {
-            injector.call([SYS_MUNMAP, address, bytes, 0, 0, 0, 0])?;
-        }
-        for map in self.mapper().family_maps(new, Table::Empty, MAP_FIXED)? {
-            self.mapper().map_late(&mut injector, &map, fd)?;
-        }
-        if let Some(Some(of)) = self.caches.families.get(new) {
-            injector.calls(&undumped(of))?;
-        }
-        injector.call([SYS_CLOSE, fd, 0, 0, 0, 0, 0])?;
-        for tid in self.tasks.threads_in(index) {
-            if let Some(slot) = self.tasks.threads.get(&tid).map(|thread| thread.slot) {
-                self.counting().keep_counts(tid, slot);
-            }
-        }
-        if let Some(Some(space)) = self.caches.spaces.get_mut(index) {
-            space.flush(new, kind.arenas.len());
-        }
-        self.caches.drop_family(old);
-        self.tasks.forget_cuts(&self.contexts);
-        Ok(())
+/// Gives address space `index` another family, with nothing translated or at least not full.
+/// `tid`, one of its threads, stands in its application state; none is in translated code.
+pub fn flush(machine: &mut Machine, tid: Tid, index: usize) -> Result<(), String> {
+    let wanted = machine.tasks.wanted_beside(&machine.contexts, tid);
+    let Some((space, family)) = machine.caches.side(index) else {
+        return Err("no such address space".into());
+    };
+    let (old, mut kind) = (family.index, family.kind.clone());
+    let mapped: Vec<(u64, u64)> = (0..family.arenas.len())
+        .filter(|arena| space.arenas.has(*arena))
+        .map(|arena| (family.arenas[arena].address, family.arenas[arena].bytes))
+        .collect();
+    let mappings = maps::read(tid);
+    let mut taken = with_wanted(&mappings, &wanted);
+    taken.retain(|mapping| !is_ours(mapping));
+    let hit = |&(address, bytes, _): &(u64, u64, u64)| {
+        wanted.iter().any(|range| overlap(*range, (address, address + bytes)))
+    };
+    if kind.arenas.iter().any(hit) {
+        kind.arenas = plan_arenas(&taken, Anchors::of(tid));
     }
+    let stays = |range: &&(u64, u64)| {
+        kind.arenas.iter().any(|&(address, bytes, _)| (address, bytes) == **range)
+    };
+    let surplus: Vec<(u64, u64)> = mapped.iter().filter(|it| !stays(it)).copied().collect();
+    let site = find_syscall(tid, &mappings).ok_or("no system call instruction found")?;
+    let usable = |family: &Option<Family>| {
+        family.as_ref().is_some_and(|family| family.index != old && !family.is_full())
+    };
+    if !machine
+        .caches
+        .layouts
+        .get(&kind)
+        .is_some_and(|index| usable(&machine.caches.families[*index]))
+    {
+        machine.caches.layouts.remove(&kind);
+    }
+    let new = family_for(machine, kind.clone())?;
+    let mut injector = Injector::new(&machine.tracees, tid, site, &Status::read(tid));
+    let fd = machine.mapper().reopen_memory(&mut injector, new)?;
+    for (address, bytes) in surplus {
+        injector.call([SYS_MUNMAP, address, bytes, 0, 0, 0, 0])?;
+    }
+    for map in machine.mapper().family_maps(new, Table::Empty, MAP_FIXED)? {
+        machine.mapper().map_late(&mut injector, &map, fd)?;
+    }
+    if let Some(Some(of)) = machine.caches.families.get(new) {
+        injector.calls(&undumped(of))?;
+    }
+    injector.call([SYS_CLOSE, fd, 0, 0, 0, 0, 0])?;
+    for tid in machine.tasks.threads_in(index) {
+        if let Some(slot) = machine.tasks.threads.get(&tid).map(|thread| thread.slot) {
+            machine.counting().keep_counts(tid, slot);
+        }
+    }
+    if let Some(Some(space)) = machine.caches.spaces.get_mut(index) {
+        space.flush(new, kind.arenas.len());
+    }
+    machine.caches.drop_family(old);
+    machine.tasks.forget_cuts(&machine.contexts);
+    Ok(())
+}
 
-    /// The family of this kind, made if it is new.
-    pub(super) fn family_for(&mut self, kind: Kind) -> Result<usize, String> {
-        if let Some(&index) = self.caches.layouts.get(&kind) {
-            return Ok(index);
-        }
-        let free = self.caches.families.iter().position(Option::is_none);
-        let index = free.unwrap_or(self.caches.families.len());
-        if index >= FAMILIES {
-            return Err("too many different address space layouts at a time".into());
-        }
-        let prepared = match index == 0 && kind.basis == self.config.first_basis(&self.observers) {
-            true => self.caches.prepared.take(),
-            false => None,
-        };
-        let mut family = match prepared {
-            Some(family) => family,
-            None => Family::new(index, &kind.basis, self.processor.emulated)
-                .map_err(|error| format!("no memory for translated code: {error}"))?,
-        };
-        for &(address, bytes, offset) in &kind.arenas {
-            family.add_arena(address, bytes, offset);
-        }
-        family.kind = kind.clone();
-        if let Some(fragments) = self.config.trials.waste {
-            family.waste = Waste::new(fragments);
-        }
-        let watched = self.config.watches().then(|| crate::lwp::watched_config(&self.config));
-        if let Some(lwp) = self.config.lwp.as_ref().or(watched.as_ref()) {
-            family.watch_cache(crate::lwp::masks(&lwp.caches.levels[0].shape));
-        }
-        family.store = self.caches.store.clone();
-        family.modules.sampled_code = self.config.sampled_code;
-        family.modules.within.clone_from(&self.config.within);
-        family.modules.evaluators = Evaluators::of(
-            &self.config,
-            self.config.plan_of_code(&self.observers) == lwp_dbt::Plan::Calls,
-        );
-        let places = self.observers.profiler.is_some() && !self.config.samples();
-        if places {
-            family.origins = Some(Origins::default());
-            family.code_cache.keep_roles();
-        }
-        if family.store.is_some() {
-            family.translator.learn();
-        }
-        if index == self.caches.families.len() {
-            self.caches.families.push(Some(family));
-        } else {
-            self.caches.families[index] = Some(family);
-        }
-        self.caches.layouts.insert(kind, index);
-        Ok(index)
+/// The family of this kind, made if it is new.
+pub(super) fn family_for(machine: &mut Machine, kind: Kind) -> Result<usize, String> {
+    if let Some(&index) = machine.caches.layouts.get(&kind) {
+        return Ok(index);
     }
+    let free = machine.caches.families.iter().position(Option::is_none);
+    let index = free.unwrap_or(machine.caches.families.len());
+    if index >= FAMILIES {
+        return Err("too many different address space layouts at a time".into());
+    }
+    let prepared = match index == 0 && kind.basis == machine.config.first_basis(&machine.observers)
+    {
+        true => machine.caches.prepared.take(),
+        false => None,
+    };
+    let mut family = match prepared {
+        Some(family) => family,
+        None => Family::new(index, &kind.basis, machine.processor.emulated)
+            .map_err(|error| format!("no memory for translated code: {error}"))?,
+    };
+    for &(address, bytes, offset) in &kind.arenas {
+        family.add_arena(address, bytes, offset);
+    }
+    family.kind = kind.clone();
+    if let Some(fragments) = machine.config.trials.waste {
+        family.waste = Waste::new(fragments);
+    }
+    let watched = machine.config.watches().then(|| crate::lwp::watched_config(&machine.config));
+    if let Some(lwp) = machine.config.lwp.as_ref().or(watched.as_ref()) {
+        family.watch_cache(crate::lwp::masks(&lwp.caches.levels[0].shape));
+    }
+    family.store = machine.caches.store.clone();
+    family.modules.sampled_code = machine.config.sampled_code;
+    family.modules.within.clone_from(&machine.config.within);
+    family.modules.evaluators = Evaluators::of(
+        &machine.config,
+        machine.config.plan_of_code(&machine.observers) == lwp_dbt::Plan::Calls,
+    );
+    let places = machine.observers.profiler.is_some() && !machine.config.samples();
+    if places {
+        family.origins = Some(Origins::default());
+        family.code_cache.keep_roles();
+    }
+    if family.store.is_some() {
+        family.translator.learn();
+    }
+    if index == machine.caches.families.len() {
+        machine.caches.families.push(Some(family));
+    } else {
+        machine.caches.families[index] = Some(family);
+    }
+    machine.caches.layouts.insert(kind, index);
+    Ok(index)
 }
 
 impl CodeCaches {

@@ -3,6 +3,7 @@
 use lwp_dbt::{Lwp, Selection};
 use lwp_ptrace::Tid;
 
+use super::families::family_for;
 use super::mapping::{Mapper, undumped};
 use super::places::{Anchors, low_for_side, plan_side, with_wanted};
 use super::{MAP_FIXED, MAP_FIXED_NOREPLACE, SYS_CLOSE, SYS_MUNMAP, Table, find_syscall};
@@ -38,88 +39,87 @@ impl From<String> for SideError {
     }
 }
 
-impl Machine {
-    /// Makes the side of an address space that threads with profiling on run on, where `selection`
-    /// is counted down. The thread stands in its application state; other threads go on meanwhile,
-    /// and may map something where there was room.
-    pub fn add_side(&mut self, tid: Tid, selection: Selection) -> Result<(), String> {
-        const TRIES: usize = 16;
-        let pid = self.tasks.threads.get(&tid).map_or(tid, |thread| thread.pid);
-        let base =
-            self.tasks.processes.get(&pid).map(|process| process.space).ok_or("no such process")?;
-        self.tasks.forget_cuts(&self.contexts);
-        let mut mapped = self.map_side(tid, base, selection);
-        for _ in 1..TRIES {
-            if !matches!(mapped, Err(SideError::Taken(_))) {
-                break;
-            }
-            mapped = self.map_side(tid, base, selection);
+/// Makes the side of an address space that threads with profiling on run on, where `selection`
+/// is counted down. The thread stands in its application state; other threads go on meanwhile,
+/// and may map something where there was room.
+pub fn add_side(machine: &mut Machine, tid: Tid, selection: Selection) -> Result<(), String> {
+    const TRIES: usize = 16;
+    let pid = machine.tasks.threads.get(&tid).map_or(tid, |thread| thread.pid);
+    let base =
+        machine.tasks.processes.get(&pid).map(|process| process.space).ok_or("no such process")?;
+    machine.tasks.forget_cuts(&machine.contexts);
+    let mut mapped = map_side(machine, tid, base, selection);
+    for _ in 1..TRIES {
+        if !matches!(mapped, Err(SideError::Taken(_))) {
+            break;
         }
-        let family = mapped.map_err(SideError::into_reason)?;
-        let arenas = self.caches.usual_arenas(family);
-        let side = match self.caches.spaces.get(base) {
-            Some(Some(space)) => space.side(family, arenas),
-            _ => return Err("no such address space".into()),
-        };
-        let index = self.caches.add(side);
-        if let Some(Some(space)) = self.caches.spaces.get_mut(base) {
-            space.sides.push((selection, index));
-            space.code.tell_again();
-        }
-        self.lists().tell_code(base);
-        Ok(())
+        mapped = map_side(machine, tid, base, selection);
     }
+    let family = mapped.map_err(SideError::into_reason)?;
+    let arenas = machine.caches.usual_arenas(family);
+    let side = match machine.caches.spaces.get(base) {
+        Some(Some(space)) => space.side(family, arenas),
+        _ => return Err("no such address space".into()),
+    };
+    let index = machine.caches.add(side);
+    if let Some(Some(space)) = machine.caches.spaces.get_mut(base) {
+        space.sides.push((selection, index));
+        space.code.tell_again();
+    }
+    machine.lists().tell_code(base);
+    Ok(())
+}
 
-    /// Maps such a side, and returns its family. Where that fails nothing of it is left.
-    fn map_side(
-        &mut self,
-        tid: Tid,
-        base: usize,
-        selection: Selection,
-    ) -> Result<usize, SideError> {
-        let Some(Some(space)) = self.caches.spaces.get(base) else {
-            return Err("no such address space".to_owned().into());
-        };
-        let windows = space.sides.len() + 1;
-        let Some(Some(Family { kind: Kind { owner, .. }, .. })) =
-            self.caches.families.get(space.family)
-        else {
-            return Err("no such family".to_owned().into());
-        };
-        let owner = owner.clone();
-        let mappings = maps::read(tid);
-        let site = find_syscall(tid, &mappings)
-            .ok_or_else(|| "no system call instruction found in the program's memory".to_owned())?;
-        let (lwp, plan) = (Lwp::On(selection), self.config.plan_of_code(&self.observers));
-        let room = low_for_side(&mappings).filter(|_| windows < LOW_WINDOWS);
-        let mut surplus = Vec::new();
-        let (kind, place) = match room {
-            Some(layout) => {
-                let taken = with_wanted(&mappings, &self.tasks.wanted_beside(&self.contexts, tid));
-                let arenas = plan_side(&taken, Anchors::of(tid));
-                (Kind { basis: Basis { plan, lwp, layout }, owner, arenas }, MAP_FIXED_NOREPLACE)
-            }
-            None => {
-                let (retired, later) = self.caches.retire_side(&self.tasks, base)?;
-                surplus = later;
-                let Kind { basis: Basis { layout, .. }, arenas, .. } = retired;
-                (Kind { basis: Basis { plan, lwp, layout }, owner, arenas }, MAP_FIXED)
-            }
-        };
-        let is_new = !self.caches.layouts.contains_key(&kind);
-        let family = self.family_for(kind)?;
-        let made = self.mapper().map_family(tid, site, family, place);
-        if !surplus.is_empty() {
-            let mut injector = Injector::new(&self.tracees, tid, site, &Status::read(tid));
-            for (address, bytes) in surplus {
-                injector.call([SYS_MUNMAP, address, bytes, 0, 0, 0, 0])?;
-            }
+/// Maps such a side, and returns its family. Where that fails nothing of it is left.
+fn map_side(
+    machine: &mut Machine,
+    tid: Tid,
+    base: usize,
+    selection: Selection,
+) -> Result<usize, SideError> {
+    let Some(Some(space)) = machine.caches.spaces.get(base) else {
+        return Err("no such address space".to_owned().into());
+    };
+    let windows = space.sides.len() + 1;
+    let Some(Some(Family { kind: Kind { owner, .. }, .. })) =
+        machine.caches.families.get(space.family)
+    else {
+        return Err("no such family".to_owned().into());
+    };
+    let owner = owner.clone();
+    let mappings = maps::read(tid);
+    let site = find_syscall(tid, &mappings)
+        .ok_or_else(|| "no system call instruction found in the program's memory".to_owned())?;
+    let (lwp, plan) = (Lwp::On(selection), machine.config.plan_of_code(&machine.observers));
+    let room = low_for_side(&mappings).filter(|_| windows < LOW_WINDOWS);
+    let mut surplus = Vec::new();
+    let (kind, place) = match room {
+        Some(layout) => {
+            let taken =
+                with_wanted(&mappings, &machine.tasks.wanted_beside(&machine.contexts, tid));
+            let arenas = plan_side(&taken, Anchors::of(tid));
+            (Kind { basis: Basis { plan, lwp, layout }, owner, arenas }, MAP_FIXED_NOREPLACE)
         }
-        if made.is_err() && is_new {
-            self.caches.drop_family(family);
+        None => {
+            let (retired, later) = machine.caches.retire_side(&machine.tasks, base)?;
+            surplus = later;
+            let Kind { basis: Basis { layout, .. }, arenas, .. } = retired;
+            (Kind { basis: Basis { plan, lwp, layout }, owner, arenas }, MAP_FIXED)
         }
-        made.map(|()| family)
+    };
+    let is_new = !machine.caches.layouts.contains_key(&kind);
+    let family = family_for(machine, kind)?;
+    let made = machine.mapper().map_family(tid, site, family, place);
+    if !surplus.is_empty() {
+        let mut injector = Injector::new(&machine.tracees, tid, site, &Status::read(tid));
+        for (address, bytes) in surplus {
+            injector.call([SYS_MUNMAP, address, bytes, 0, 0, 0, 0])?;
+        }
     }
+    if made.is_err() && is_new {
+        machine.caches.drop_family(family);
+    }
+    made.map(|()| family)
 }
 
 impl Mapper<'_> {

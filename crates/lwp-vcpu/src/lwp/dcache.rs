@@ -24,10 +24,8 @@ use lwp_uarch::{CacheShape, Caches, Hierarchy};
 use super::ThreadLwp;
 use super::leave::{give_back, rest_of};
 use crate::contexts::Context;
-use crate::exit::ThreadCx;
 use crate::family::Family;
-use crate::machine::Machine;
-use crate::server::Backlog;
+use crate::server::{Answer, Backlog};
 use crate::state::known_pc;
 
 /// The caches of a thread.
@@ -502,12 +500,12 @@ pub(super) fn changes_of(context: Context<'_>, family: &Family, pc: u64) -> u64 
     sites.take_while(its).count() as u64
 }
 
-impl Machine {
+impl Answer<'_> {
     /// There is no room among the notes for an access at `pc`, whose fragment has been charged for
     /// what follows too.
-    pub fn lwp_notes_full(&mut self, cx: ThreadCx, pc: AppPc) -> Option<Backlog> {
-        let ThreadCx { tid, slot, .. } = cx;
-        let context = self.contexts.context(slot);
+    pub fn lwp_notes_full(&mut self, pc: AppPc) -> Option<Backlog> {
+        let tid = self.cx.tid;
+        let context = self.context();
         let id = FragmentId(context.get(Slot::LwpFragment) as u32);
         let index = context.get(Slot::LwpIndex) as u32;
         context.set(Slot::Kind, RequestKind::Dispatch as u64);
@@ -515,22 +513,22 @@ impl Machine {
             family.code_cache.has_fragment(id)
                 && index <= u32::from(family.code_cache.fragment(id).instructions)
         };
-        let selection = self.tasks.lwp(tid).map(|lwp| lwp.selection);
+        let selection = self.machine.tasks.lwp(tid).map(|lwp| lwp.selection);
         let asked = selection.is_some_and(|selection| selection.dcache);
-        if !asked || !self.space_of(tid).is_some_and(|(_, family)| is_known(family)) {
-            self.forged(tid, "an access that no translated code makes");
+        if !asked || !self.machine.space_of(tid).is_some_and(|(_, family)| is_known(family)) {
+            self.machine.forged(tid, "an access that no translated code makes");
             return None;
         }
         let state = AppState { partial: Some((index, true)), ..AppState::at(PcSource::ContextPc) };
-        let correction = self.counting().unfinished(tid, &state, Some(id));
-        if let Some(thread) = self.tasks.threads.get_mut(&tid) {
+        let correction = self.machine.counting().unfinished(tid, &state, Some(id));
+        if let Some(thread) = self.machine.tasks.threads.get_mut(&tid) {
             thread.account.correction.add_sum(correction);
         }
-        let context = self.contexts.context(slot);
+        let context = self.machine.contexts.context(self.cx.slot);
         let meta = context.get(Slot::LwpMeta);
         let bytes = meta & 0xfff;
         let last = context.get(Slot::LwpAddress).wrapping_add(bytes.wrapping_sub(1));
-        if let Some(lwp) = self.tasks.lwp_mut(tid)
+        if let Some(lwp) = self.machine.tasks.lwp_mut(tid)
             && let Some(cache) = &lwp.dcache
         {
             let first = cache.shape.line_of(context.get(Slot::LwpAddress));
@@ -538,16 +536,16 @@ impl Machine {
             lwp.misses.lines = lines.min(u64::from(MOST_NOTES));
         }
         let by_instruction = selection.is_some_and(|selection| selection.instructions);
-        if let Some((_, family)) = self.space_of(tid) {
+        if let Some((_, family)) = self.machine.space_of(tid) {
             let rest = rest_of(&family.code_cache, id, index, by_instruction);
-            give_back(self.contexts.context(slot), rest);
+            give_back(self.context(), rest);
         }
         if meta & u64::from(META_REPEATS) != 0 {
-            return self.lwp_due(cx, pc);
+            return self.lwp_due(pc);
         }
-        match self.config.watches() {
-            true => self.sample_miss(cx, pc),
-            false => self.lwp_due(cx, pc),
+        match self.machine.config.watches() {
+            true => self.sample_miss(pc),
+            false => self.lwp_due(pc),
         }
     }
 }

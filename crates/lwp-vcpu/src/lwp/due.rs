@@ -16,128 +16,118 @@ use super::known::DueFor;
 use super::memory::TraceeMemory;
 use super::sampler::asked_with;
 use super::{Cut, Executed, Profiled, ThreadLwp};
-use crate::exit::ThreadCx;
 use crate::family::Family;
-use crate::machine::{Machine, Need, Observers, Thread};
+use crate::machine::{Need, Observers, Thread};
 use crate::profile::Executions;
-use crate::server::Backlog;
+use crate::server::{Answer, Backlog};
 use crate::space::Space;
 
-impl Machine {
+impl Answer<'_> {
     /// The countdown ends in the block at `pc`, which has not begun.
-    pub fn lwp_due(&mut self, cx: ThreadCx, pc: AppPc) -> Option<Backlog> {
-        let ThreadCx { tid, slot, .. } = cx;
-        self.tasks.lwp_collect(&self.contexts, tid);
-        if let Some(profiled) = self.tasks.profiled(&self.contexts, tid) {
+    pub fn lwp_due(&mut self, pc: AppPc) -> Option<Backlog> {
+        let tid = self.cx.tid;
+        self.machine.tasks.lwp_collect(&self.machine.contexts, tid);
+        if let Some(profiled) = self.machine.tasks.profiled(&self.machine.contexts, tid) {
             profiled.make_room();
         }
-        self.tasks.filter_samples_at(&self.config, &self.caches, tid, pc.0);
-        self.contexts.context(slot).set(Slot::Kind, RequestKind::Dispatch as u64);
-        let block = self.space_of(tid).and_then(|(space, family)| block_at(space, family, tid, pc));
+        self.machine.tasks.filter_samples_at(&self.machine.config, &self.machine.caches, tid, pc.0);
+        self.context().set(Slot::Kind, RequestKind::Dispatch as u64);
+        let block =
+            self.machine.space_of(tid).and_then(|(space, family)| block_at(space, family, tid, pc));
         let Some(block) = block else {
-            self.ask_tracer(tid, Need::Step);
+            self.machine.ask_tracer(tid, Need::Step);
             return None;
         };
-        if self.config.watches() {
-            return self.sample_due(cx, pc, &block);
+        if self.machine.config.watches() {
+            return self.sample_due(pc, &block);
         }
         let repeats =
             block.insns.is_empty() && matches!(block.terminator, Terminator::Repeat { .. });
-        let mut lwp = self.tasks.lwp_mut(tid);
+        let mut lwp = self.machine.tasks.lwp_mut(tid);
         let due = lwp.as_ref().and_then(|lwp| lwp.due_index(&block));
         if let Some(lwp) = &mut lwp {
             lwp.misses.lines = 1;
         }
         let Some(index) = due.or(repeats.then_some(0)) else {
-            return self.dispatch(cx, pc, false);
+            return self.dispatch(pc, false);
         };
         // What precedes the instruction on which a fault would be met is executed first.
         let fault = lwp.and_then(|lwp| lwp.would_fault(&mut TraceeMemory::dry(tid), &block, index));
         let alone_only = index as usize == block.insns.len() && !can_be_cut(&block);
         if index > 0 && (fault.is_some() || alone_only) {
-            return self.lwp_cut(tid, slot, pc, index, None);
+            return self.lwp_cut(pc, index, None);
         }
         if let Some(fault) = fault {
-            self.contexts.context(slot).set(Slot::Kind, RequestKind::LwpDue as u64);
-            self.lwp_fault(tid, slot, fault);
+            self.context().set(Slot::Kind, RequestKind::LwpDue as u64);
+            self.lwp_fault(fault);
             return None;
         }
         if alone_only {
-            return self.lwp_emulate(cx, pc, &block);
+            return self.lwp_emulate(pc, &block);
         }
-        match self.tasks.lwp(tid).and_then(|lwp| lwp.due_for(&block)) {
-            Some(event) => self.lwp_cut_for(cx, pc, index + 1, event),
-            None => self.lwp_cut(tid, slot, pc, index + 1, None),
+        match self.machine.tasks.lwp(tid).and_then(|lwp| lwp.due_for(&block)) {
+            Some(event) => self.lwp_cut_for(pc, index + 1, event),
+            None => self.lwp_cut(pc, index + 1, None),
         }
     }
 
     /// Leads the thread to a cut fragment of `most` instructions. `next_time` is what it may lead
     /// itself there for from then on, if anything.
-    pub(super) fn lwp_cut(
-        &mut self,
-        tid: Tid,
-        slot: usize,
-        pc: AppPc,
-        most: u32,
-        next_time: Option<DueFor>,
-    ) -> Option<Backlog> {
-        let Some(cut) = self.profiling().lwp_make_cut(tid, pc, most) else {
-            self.ask_tracer(tid, Need::Step);
+    pub fn lwp_cut(&mut self, pc: AppPc, most: u32, next_time: Option<DueFor>) -> Option<Backlog> {
+        let tid = self.cx.tid;
+        let Some(cut) = self.machine.profiling().lwp_make_cut(tid, pc, most) else {
+            self.machine.ask_tracer(tid, Need::Step);
             return None;
         };
         if let Some(event) = next_time {
-            self.profiling().lwp_know_cut(tid, &cut, event);
+            self.machine.profiling().lwp_know_cut(tid, &cut, event);
         }
-        self.go(tid, slot, pc, cut.head);
+        self.go(pc, cut.head);
         None
     }
 
     /// The same, to the instruction on which `event` is due; the thread leads itself there where it
     /// can.
-    fn lwp_cut_for(
-        &mut self,
-        cx: ThreadCx,
-        pc: AppPc,
-        most: u32,
-        event: DueFor,
-    ) -> Option<Backlog> {
-        let ThreadCx { tid, slot, .. } = cx;
-        let Some(cut) = self.profiling().lwp_make_cut(tid, pc, most) else {
-            self.ask_tracer(tid, Need::Step);
+    fn lwp_cut_for(&mut self, pc: AppPc, most: u32, event: DueFor) -> Option<Backlog> {
+        let tid = self.cx.tid;
+        let Some(cut) = self.machine.profiling().lwp_make_cut(tid, pc, most) else {
+            self.machine.ask_tracer(tid, Need::Step);
             return None;
         };
-        if !self.profiling().lwp_know_cut(tid, &cut, event) {
-            self.go(tid, slot, pc, cut.head);
+        if !self.machine.profiling().lwp_know_cut(tid, &cut, event) {
+            self.go(pc, cut.head);
             return None;
         }
         // It knows the way now. What is left to do is that it finds what follows.
-        if let Some(lwp) = self.tasks.lwp_mut(tid) {
+        if let Some(lwp) = self.machine.tasks.lwp_mut(tid) {
             lwp.cut = None;
         }
-        follows(&cut.block).into_iter().flatten().for_each(|pc| self.make_entry(tid, pc));
-        self.dispatch(cx, pc, false)
+        follows(&cut.block).into_iter().flatten().for_each(|pc| self.make_entry(pc));
+        self.dispatch(pc, false)
     }
 
     /// Executes the one instruction at `pc` that only the host can, and reports it.
-    fn lwp_emulate(&mut self, cx: ThreadCx, pc: AppPc, block: &Block) -> Option<Backlog> {
-        let ThreadCx { tid, slot, .. } = cx;
+    fn lwp_emulate(&mut self, pc: AppPc, block: &Block) -> Option<Backlog> {
+        let tid = self.cx.tid;
         let kind = match block.terminator {
             Terminator::Emulate { kind: kind @ (RequestKind::Cpuid | RequestKind::Xgetbv) } => kind,
             _ => {
-                self.contexts.context(slot).set(Slot::Kind, RequestKind::Step as u64);
-                self.ask_tracer(tid, Need::Step);
+                self.context().set(Slot::Kind, RequestKind::Step as u64);
+                self.machine.ask_tracer(tid, Need::Step);
                 return None;
             }
         };
-        self.processor.answer_for(self.contexts.context(slot), kind);
-        if let Some(thread) = self.tasks.threads.get_mut(&tid) {
+        self.machine.processor.answer_for(self.context(), kind);
+        if let Some(thread) = self.machine.tasks.threads.get_mut(&tid) {
             thread.account.correction.add(lwp_dbt::deltas_of(block), 1);
         }
-        self.observers.note_place(&mut self.tasks, tid, |places| places.stepped(pc.0, 1));
+        self.machine
+            .observers
+            .note_place(&mut self.machine.tasks, tid, |places| places.stepped(pc.0, 1));
         let next = block.next();
-        self.profiling().lwp_retire(tid, &Executed::plain(pc.0, next.0));
-        self.tasks.lwp_publish(&self.contexts, tid);
-        self.after_instruction(cx, pc, next.0 - pc.0)
+        self.machine.profiling().lwp_retire(tid, &Executed::plain(pc.0, next.0));
+        self.machine.tasks.lwp_publish(&self.machine.contexts, tid);
+        self.after_instruction(pc, next.0 - pc.0)
     }
 }
 

@@ -13,9 +13,8 @@ use super::Profiling;
 use super::memory::TraceeMemory;
 use super::{CPU, Executed, due};
 use crate::config::{Config, LwpConfig};
-use crate::exit::ThreadCx;
-use crate::machine::{CodeCaches, Machine, Need, Observers, Tasks, Thread};
-use crate::server::Backlog;
+use crate::machine::{CodeCaches, Need, Observers, Tasks, Thread};
+use crate::server::{Answer, Backlog};
 
 /// An address that cannot be: touching it raises #GP(0).
 const NOT_CANONICAL: u64 = 1 << 63;
@@ -34,49 +33,51 @@ enum Done {
     Sampled,
 }
 
-impl Machine {
+impl Answer<'_> {
     /// Executes the LWP instruction at the request's pc.
-    pub fn lwp_instruction(&mut self, cx: ThreadCx, kind: RequestKind) -> Option<Backlog> {
-        let ThreadCx { tid, slot, .. } = cx;
-        let pc = self.contexts.context(slot).get(Slot::Pc);
+    pub fn lwp_instruction(&mut self, kind: RequestKind) -> Option<Backlog> {
+        let tid = self.cx.tid;
+        let pc = self.context().get(Slot::Pc);
         let Some(instruction) = decode(tid, pc) else {
-            self.ask_tracer(tid, Need::Step);
+            self.machine.ask_tracer(tid, Need::Step);
             return None;
         };
-        if kind == RequestKind::Llwpcb && self.processor.emulated.fills {
+        if kind == RequestKind::Llwpcb && self.machine.processor.emulated.fills {
             // The host writes records, and could not where pages are guarded.
-            self.guarding().do_without_notices(tid);
-            if self.caches.of(&self.tasks).has_released(tid) {
-                self.ask_tracer(tid, Need::Guard);
+            self.machine.guarding().do_without_notices(tid);
+            if self.machine.caches.of(&self.machine.tasks).has_released(tid) {
+                self.machine.ask_tracer(tid, Need::Guard);
                 return None;
             }
         }
-        let thread = self.tasks.threads.get_mut(&tid)?;
-        let in_cut = thread.reach_end_of_cut(&self.observers);
-        if let Some(mut profiled) = self.tasks.profiled(&self.contexts, tid) {
+        let thread = self.machine.tasks.threads.get_mut(&tid)?;
+        let in_cut = thread.reach_end_of_cut(&self.machine.observers);
+        if let Some(mut profiled) = self.machine.tasks.profiled(&self.machine.contexts, tid) {
             profiled.collect_but(in_cut.then_some(pc));
         }
-        let timestamp = self.processor.timestamp(self.observers.started);
-        let context = self.contexts.context(slot);
+        let timestamp = self.machine.processor.timestamp(self.machine.observers.started);
+        let context = self.context();
         let asked = Asked {
             kind,
             instruction: &instruction,
             operand: context.get(Slot::LwpOperand),
             data: context.get(Slot::LwpData),
         };
-        let thread = self.tasks.threads.get_mut(&tid)?;
+        let thread = self.machine.tasks.threads.get_mut(&tid)?;
         let memory = &mut TraceeMemory::new(tid);
-        match thread.lwp_execute(&self.config, &asked, timestamp, memory) {
+        match thread.lwp_execute(&self.machine.config, &asked, timestamp, memory) {
             Ok(done) => {
                 let charged = !in_cut && matches!(kind, RequestKind::Lwpins | RequestKind::Lwpval);
                 if in_cut {
-                    thread.lwp_end_cut(&self.observers);
+                    thread.lwp_end_cut(&self.machine.observers);
                 }
-                thread.lwp_done(self.config.lwp.as_ref().filter(|_| kind == RequestKind::Llwpcb));
-                self.lwp_complete(cx, &instruction, done, charged)
+                thread.lwp_done(
+                    self.machine.config.lwp.as_ref().filter(|_| kind == RequestKind::Llwpcb),
+                );
+                self.lwp_complete(&instruction, done, charged)
             }
             Err(fault) => {
-                self.lwp_fault(tid, slot, fault);
+                self.lwp_fault(fault);
                 None
             }
         }
@@ -85,19 +86,22 @@ impl Machine {
     /// Retires the instruction, if it has not been charged, and lets the thread go on behind it.
     fn lwp_complete(
         &mut self,
-        cx: ThreadCx,
         instruction: &Instruction,
         done: Done,
         charged: bool,
     ) -> Option<Backlog> {
-        let ThreadCx { tid, slot, .. } = cx;
+        let tid = self.cx.tid;
         let (pc, next) = (instruction.ip(), instruction.next_ip());
         if !charged {
-            self.profiling().lwp_retire(tid, &Executed::plain(pc, next));
+            self.machine.profiling().lwp_retire(tid, &Executed::plain(pc, next));
         }
-        self.tasks.lwp_interrupt(&*self.tracees, tid, self.config.lwp.as_ref());
-        self.tasks.lwp_publish(&self.contexts, tid);
-        let context = self.contexts.context(slot);
+        self.machine.tasks.lwp_interrupt(
+            &*self.machine.tracees,
+            tid,
+            self.machine.config.lwp.as_ref(),
+        );
+        self.machine.tasks.lwp_publish(&self.machine.contexts, tid);
+        let context = self.context();
         context.set(Slot::Pc, next);
         context.set(Slot::Kind, RequestKind::Dispatch as u64);
         let after = CachePc(context.get(Slot::LwpAfter));
@@ -106,7 +110,7 @@ impl Machine {
                 if let Some(old) = old {
                     context.set(Slot::Rax, old);
                 }
-                return self.lwp_switch(cx, AppPc(next));
+                return self.lwp_switch(AppPc(next));
             }
             Done::Inserted(full) => (1, u64::from(full)),
             Done::Stored(block) => (2, block),
@@ -114,52 +118,53 @@ impl Machine {
         };
         context.set(Slot::LwpData, data);
         context.set(Slot::LwpPending, pending);
-        self.go(tid, slot, AppPc(next), after);
+        self.go(AppPc(next), after);
         None
     }
 
     /// A profile has been loaded or ended: the thread goes on at `pc` on the side that counts for
     /// it.
-    fn lwp_switch(&mut self, cx: ThreadCx, pc: AppPc) -> Option<Backlog> {
-        let ThreadCx { tid, .. } = cx;
-        let thread = self.tasks.threads.get_mut(&tid)?;
+    fn lwp_switch(&mut self, pc: AppPc) -> Option<Backlog> {
+        let tid = self.cx.tid;
+        let thread = self.machine.tasks.threads.get_mut(&tid)?;
         match &thread.lwp {
             Some(lwp) if lwp.unit.is_on() => {
                 let selection = lwp.selection;
-                let base = self.tasks.base_space(tid)?;
-                match self.caches.side_for(base, selection) {
-                    Some(side) => self.change_side(tid, Some(side)),
+                let base = self.machine.tasks.base_space(tid)?;
+                match self.machine.caches.side_for(base, selection) {
+                    Some(side) => self.machine.change_side(tid, Some(side)),
                     None => {
-                        self.ask_tracer(tid, Need::Side);
+                        self.machine.ask_tracer(tid, Need::Side);
                         return None;
                     }
                 }
             }
             _ => {
                 thread.lwp_end();
-                self.change_side(tid, None);
+                self.machine.change_side(tid, None);
             }
         }
-        self.dispatch(cx, pc, false)
+        self.dispatch(pc, false)
     }
 
     /// Hands a fault of the unit to the program, at the request's pc: by touching what the unit
     /// could not reach, or by executing what is not defined. Should the touch succeed, the request
     /// is made again.
-    pub(super) fn lwp_fault(&mut self, tid: Tid, slot: usize, fault: Fault) {
+    pub fn lwp_fault(&mut self, fault: Fault) {
+        let tid = self.cx.tid;
         let (address, write) = match fault {
             Fault::Pf(fault) => (fault.address.0, fault.write),
             Fault::Gp0 => (NOT_CANONICAL, false),
             _ => {
-                self.ask_tracer(tid, Need::Step);
+                self.machine.ask_tracer(tid, Need::Step);
                 return;
             }
         };
-        let touched = self.tasks.lwp_mut(tid).map(|lwp| {
+        let touched = self.machine.tasks.lwp_mut(tid).map(|lwp| {
             lwp.touched += 1;
             lwp.touched
         });
-        let Some((_, family)) = self.space_of(tid) else { return };
+        let Some((_, family)) = self.machine.space_of(tid) else { return };
         let routines = family.translator.routines();
         let tail = match write {
             true => routines.lwp.touch_write,
@@ -171,14 +176,14 @@ impl Machine {
             lwp_terminal::say!(
                 "lwp: thread {tid}: cannot reach {address:#x} for it; its profile ends"
             );
-            if let Some(thread) = self.tasks.threads.get_mut(&tid) {
+            if let Some(thread) = self.machine.tasks.threads.get_mut(&tid) {
                 thread.lwp_end();
             }
-            self.change_side(tid, None);
-            self.ask_tracer(tid, Need::Step);
+            self.machine.change_side(tid, None);
+            self.machine.ask_tracer(tid, Need::Step);
             return;
         }
-        let context = self.contexts.context(slot);
+        let context = self.context();
         context.set(Slot::LwpTouch, address);
         context.answer(tail);
     }

@@ -24,9 +24,8 @@ use super::{Executed, ThreadLwp, instruction};
 use crate::call_stack::SampledAt;
 use crate::config::{Config, MOST_RANDOM_BITS, Sampled, Sampling};
 use crate::contexts::{Context, Contexts};
-use crate::exit::ThreadCx;
-use crate::machine::{Counting, Machine, Thread};
-use crate::server::Backlog;
+use crate::machine::{Counting, Thread};
+use crate::server::{Answer, Backlog};
 
 /// The sampled events of one thread.
 #[derive(Clone, Debug)]
@@ -355,79 +354,86 @@ impl Thread {
     }
 }
 
-impl Machine {
+impl Answer<'_> {
     /// A sample is due in the block at `pc`, which has not begun, or a cut fragment has led to it.
-    pub(super) fn sample_due(&mut self, cx: ThreadCx, pc: AppPc, block: &Block) -> Option<Backlog> {
-        let ThreadCx { tid, slot, .. } = cx;
-        let changes = self.caches.of(&self.tasks).changes(tid);
-        let ahead = !self.config.stacks || !self.observers.call_stacks.interprets(changes);
-        let sampler = self.tasks.lwp(tid).and_then(ThreadLwp::sampler);
+    pub fn sample_due(&mut self, pc: AppPc, block: &Block) -> Option<Backlog> {
+        let tid = self.cx.tid;
+        let changes = self.machine.caches.of(&self.machine.tasks).changes(tid);
+        let ahead =
+            !self.machine.config.stacks || !self.machine.observers.call_stacks.interprets(changes);
+        let sampler = self.machine.tasks.lwp(tid).and_then(ThreadLwp::sampler);
         let due = sampler.and_then(|(sampler, selection)| {
             let due = sampler.due(block, &selection)?;
             let after = sampler.after_block_of(due, block, &selection);
             Some((due, after.filter(|_| ahead)))
         });
-        let registers = asked_with(self.contexts.context(slot), pc.0);
+        let registers = asked_with(self.context(), pc.0);
         match due {
             Some(((index, events), Some(after))) => {
                 let ip = instruction_pcs(block, index as usize + 1).last().copied();
                 let at = SampledAt { ip: ip.unwrap_or(pc.0), registers, kept: None };
-                self.counting().report_samples(tid, events, at);
-                let stack = self.config.stacks.then(|| self.observers.call_stacks.end_of_last());
-                if let Some(lwp) = self.tasks.lwp_mut(tid) {
+                self.machine.counting().report_samples(tid, events, at);
+                let stack = self
+                    .machine
+                    .config
+                    .stacks
+                    .then(|| self.machine.observers.call_stacks.end_of_last());
+                if let Some(lwp) = self.machine.tasks.lwp_mut(tid) {
                     lwp.sampling.sampler = Some(after);
                     match stack {
                         None => lwp.sampling.kept.start(None, changes),
                         Some(Some(end)) => lwp.sampling.kept.start(Some(end), changes),
-                        Some(None) => lwp.sampling.kept.stop(self.contexts.context(slot)),
+                        Some(None) => {
+                            lwp.sampling.kept.stop(self.machine.contexts.context(self.cx.slot))
+                        }
                     }
                 }
-                self.tasks.lwp_publish(&self.contexts, tid);
+                self.machine.tasks.lwp_publish(&self.machine.contexts, tid);
             }
             Some(((0, events), None)) => {
-                self.counting().take_samples(tid, events, registers);
-                self.tasks.lwp_publish(&self.contexts, tid);
+                self.machine.counting().take_samples(tid, events, registers);
+                self.machine.tasks.lwp_publish(&self.machine.contexts, tid);
             }
             Some(((index, _), None)) => {
-                return self.lwp_cut(tid, slot, pc, index, Some(DueFor::Sample));
+                return self.lwp_cut(pc, index, Some(DueFor::Sample));
             }
             None => {}
         }
         match block.insns.is_empty() && matches!(block.terminator, Terminator::Repeat { .. }) {
             // Where misses are sampled the host goes through what it accesses.
-            true => self.lwp_cut(tid, slot, pc, 1, None),
-            false => self.dispatch(cx, pc, false),
+            true => self.lwp_cut(pc, 1, None),
+            false => self.dispatch(pc, false),
         }
     }
 
     /// The access that the context describes, of the instruction at `pc`, which has not been
     /// executed, misses the data cache, and there was no room for it among the notes: it may be a
     /// sample.
-    pub(super) fn sample_miss(&mut self, cx: ThreadCx, pc: AppPc) -> Option<Backlog> {
-        let ThreadCx { tid, slot, .. } = cx;
-        self.tasks.lwp_collect(&self.contexts, tid);
-        self.tasks.filter_samples_at(&self.config, &self.caches, tid, pc.0);
-        let context = self.contexts.context(slot);
+    pub fn sample_miss(&mut self, pc: AppPc) -> Option<Backlog> {
+        let tid = self.cx.tid;
+        self.machine.tasks.lwp_collect(&self.machine.contexts, tid);
+        self.machine.tasks.filter_samples_at(&self.machine.config, &self.machine.caches, tid, pc.0);
+        let context = self.context();
         let load = is_load(context.get(Slot::LwpMeta));
-        let lwp = self.tasks.lwp(tid)?;
+        let lwp = self.machine.tasks.lwp(tid)?;
         let (lines, (sampler, selection)) = (lwp.misses.lines, lwp.sampler()?);
         let (due, room) = (sampler.due_by_miss(), sampler.room_for_misses());
         if !selection.admits(pc.0) {
             // None of its misses counts. Where there is room for none, it finds some alone.
             return match lines > room {
-                true => self.lwp_cut(tid, slot, pc, 1, None),
-                false => self.dispatch(cx, pc, false),
+                true => self.lwp_cut(pc, 1, None),
+                false => self.dispatch(pc, false),
             };
         }
         if due != 0 && load {
             let registers = asked_with(context, pc.0);
-            self.counting().take_samples(tid, due, registers);
-            self.tasks.lwp_publish(&self.contexts, tid);
+            self.machine.counting().take_samples(tid, due, registers);
+            self.machine.tasks.lwp_publish(&self.machine.contexts, tid);
         } else if lines >= room {
             // Whether one of its misses is the sample is only known afterwards.
-            return self.lwp_cut(tid, slot, pc, 1, None);
+            return self.lwp_cut(pc, 1, None);
         }
-        self.dispatch(cx, pc, false)
+        self.dispatch(pc, false)
     }
 }
 

@@ -130,27 +130,26 @@ impl Tasks {
     }
 }
 
-impl Machine {
-    /// Returns whether pages that the call in a thread's context may write to are still to be given
-    /// their own protection back: then the thread is to stand still for that, or to wait for
-    /// another one.
-    pub fn awaits_release(&mut self, tid: Tid, slot: usize) -> bool {
-        if !self.processor.emulated.fills {
-            return false;
-        }
-        let elsewhere = self.tasks.filled_elsewhere(tid, call_in(self.contexts.context(slot)));
-        // It may be another thread of the same address space.
-        let own = self.tasks.base_space(tid);
-        let other = elsewhere.map(|(other, _)| other).filter(|other| {
-            self.tasks.base_space(*other) != own && self.caches.of(&self.tasks).has_released(*other)
-        });
-        if let Some(other) = other
-            && self.tasks.threads.get(&other).is_some_and(|thread| thread.errand.need.is_none())
-        {
-            self.ask_tracer(other, Need::Guard);
-        }
-        other.is_some() || self.caches.of(&self.tasks).has_released(tid)
+/// Returns whether pages that the call in a thread's context may write to are still to be given
+/// their own protection back: then the thread is to stand still for that, or to wait for
+/// another one.
+pub fn awaits_release(machine: &mut Machine, tid: Tid, slot: usize) -> bool {
+    if !machine.processor.emulated.fills {
+        return false;
     }
+    let elsewhere = machine.tasks.filled_elsewhere(tid, call_in(machine.contexts.context(slot)));
+    // It may be another thread of the same address space.
+    let own = machine.tasks.base_space(tid);
+    let other = elsewhere.map(|(other, _)| other).filter(|other| {
+        machine.tasks.base_space(*other) != own
+            && machine.caches.of(&machine.tasks).has_released(*other)
+    });
+    if let Some(other) = other
+        && machine.tasks.threads.get(&other).is_some_and(|thread| thread.errand.need.is_none())
+    {
+        machine.ask_tracer(other, Need::Guard);
+    }
+    other.is_some() || machine.caches.of(&machine.tasks).has_released(tid)
 }
 
 impl Guarding<'_> {
@@ -175,7 +174,7 @@ impl Guarding<'_> {
     }
 
     /// A thread is about to make the system call in its context. Pages that this releases may still
-    /// have to be given their own protection back: see [`Machine::awaits_release`].
+    /// have to be given their own protection back: see [`awaits_release`].
     pub fn about_to_fill(&mut self, tid: Tid, slot: usize, fills: bool) {
         let (number, args) = call_in(self.contexts.context(slot));
         for range in syscalls::filled_later(number, &args, &reader(tid)) {

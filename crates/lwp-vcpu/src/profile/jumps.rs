@@ -10,7 +10,8 @@ use super::{BlockEnd, Executions, Place, Profiler, block_end, positive, unit_at}
 use crate::contexts::Context;
 use crate::family::Family;
 use crate::lwp::{give_back, rest_of};
-use crate::machine::{Counting, Machine, Observers, Tasks};
+use crate::machine::{Counting, Observers, Tasks};
+use crate::server::Answer;
 use crate::state::View;
 
 /// The number of times that a branch led to a place.
@@ -174,24 +175,25 @@ impl Counting<'_> {
     }
 }
 
-impl Machine {
+impl Answer<'_> {
     /// A thread cannot count the call that it is about to make: there is no slot, or the call has
     /// led there so often that this becomes its first target. Puts the counts right for the thread
     /// to begin with the call anew. Returns the call's address.
-    pub fn calls_full(&mut self, tid: Tid, slot: usize) -> Option<u64> {
-        let after = CachePc(self.contexts.context(slot).get(Slot::CallAfter));
-        let (mut state, fragment) = self.space_of(tid)?.1.code_cache.state_at(after)?;
+    pub fn calls_full(&mut self) -> Option<u64> {
+        let tid = self.cx.tid;
+        let after = CachePc(self.context().get(Slot::CallAfter));
+        let (mut state, fragment) = self.machine.space_of(tid)?.1.code_cache.state_at(after)?;
         let PcSource::Known(pc) = state.pc else { return None };
         state.called = false;
-        let correction = self.counting().unfinished(tid, &state, fragment);
-        let selection = self.tasks.lwp(tid).map(|lwp| lwp.selection).unwrap_or_default();
+        let correction = self.machine.counting().unfinished(tid, &state, fragment);
+        let selection = self.machine.tasks.lwp(tid).map(|lwp| lwp.selection).unwrap_or_default();
         if let (Some(executed), Some(fragment)) = (state.countdown, fragment) {
-            let code = &self.space_of(tid)?.1.code_cache;
+            let code = &self.machine.space_of(tid)?.1.code_cache;
             let rest = rest_of(code, fragment, executed, selection.instructions);
-            give_back(self.contexts.context(slot), rest);
+            give_back(self.context(), rest);
         }
-        let kept = make_room(self.contexts.context(slot));
-        let counters = self.space_of(tid)?.1.code_cache.counters();
+        let kept = make_room(self.context());
+        let counters = self.machine.space_of(tid)?.1.code_cache.counters();
         let calls: Vec<(FragmentId, u64, i64)> = kept
             .into_iter()
             .filter_map(|(site, target, count)| {
@@ -201,12 +203,12 @@ impl Machine {
                 }
             })
             .collect();
-        self.observers.note_place(&mut self.tasks, tid, |places| {
+        self.machine.observers.note_place(&mut self.machine.tasks, tid, |places| {
             calls
                 .iter()
                 .for_each(|(fragment, target, times)| places.called(*fragment, *target, *times));
         });
-        if let Some(thread) = self.tasks.threads.get_mut(&tid) {
+        if let Some(thread) = self.machine.tasks.threads.get_mut(&tid) {
             thread.account.correction.add_sum(correction);
         }
         Some(pc.0)

@@ -3,6 +3,7 @@
 use lwp_dbt::{AppPc, CachePc, Candidate, EntryId, Region, RegionLimits, RequestKind, Slot};
 use lwp_ptrace::Tid;
 
+use super::Answer;
 use super::{Backlog, Spare};
 use crate::absent;
 use crate::elf;
@@ -27,13 +28,13 @@ const FORESEEN: u8 = 11;
 /// More entries than share a slot of the indirect table, some of them by chance.
 const MOST_LINKS: usize = 1 << 12;
 
-impl Machine {
+impl Answer<'_> {
     /// Finds or makes the translation of `pc` and lets the thread go there.
-    pub fn dispatch(&mut self, cx: ThreadCx, pc: AppPc, indirect: bool) -> Option<Backlog> {
-        let ThreadCx { tid, slot, alone } = cx;
+    pub fn dispatch(&mut self, pc: AppPc, indirect: bool) -> Option<Backlog> {
+        let ThreadCx { tid, alone, .. } = self.cx;
         // A thread that spins is answered as soon as it can be, also where most do not: or else no
         // probe would ever find that spinning pays again.
-        let spins = self.contexts.context(slot).get(Slot::Spin) != 0;
+        let spins = self.context().get(Slot::Spin) != 0;
         let limits = RegionLimits {
             fragments: match (alone, spins) {
                 (true, _) => REGION,
@@ -44,61 +45,39 @@ impl Machine {
             most_doubt: MOST_DOUBT,
         };
         let alone = alone || !spins;
-        let Some((head, mut rest)) = self.translation(tid, pc, indirect, limits) else {
-            if absent::lead_to_absent(self, cx, pc) {
+        let Some((head, mut rest)) = self.translation(pc, indirect, limits) else {
+            if absent::lead_to_absent(self.machine, self.cx, pc) {
                 return None;
             }
-            let need = self.why_not(tid, pc);
-            self.ask_tracer(tid, need);
+            let need = why_not(self.machine, tid, pc);
+            self.machine.ask_tracer(tid, need);
             return None;
         };
-        self.go(tid, slot, pc, head);
-        if self.config.trials.foresees && !alone {
-            self.foresee(tid, pc, &mut rest);
+        self.go(pc, head);
+        if self.machine.config.trials.foresees && !alone {
+            foresee(self.machine, tid, pc, &mut rest);
         }
         (!rest.is_empty() && !alone).then_some(Backlog { tid, found: rest })
     }
 
-    fn why_not(&mut self, tid: Tid, pc: AppPc) -> Need {
-        if let Some((space, family)) = self.space_of(tid)
-            && let Some((_, range)) = space.code_at(family, tid, pc.0)
-        {
-            match family.arena_of(range.unit) {
-                Some(arena) if space.arenas.has(arena) && space.lacks_notices(range) => {
-                    return Need::Notices;
-                }
-                Some(arena) if space.arenas.has(arena) && space.lacks_guard(range, pc.0) => {
-                    return Need::Guard;
-                }
-                Some(arena) if space.arenas.has(arena) => {}
-                Some(arena) if space.arenas.refuses(arena) => return Need::Flush,
-                _ => return Need::Arena,
-            }
-        }
-        match self.space_of(tid) {
-            Some((_, family)) if family.is_full() => Need::Flush,
-            _ => Need::Step,
-        }
-    }
-
     /// The translation of `pc` in the thread's address space, and what else could be translated.
-    pub(super) fn translation(
+    pub fn translation(
         &mut self,
-        tid: Tid,
         pc: AppPc,
         indirect: bool,
         limits: RegionLimits,
     ) -> Option<(CachePc, Vec<Candidate>)> {
-        let (space, family) = self.space_of(tid)?;
+        let tid = self.cx.tid;
+        let (space, family) = self.machine.space_of(tid)?;
         if pc.0 >= VSYSCALL {
             return None;
         }
         // Looking for it may have brought other code to light too.
         let found = space.code_at(family, tid, pc.0);
-        let index = self.tasks.space_index(tid)?;
-        self.lists().tell_code(index);
+        let index = self.machine.tasks.space_index(tid)?;
+        self.machine.lists().tell_code(index);
         let (start, range) = found?;
-        let (space, family) = self.space_of(tid)?;
+        let (space, family) = self.machine.space_of(tid)?;
         if !space.arenas.has(family.arena_of(range.unit)?) {
             return None;
         }
@@ -119,75 +98,41 @@ impl Machine {
             return None;
         }
         let mut code = space.code_to_translate(start, range);
-        self.prepare_guards(tid, &mut code);
+        prepare_guards(self.machine, tid, &mut code);
         if code.lacks_guard(pc.0) {
             return None;
         }
-        let (space, family) = self.space_of(tid)?;
+        let (space, family) = self.machine.space_of(tid)?;
         let region = family.translate(&code, tid, pc, indirect, limits);
         space.inserted.add_fresh(range.unit, &region.entries);
         if limits.fragments > FIRST {
-            self.translate_elsewhere(tid, range.unit, &region.rest, limits);
+            translate_elsewhere(self.machine, tid, range.unit, &region.rest, limits);
         }
         if let Some(head) = region.head {
             return Some((head, region.rest));
         }
-        let (space, family) = self.space_of(tid)?;
+        let (space, family) = self.machine.space_of(tid)?;
         match space.join_next(family, tid, pc.0) {
-            true => self.translation(tid, pc, indirect, limits),
+            true => self.translation(pc, indirect, limits),
             false => None,
-        }
-    }
-
-    /// Lets threads know that pages of `code` may be guarded, if the kernel cannot write to such
-    /// pages. Where the thread's stack lies among them, they are not: the kernel writes there too.
-    fn prepare_guards(&mut self, tid: Tid, code: &mut Code) {
-        let Some(notices) = code.notices.clone() else { return };
-        if notices.may_guard(code.range) {
-            return;
-        }
-        let stack = self.context(tid).map_or(0, |context| context.get(Slot::Rsp));
-        if (code.range.0..code.range.1).contains(&stack) {
-            code.notices = None;
-            return;
-        }
-        self.guarding().tell_guards(tid, &notices, code.range);
-    }
-
-    /// Translates what the code of `unit` is going to reach in other units, where nobody does so in
-    /// his spare time.
-    fn translate_elsewhere(
-        &mut self,
-        tid: Tid,
-        unit: UnitId,
-        rest: &[Candidate],
-        limits: RegionLimits,
-    ) {
-        let sure = |ahead: &&Candidate| ahead.entry && ahead.doubt <= limits.most_doubt;
-        let Some((space, family)) = self.space_of(tid) else { return };
-        for ahead in rest.iter().filter(sure) {
-            if let Some((_, range)) = space.code.at(ahead.pc.0)
-                && range.unit != unit
-            {
-                translate_ahead(tid, space, family, *ahead, limits);
-            }
         }
     }
 
     /// Lets indirect branches of the thread's address space find the translation of `pc`, from the
     /// next answer on.
-    pub fn make_entry(&mut self, tid: Tid, pc: AppPc) {
-        self.translation(tid, pc, true, RegionLimits::fragments(FIRST));
+    pub fn make_entry(&mut self, pc: AppPc) {
+        self.translation(pc, true, RegionLimits::fragments(FIRST));
     }
 
     /// Lets the thread go on at `head`, taking new entries along; what it is about to execute there
     /// is the application's `pc`.
-    pub fn go(&mut self, tid: Tid, slot: usize, pc: AppPc, head: CachePc) {
-        if self.tasks.lwp_mut(tid).is_some_and(ThreadLwp::take_interrupted) {
-            self.ask_tracer(tid, Need::Side);
+    pub fn go(&mut self, pc: AppPc, head: CachePc) {
+        let tid = self.cx.tid;
+        if self.machine.tasks.lwp_mut(tid).is_some_and(ThreadLwp::take_interrupted) {
+            self.machine.ask_tracer(tid, Need::Side);
             return;
         }
-        let Some((space, family)) = self.space_of(tid) else { return };
+        let Some((space, family)) = self.machine.space_of(tid) else { return };
         let unit = space.code_at(family, tid, pc.0).map(|(_, range)| range.unit);
         let entries = match unit {
             Some(unit) => space.entries_to_insert(family, unit),
@@ -195,42 +140,99 @@ impl Machine {
         };
         let list: Vec<[u64; 3]> = entries.iter().map(|&entry| triple(family, entry)).collect();
         let tail = family.routine(family.translator.routines().go);
-        let context = self.contexts.context(slot);
+        let context = self.machine.contexts.context(self.cx.slot);
         context.set_apply_list(&list);
         context.set(Slot::Go, head.0);
         context.set(Slot::Kind, RequestKind::Dispatch as u64);
         let spun = context.get(Slot::Spin) != 0;
-        self.spin_policy.note_processor(context.get(Slot::Processor));
-        context.set(Slot::Spin, self.spin_policy.spin());
+        self.machine.spin_policy.note_processor(context.get(Slot::Processor));
+        context.set(Slot::Spin, self.machine.spin_policy.spin());
         let asleep = context.answer(tail);
-        self.spin_policy.note(spun, asleep);
+        self.machine.spin_policy.note(spun, asleep);
     }
+}
 
-    /// Adds what the data of the module at `pc` point to, once.
-    fn foresee(&mut self, tid: Tid, pc: AppPc, rest: &mut Vec<Candidate>) {
-        let Some((space, family)) = self.space_of(tid) else { return };
-        let Some((_, range)) = space.code.at(pc.0) else { return };
-        let module = &mut family.modules[range.unit];
-        if std::mem::take(&mut module.unforeseen) {
-            let found = elf::pointed_to(tid, module.extent.0).into_iter();
-            rest.extend(found.map(|pc| Candidate::indirect(AppPc(pc), FORESEEN)));
+fn why_not(machine: &mut Machine, tid: Tid, pc: AppPc) -> Need {
+    if let Some((space, family)) = machine.space_of(tid)
+        && let Some((_, range)) = space.code_at(family, tid, pc.0)
+    {
+        match family.arena_of(range.unit) {
+            Some(arena) if space.arenas.has(arena) && space.lacks_notices(range) => {
+                return Need::Notices;
+            }
+            Some(arena) if space.arenas.has(arena) && space.lacks_guard(range, pc.0) => {
+                return Need::Guard;
+            }
+            Some(arena) if space.arenas.has(arena) => {}
+            Some(arena) if space.arenas.refuses(arena) => return Need::Flush,
+            _ => return Need::Arena,
         }
     }
+    match machine.space_of(tid) {
+        Some((_, family)) if family.is_full() => Need::Flush,
+        _ => Need::Step,
+    }
+}
 
-    /// Translates some of what may be executed soon.
-    pub(super) fn work_off(&mut self, spare: &mut Spare) {
-        let next = spare.queue.pop(SPARE_DOUBT);
-        let (Some(next), Some((space, family))) = (next, self.space_of(spare.tid)) else {
-            spare.left = 0;
-            return;
-        };
-        // What is only foreseen gets its first blocks translated.
-        let doubt = if next.doubt < FORESEEN { next.doubt } else { SPARE_DOUBT + 8 };
-        let limits = RegionLimits { fragments: 1, doubt, most_doubt: SPARE_DOUBT };
-        if let Some(region) = translate_ahead(spare.tid, space, family, next, limits) {
-            spare.left = spare.left.saturating_sub(region.fragments.max(1));
-            spare.queue.requeue(&region.rest);
+/// Lets threads know that pages of `code` may be guarded, if the kernel cannot write to such
+/// pages. Where the thread's stack lies among them, they are not: the kernel writes there too.
+fn prepare_guards(machine: &mut Machine, tid: Tid, code: &mut Code) {
+    let Some(notices) = code.notices.clone() else { return };
+    if notices.may_guard(code.range) {
+        return;
+    }
+    let stack = machine.context(tid).map_or(0, |context| context.get(Slot::Rsp));
+    if (code.range.0..code.range.1).contains(&stack) {
+        code.notices = None;
+        return;
+    }
+    machine.guarding().tell_guards(tid, &notices, code.range);
+}
+
+/// Translates what the code of `unit` is going to reach in other units, where nobody does so in
+/// his spare time.
+fn translate_elsewhere(
+    machine: &mut Machine,
+    tid: Tid,
+    unit: UnitId,
+    rest: &[Candidate],
+    limits: RegionLimits,
+) {
+    let sure = |ahead: &&Candidate| ahead.entry && ahead.doubt <= limits.most_doubt;
+    let Some((space, family)) = machine.space_of(tid) else { return };
+    for ahead in rest.iter().filter(sure) {
+        if let Some((_, range)) = space.code.at(ahead.pc.0)
+            && range.unit != unit
+        {
+            translate_ahead(tid, space, family, *ahead, limits);
         }
+    }
+}
+
+/// Adds what the data of the module at `pc` point to, once.
+fn foresee(machine: &mut Machine, tid: Tid, pc: AppPc, rest: &mut Vec<Candidate>) {
+    let Some((space, family)) = machine.space_of(tid) else { return };
+    let Some((_, range)) = space.code.at(pc.0) else { return };
+    let module = &mut family.modules[range.unit];
+    if std::mem::take(&mut module.unforeseen) {
+        let found = elf::pointed_to(tid, module.extent.0).into_iter();
+        rest.extend(found.map(|pc| Candidate::indirect(AppPc(pc), FORESEEN)));
+    }
+}
+
+/// Translates some of what may be executed soon.
+pub(super) fn work_off(machine: &mut Machine, spare: &mut Spare) {
+    let next = spare.queue.pop(SPARE_DOUBT);
+    let (Some(next), Some((space, family))) = (next, machine.space_of(spare.tid)) else {
+        spare.left = 0;
+        return;
+    };
+    // What is only foreseen gets its first blocks translated.
+    let doubt = if next.doubt < FORESEEN { next.doubt } else { SPARE_DOUBT + 8 };
+    let limits = RegionLimits { fragments: 1, doubt, most_doubt: SPARE_DOUBT };
+    if let Some(region) = translate_ahead(spare.tid, space, family, next, limits) {
+        spare.left = spare.left.saturating_sub(region.fragments.max(1));
+        spare.queue.requeue(&region.rest);
     }
 }
 

@@ -11,7 +11,9 @@ use super::{Answer, Scene, branches, leaf, pc_of};
 use crate::config::Plan;
 use crate::family::UnitId;
 use crate::generated;
+use crate::server::syscall_done;
 use crate::syscalls::nr;
+use crate::written_files::opened_for_writing;
 
 /// A run whose code may change: its memory has been opened for writing. With the unit of `leaf`.
 fn changing(improves: bool) -> (Scene, UnitId) {
@@ -19,7 +21,7 @@ fn changing(improves: bool) -> (Scene, UnitId) {
         Scene::of(|config| config.trials.improve = improves.then_some(Duration::ZERO), Plan::Exact);
     let tid = scene.tid;
     let writes = OpenOptions::new().write(true).open("/proc/self/mem").expect("it is there");
-    scene.machine.opened_for_writing(tid, writes.as_raw_fd());
+    opened_for_writing(&mut scene.machine, tid, writes.as_raw_fd());
     if improves {
         let (_, family) = scene.machine.space_of(tid).expect("an address space");
         family.translator.learn();
@@ -60,7 +62,7 @@ fn calls(scene: &mut Scene, number: u64, [a1, a2, a3]: [u64; 3]) {
     scene.set(Slot::Rax, number).set(Slot::Rdi, a1).set(Slot::Rsi, a2).set(Slot::Rdx, a3);
     assert_eq!(scene.ask(RequestKind::Syscall, pc_of(branches)), Answer::Does);
     scene.set(Slot::Rax, 0);
-    scene.machine.syscall_done(scene.tid);
+    syscall_done(&mut scene.machine, scene.tid);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use lwp_ptrace::regs::Regs;
 use super::{Answer, Scene, branches, leaf, pc_of};
 use crate::config::{CpuModel, Markers, Plan};
 use crate::machine::{Mode, Need};
+use crate::server::syscall_done;
 use crate::syscalls::nr;
 
 #[test]
@@ -228,7 +229,7 @@ fn known_after(number: u64, args: [u64; 3], result: u64) -> bool {
     scene.set(Slot::R10, MAP_FIXED);
     call(&mut scene, number, args);
     scene.set(Slot::Rax, result);
-    scene.machine.syscall_done(tid);
+    syscall_done(&mut scene.machine, tid);
     assert!(scene.thread().pending.is_none());
     let (space, _) = scene.machine.space_of(tid).expect("an address space");
     space.code.at(pc).is_some()
@@ -266,7 +267,7 @@ fn a_heap_grows_without_the_host_and_shrinks_with_it() {
     assert_eq!(call(&mut scene, nr::BRK, [0; 3]), Answer::Does);
     assert!(scene.thread().pending.is_some());
     scene.set(Slot::Rax, HEAP);
-    scene.machine.syscall_done(scene.tid);
+    syscall_done(&mut scene.machine, scene.tid);
     assert_eq!(ends(&mut scene), HEAP);
     for wanted in [0, HEAP + 4096, HEAP] {
         assert_eq!(call(&mut scene, nr::BRK, [wanted, 0, 0]), Answer::Does, "{wanted:#x}");

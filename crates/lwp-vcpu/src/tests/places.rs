@@ -14,6 +14,7 @@ use super::{Answer, Scene, leaf, pc_of};
 use crate::lwp;
 use crate::machine::Need;
 use crate::syscalls::nr;
+use crate::written_files::opened_for_writing;
 
 const EPERM: u64 = -1i64 as u64;
 const ENOMEM: i64 = -12;
@@ -128,10 +129,10 @@ fn code_compares_itself_once_its_memory_can_be_written_by_a_descriptor() {
     };
     scene.head(pc);
     let reads = OpenOptions::new().read(true).open("/proc/self/mem").expect("it is there");
-    scene.machine.opened_for_writing(tid, reads.as_raw_fd());
+    opened_for_writing(&mut scene.machine, tid, reads.as_raw_fd());
     assert_eq!(checks(&mut scene), Checks::None);
     let writes = OpenOptions::new().write(true).open("/proc/self/mem").expect("it is there");
-    scene.machine.opened_for_writing(tid, writes.as_raw_fd());
+    opened_for_writing(&mut scene.machine, tid, writes.as_raw_fd());
     assert_eq!(checks(&mut scene), Checks::SelfCheck);
 }
 
