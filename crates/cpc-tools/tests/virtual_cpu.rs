@@ -18,7 +18,7 @@ fn the_virtual_cpu_s_counts_are_its_own() {
     // A shell would look at the number of its parent, and count by its digits.
     let argv = vec!["/bin/true".into()];
     let mut config = lwp_vcpu::Config::launch("/bin/true".into(), argv, lwp_vcpu::Plan::Exact);
-    config.follow_children = false;
+    config.program.follow_children = false;
     let counts = lwp_vcpu::run(&config, None).unwrap().counts();
     let theirs = [
         counts.instructions,

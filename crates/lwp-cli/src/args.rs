@@ -431,17 +431,17 @@ impl MachineArgs {
         config.target = target;
         config.cpu = self.cpu_model();
         config.lwp = self.lwp.config(self.cpu, plan);
-        config.aslr = self.aslr;
-        config.cache = if self.no_cache { None } else { cache(self.cache_dir.as_deref()) };
+        config.program.aslr = self.aslr;
+        config.kept.cache = if self.no_cache { None } else { cache(self.cache_dir.as_deref()) };
         if self.verbose && !self.no_cache {
-            say_why_not_kept(config.cache.as_ref());
+            say_why_not_kept(config.kept.cache.as_ref());
         }
-        config.deterministic = self.deterministic;
-        config.seed = self.seed;
-        config.environment =
+        config.program.deterministic = self.deterministic;
+        config.program.seed = self.seed;
+        config.program.environment =
             self.deterministic.then(|| fixed_environment(&self.env, |name| std::env::var_os(name)));
-        config.native_fallback = self.fallback == Fallback::Native;
-        config.timeout = self.timeout();
+        config.program.native_fallback = self.fallback == Fallback::Native;
+        config.program.timeout = self.timeout();
         config.trials = trials();
         config
     }
@@ -682,8 +682,9 @@ mod tests {
     #[test]
     fn deterministic_runs_have_a_fixed_environment() {
         let target = || Target::Attach { pid: 1 };
-        let config =
-            |words: &[&str]| stat(words).counting.machine.config(target(), Plan::Exact).environment;
+        let config = |words: &[&str]| {
+            stat(words).counting.machine.config(target(), Plan::Exact).program.environment
+        };
         assert_eq!(config(&["true"]), None);
         let fixed = config(&["--deterministic", "true"]).expect("an environment");
         let names = |environment: &[(OsString, OsString)]| -> Vec<OsString> {

@@ -91,17 +91,17 @@ impl CountingArgs {
             (None, None) => program::launch(&self.command)?,
         };
         let mut config = self.machine.config(target, plan);
-        config.only_thread = self.tid;
-        config.follow_children = !self.no_inherit && self.tid.is_none();
-        config.start_enabled = self.delay.is_none();
+        config.counted.only_thread = self.tid;
+        config.program.follow_children = !self.no_inherit && self.tid.is_none();
+        config.counted.start_enabled = self.delay.is_none();
         for function in &self.within {
-            config.within.extend(code_filter::functions(function, &config.target, &[])?);
+            config.counted.within.extend(code_filter::functions(function, &config.target, &[])?);
         }
         if self.marked || !self.within.is_empty() {
-            config.markers = Some(Markers::Between);
+            config.counted.markers = Some(Markers::Between);
         }
         if self.attaches() {
-            config.timeout = None;
+            config.program.timeout = None;
         }
         Ok(config)
     }

@@ -97,7 +97,8 @@ impl Attack {
             .insert(tid, Process { space: usize::MAX, report, contexts, fault_action: None });
         let slot = machine.add_thread(tid, tid, contexts).ok_or(io::ErrorKind::OutOfMemory)?;
         let mappings = maps::read(tid);
-        let made = exec::new_space(machine, tid, Owner::default(), &mappings, Anchors::of(tid));
+        let made =
+            exec::new_space(&mut machine, tid, Owner::default(), &mappings, Anchors::of(tid));
         let (space, family, _) = made.map_err(io::Error::other)?;
         let space = machine.caches.add(space);
         machine.tasks.processes.entry(tid).and_modify(|process| process.space = space);
@@ -172,7 +173,7 @@ impl Attack {
 fn config(kind: u8) -> Config {
     let plan = if kind & 1 == 0 { Plan::Plain } else { Plan::Exact };
     let mut config = Config::launch("victim".into(), Vec::new(), plan);
-    config.markers = (kind & 2 != 0).then_some(Markers::Between);
-    config.deterministic = kind & 4 != 0;
+    config.counted.markers = (kind & 2 != 0).then_some(Markers::Between);
+    config.program.deterministic = kind & 4 != 0;
     config
 }

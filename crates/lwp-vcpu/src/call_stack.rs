@@ -486,7 +486,7 @@ impl Counting<'_> {
         let stacks = &mut self.observers.call_stacks;
         let changes = at.kept.as_ref().map_or(space.code.changes, |kept| kept.changes);
         let taken = Taken { serial, events, at };
-        if self.config.stacks {
+        if self.config.sampling.stacks {
             return stacks.report((tid, pid), changes, profiler, &taken);
         }
         let place = stacks.place((tid, pid), changes, profiler, taken.at.ip);

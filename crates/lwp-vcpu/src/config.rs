@@ -20,6 +20,10 @@ use crate::lwp::LEAST_WAY_BYTES;
 use crate::outcome::ProcessReport;
 use crate::sampled_code::{CodePlace, SampledCode};
 
+mod parts;
+
+pub use parts::{CountedConfig, KeptConfig, ProgramConfig, ReportConfig, SamplingConfig, Warm};
+
 /// The program or process that runs on the virtual CPU.
 #[derive(Clone, Debug)]
 pub enum Target {
@@ -322,98 +326,33 @@ pub struct Config {
     pub cpu: CpuModel,
     /// Lightweight Profiling; without it the processor has none.
     pub lwp: Option<LwpConfig>,
-    /// Events that are sampled, with call stacks: at most instructions, one kind of branches, and
-    /// cache misses. The processor has no LWP then, because its countdown is used for this. Needs
-    /// [`Plan::Plain`] and a sink.
-    pub sampling: Vec<Sampling>,
     /// Data caches whose misses are counted, instruction by instruction. The processor has no LWP
     /// then, because what watches the caches is used for this. Needs [`Plan::Exact`], a sink,
-    /// [`can_watch_caches`] and caches that [fit](LwpConfig::fits); excludes `sampling`.
+    /// [`can_watch_caches`] and caches that [fit](LwpConfig::fits); excludes sampled events.
     pub model: Option<Caches>,
-    /// Only this code's events are counted and sampled, if it says so.
-    pub sampled_code: Option<SampledCode>,
-    /// Bounds by markers.
-    pub markers: Option<Markers>,
-    /// Functions, by their first bytes ([`CodePlace::File`]): a thread counts in them and in what
-    /// they call. Needs [`Config::markers`].
-    pub within: Vec<CodePlace>,
-    /// So many low bits of every sampling interval, less one, are random: LWP's Random. At most
-    /// [`MOST_RANDOM_BITS`]. Every thread has a generator of its own, seeded by `seed` and the
-    /// thread's number.
-    ///
-    /// Spec: LWP §3.1.
-    pub random_bits: u8,
-    /// Samples have call stacks; without them they have the sampled instruction alone.
-    pub stacks: bool,
-    /// Samples' call stacks have the functions of these interpreted languages too, read from the
-    /// interpreter's memory.
-    pub languages: Vec<Language>,
-    /// Only this thread is reported. When it ends, an attached process is left to itself.
-    pub only_thread: Option<i32>,
-    /// Processes are reported as one, the first, with the sum of all that were counted; those that
-    /// were not are reported each on its own. A long run of many processes then takes no more and
-    /// more memory. Of no use with a sink, which tells processes apart by their places in the
-    /// outcome.
-    pub fold: bool,
-    /// Reports say how much CPU time each thread has taken.
-    pub thread_times: bool,
-    /// The program finds its tracer in `/proc/PID/status`, as libcpc does, which asks it for
-    /// counters.
-    pub shows_tracer: bool,
-    /// Follow child processes (threads are always followed); a child not followed runs natively.
-    pub follow_children: bool,
-    /// Leave address space randomisation on. Off by default: layouts repeat, so counts do too.
-    pub aslr: bool,
-    /// Fixed layout, random numbers, time stamp counter and no vdso.
-    pub deterministic: bool,
-    /// Seed of everything random under `deterministic`.
-    pub seed: u64,
-    /// The variables that a launched program begins with; our own where there are none given.
-    pub environment: Option<Vec<(OsString, OsString)>>,
-    /// The additions to programs, of which each program gets the first that is for it.
-    pub additions: Vec<Addition>,
-    /// Run a launched program natively, and report it as uncounted, where the machine does not let
-    /// the virtual CPU work.
-    pub native_fallback: bool,
-    /// Count from the start; when false, counting waits for [`Request::Enable`].
-    pub start_enabled: bool,
-    /// The pipe on which commands come, from which [`Control`] has its requests. A thread of the
-    /// program that writes one there goes on once it has taken effect.
-    pub control_line: Option<ControlLine>,
-    /// The cache in which translations are kept from run to run; see [`crate::store`].
-    pub cache: Option<Cache>,
-    /// Translate code for the cache when a process ends: code of the files that it has mapped.
-    pub warm: Option<Warm>,
-    /// Kill the program (SIGTERM, then SIGKILL) after this long.
-    pub timeout: Option<Duration>,
-    /// The interval at which a profile's sink hears of threads that are still running.
-    pub checkpoint: Duration,
+    /// The events that are sampled, and what their samples have.
+    pub sampling: SamplingConfig,
+    /// The events that count at all.
+    pub counted: CountedConfig,
+    /// The program's surroundings.
+    pub program: ProgramConfig,
+    /// The reports on the run.
+    pub reports: ReportConfig,
+    /// The translations that are kept from run to run.
+    pub kept: KeptConfig,
     /// For trials and tests.
     pub trials: Trials,
-}
-
-/// The code to be translated ahead of time.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Warm {
-    /// Every function.
-    Functions,
-    /// The blocks that execution profiles know, if there is one of the program at this path, links
-    /// followed; else every function.
-    Known(PathBuf),
-    /// The code that has been executed before, by the file's path as the process sees it: offsets
-    /// of instructions in the file, in the order in which they matter.
-    Executed(Vec<(PathBuf, Vec<u64>)>),
 }
 
 impl Config {
     /// Returns whether the samples of the run are wanted.
     pub fn samples(&self) -> bool {
-        !self.sampling.is_empty()
+        !self.sampling.events.is_empty()
     }
 
     /// Returns whether the work of a thread is to be reported.
     pub fn reports(&self, tid: lwp_ptrace::Tid) -> bool {
-        self.only_thread.is_none_or(|only| only == tid)
+        self.counted.only_thread.is_none_or(|only| only == tid)
     }
 
     /// Returns whether translated code works for the host from the first instruction on: samples
@@ -430,31 +369,12 @@ impl Config {
             cpu: CpuModel::Host,
             // Counts are those of the machine's own processor, which has no LWP to be detected.
             lwp: (plan == Plan::Plain).then(LwpConfig::default),
-            sampling: Vec::new(),
             model: None,
-            sampled_code: None,
-            markers: None,
-            within: Vec::new(),
-            random_bits: 0,
-            stacks: true,
-            languages: Vec::new(),
-            only_thread: None,
-            fold: false,
-            thread_times: false,
-            shows_tracer: false,
-            follow_children: true,
-            aslr: false,
-            deterministic: false,
-            seed: 0,
-            environment: None,
-            additions: Vec::new(),
-            native_fallback: false,
-            start_enabled: true,
-            control_line: None,
-            cache: None,
-            warm: None,
-            timeout: None,
-            checkpoint: Duration::from_secs(10),
+            sampling: SamplingConfig::default(),
+            counted: CountedConfig::default(),
+            program: ProgramConfig::default(),
+            reports: ReportConfig::default(),
+            kept: KeptConfig::default(),
             trials: Trials::default(),
         }
     }
@@ -479,7 +399,8 @@ pub enum Request {
     Disable,
     /// End the run: detach from an attached process, or signal a launched one with SIGTERM.
     Stop,
-    /// A note that a command of [`Config::control_line`] has been read, and its request made.
+    /// A note that a command of [`CountedConfig::control_line`] has been read, and its request
+    /// made.
     Heard,
     /// Send what has been counted so far to [`Control::reports`]. The program runs meanwhile:
     /// counts of one moment belong together only to within what it executes while they are read.

@@ -58,7 +58,7 @@ impl ControlLine {
 /// Has a thread whose call has written `bytes` stand still until its commands have taken
 /// effect. Returns false where they have no command.
 pub fn awaits_effect(machine: &mut Machine, tid: Tid, pending: &Pending, bytes: u64) -> bool {
-    if !machine.config.control_line.is_some_and(|line| line.is_written_by(tid, pending)) {
+    if !machine.config.counted.control_line.is_some_and(|line| line.is_written_by(tid, pending)) {
         return false;
     }
     let text = written(tid, pending, (bytes as usize).min(MOST_BYTES));

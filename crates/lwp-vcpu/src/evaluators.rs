@@ -175,9 +175,9 @@ impl Evaluators {
 impl Evaluators {
     /// The evaluators of the languages of a run in which functions' calls are counted, if `counts`.
     pub fn of(config: &Config, counts: bool) -> Self {
-        let wanted = |it: &&Language| counts && config.languages.contains(it);
+        let wanted = |it: &&Language| counts && config.sampling.languages.contains(it);
         let wanted = [Language::Python, Language::Php].iter().filter(wanted).copied().collect();
-        Self::new(wanted, !config.additions.is_empty())
+        Self::new(wanted, !config.program.additions.is_empty())
     }
 }
 

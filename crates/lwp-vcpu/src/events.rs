@@ -101,7 +101,7 @@ type Handled = Result<(), Errno>;
 impl<'a> Tracer<'a> {
     /// A tracer of the process `first`.
     pub fn new(machine: &'a Mutex<Machine>, first: i32, control: Option<Control>) -> Self {
-        let timeout = lock(machine).config.timeout;
+        let timeout = lock(machine).config.program.timeout;
         Self {
             machine,
             first,
@@ -204,7 +204,7 @@ impl<'a> Tracer<'a> {
     fn checkpoint(&mut self) {
         let mut machine = lock(self.machine);
         if machine.observers.profiler.is_some()
-            && self.times.checkpointed.elapsed() >= machine.config.checkpoint
+            && self.times.checkpointed.elapsed() >= machine.config.reports.checkpoint
         {
             machine.counting().checkpoint();
             self.times.checkpointed = Instant::now();
@@ -305,7 +305,7 @@ impl<'a> Tracer<'a> {
         let machine = lock(self.machine);
         let attached = matches!(machine.config.target, Target::Attach { .. });
         let gone = |tid| !machine.tasks.threads.contains_key(&tid);
-        attached && !self.detaching && machine.config.only_thread.is_some_and(gone)
+        attached && !self.detaching && machine.config.counted.only_thread.is_some_and(gone)
     }
 
     /// Stops every thread in order to let it go.

@@ -62,7 +62,7 @@ const ENTRY: usize = 16;
 
 /// The store that a run uses, if it uses one.
 pub fn store_for(config: &Config) -> Option<Arc<Store>> {
-    let cache = config.cache.as_ref()?;
+    let cache = config.kept.cache.as_ref()?;
     // A store that cannot be had costs time and nothing else.
     Store::open(&cache.place, cache.limit).ok().map(Arc::new)
 }

@@ -73,8 +73,9 @@ use lwp_ptrace::{Ptrace, Tracee, limits, spawn, sys};
 
 pub use addition::Addition;
 pub use config::{
-    Cache, Config, Control, CpuModel, Interrupt, LwpConfig, Markers, Plan, Request, Sampled,
-    Sampling, Target, Warm, can_watch_caches,
+    Cache, Config, Control, CountedConfig, CpuModel, Interrupt, KeptConfig, LwpConfig, Markers,
+    Plan, ProgramConfig, ReportConfig, Request, Sampled, Sampling, SamplingConfig, Target, Warm,
+    can_watch_caches,
 };
 pub use lwp_arch::EventFlags;
 pub use lwp_languages::functions::Language;
@@ -102,7 +103,7 @@ pub fn run(config: &Config, control: Option<Control>) -> Result<Outcome, Error> 
 }
 
 /// Like [`run`], and tells `sink` where the counts arose. Needs [`Plan::Exact`] or
-/// [`Config::sampling`].
+/// [`SamplingConfig::events`].
 ///
 /// # Errors
 ///
@@ -114,7 +115,7 @@ pub fn run_profiled(
 ) -> Result<Outcome, Error> {
     match run_virtually(config, &mut control, sink) {
         Err(Error::Machine { what, .. })
-            if config.native_fallback && matches!(config.target, Target::Launch { .. }) =>
+            if config.program.native_fallback && matches!(config.target, Target::Launch { .. }) =>
         {
             native::run(config, control, &what)
         }
@@ -229,8 +230,14 @@ impl Start {
         match &config.target {
             Target::Launch { program, argv } => {
                 let room = memory_map::ROOM;
-                let environment = config.environment.as_deref();
-                match spawn::spawn(program.as_os_str(), argv, environment, !config.aslr, room) {
+                let environment = config.program.environment.as_deref();
+                match spawn::spawn(
+                    program.as_os_str(),
+                    argv,
+                    environment,
+                    !config.program.aslr,
+                    room,
+                ) {
                     Ok(tracee) => Ok(Self::Program(tracee)),
                     Err(SpawnError::Killed { signal, core }) => {
                         Ok(Self::Stillborn(ExitStatus::Signal { signal, core }))

@@ -227,10 +227,14 @@ impl ThreadLwp {
     pub fn sampling(run: &Config, serial: u32, wanted: bool) -> Self {
         let (config, selection) = (watched_config(run), sampled_selection(run));
         // Everything outside until the place of an instruction is known.
-        let ip = run.sampled_code.map(|code| code.elsewhere());
+        let ip = run.counted.code.map(|code| code.elsewhere());
         let sampler = match wanted {
-            true => Sampler::new(&run.sampling, run.random_bits, generator(run.seed, serial)),
-            false => Sampler::idle(&run.sampling),
+            true => Sampler::new(
+                &run.sampling.events,
+                run.sampling.random_bits,
+                generator(run.program.seed, serial),
+            ),
+            false => Sampler::idle(&run.sampling.events),
         };
         Self {
             selection: Selection { ip, ..selection },
@@ -461,9 +465,9 @@ fn countdown(context: Context<'_>) -> [i64; 2] {
 impl Thread {
     /// The thread's profile, made if there is none.
     fn lwp_begin(&mut self, config: &LwpConfig, run: &Config) -> &mut ThreadLwp {
-        let random = self.lwp_state.random.unwrap_or(Xorshift32::new(run.seed as u32));
+        let random = self.lwp_state.random.unwrap_or(Xorshift32::new(run.program.seed as u32));
         let lwp = self.lwp.get_or_insert_with(|| Box::new(ThreadLwp::new(config, random)));
-        lwp.surroundings.moves = !run.deterministic;
+        lwp.surroundings.moves = !run.program.deterministic;
         lwp
     }
 

@@ -140,7 +140,7 @@ impl Machine {
         let profile =
             self.observers.profiler.as_mut().map(Profiler::new_thread).unwrap_or_default();
         let wanted = self.config.reports(tid);
-        let bounds = Bounds::first(self.config.markers);
+        let bounds = Bounds::first(self.config.counted.markers);
         let sampling = || Box::new(ThreadLwp::sampling(&self.config, profile.serial, wanted));
         let lwp = self.config.watches().then(sampling);
         let now = Instant::now();

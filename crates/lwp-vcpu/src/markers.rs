@@ -1,10 +1,10 @@
 //! Markers: a program, or whoever runs it, says from where to where it is to be counted.
 //!
 //! The program does so by [`Marker`]s, at which it asks the host. Who runs it names functions
-//! ([`crate::Config::within`]): their first instructions are executed by the host, and their return
-//! addresses are withheld from the indirect table as long as a thread is to return there, so that
-//! it asks then. In either case the counters are read where they are exact, and the thread stands
-//! still.
+//! ([`crate::CountedConfig::within`]): their first instructions are executed by the host, and their
+//! return addresses are withheld from the indirect table as long as a thread is to return there, so
+//! that it asks then. In either case the counters are read where they are exact, and the thread
+//! stands still.
 
 use lwp_dbt::marker::Marker;
 use lwp_dbt::{AppPc, EventDeltas, Slot};
@@ -63,7 +63,7 @@ pub struct Bounds {
     pub collects: bool,
     /// The sum of its executions at the last marker from which it reads its counts.
     read_from: Sum,
-    /// Functions of [`crate::Config::within`] that it is in.
+    /// Functions of [`crate::CountedConfig::within`] that it is in.
     frames: Vec<Frame>,
 }
 
@@ -201,7 +201,7 @@ impl Counting<'_> {
     /// Returns whether a thread of `pid` with these bounds counts.
     pub fn wants_counts(&self, pid: i32, bounds: &Bounds) -> bool {
         let started = self.tasks.started_counting.get(&pid).copied();
-        self.observers.enabled && bounds.count(self.config.markers, started)
+        self.observers.enabled && bounds.count(self.config.counted.markers, started)
     }
 
     /// A child of fork goes on as its maker does.
@@ -244,7 +244,7 @@ impl Marking<'_> {
             Marker::Own(_) => return None,
             Marker::Valgrind => memory::read_u64(tid, rax).ok()?,
         };
-        self.0.config.markers?;
+        self.0.config.counted.markers?;
         self.0.tasks.collect_misses(self.0.contexts, tid);
         match request {
             request::START_INSTRUMENTATION | request::CACHEGRIND_START => {
@@ -266,7 +266,7 @@ impl Marking<'_> {
                 self.end_part(tid, label.unwrap_or_default());
             }
             request::RUNNING_ON_VALGRIND
-                if matches!(self.0.config.markers, Some(Markers::Callgrind { .. })) =>
+                if matches!(self.0.config.counted.markers, Some(Markers::Callgrind { .. })) =>
             {
                 return Some([rax, 1]);
             }
@@ -412,7 +412,8 @@ fn text_at(tid: Tid, address: u64) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Returns whether a function of [`crate::Config::within`] begins at `pc` of an address space.
+/// Returns whether a function of [`crate::CountedConfig::within`] begins at `pc` of an address
+/// space.
 fn begins_function((space, family): (&mut Space, &mut Family), pc: u64) -> bool {
     let Some((_, range)) = space.code.at(pc) else { return false };
     family.modules[range.unit].unit.is_marked(AppPc(pc))
@@ -435,7 +436,7 @@ impl Marking<'_> {
     /// The host is about to execute the instruction at the application's pc, which may be a
     /// function's first.
     pub fn enter_function(&mut self, tid: Tid, app: &Regs) {
-        if self.0.config.within.is_empty()
+        if self.0.config.counted.within.is_empty()
             || !self
                 .0
                 .caches
@@ -459,7 +460,7 @@ impl Marking<'_> {
     /// A thread has got to `pc` with its stack at `stack`, by an indirect branch that did not find
     /// it. Returns whether others like it may find it.
     pub fn returned(&mut self, tid: Tid, pc: u64, stack: u64) -> bool {
-        if self.0.config.within.is_empty() {
+        if self.0.config.counted.within.is_empty() {
             return true;
         }
         self.leave_functions(tid, stack);
@@ -488,7 +489,7 @@ impl Marking<'_> {
     /// A thread has entered or left a function.
     fn toggle(&mut self, tid: Tid) {
         if let Some(thread) = self.0.tasks.threads.get_mut(&tid) {
-            thread.account.bounds.toggle(self.0.config.markers);
+            thread.account.bounds.toggle(self.0.config.counted.markers);
         }
         self.0.tasks.collect_misses(self.0.contexts, tid);
         self.0.switch_counting(tid);

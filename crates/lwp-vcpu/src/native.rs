@@ -25,16 +25,16 @@ pub fn run(config: &Config, control: Option<Control>, reason: &str) -> Result<Ou
     };
     let started = Instant::now();
     let before = sys::cpu_times();
-    let environment = config.environment.as_deref();
+    let environment = config.program.environment.as_deref();
     let over = &AtomicBool::new(false);
     let (born, birth) = std::sync::mpsc::channel();
     let (pid, status) = std::thread::scope(|scope| {
         // The thread first: a program that nobody attends to could not be ended.
-        let timeout = config.timeout;
+        let timeout = config.program.timeout;
         let attend = move || birth.recv().map(|pid| attend(pid, timeout, control, over));
         let thread = std::thread::Builder::new().name("lwp-attend".into());
         thread.spawn_scoped(scope, attend).map_err(|error| no_thread(&error))?;
-        let started = spawn::untraced(program.as_os_str(), argv, environment, !config.aslr);
+        let started = spawn::untraced(program.as_os_str(), argv, environment, !config.program.aslr);
         let born = born;
         let pid = started.map_err(|error| spawn_error(program, error))?;
         let _ = born.send(pid);

@@ -334,7 +334,7 @@ pub fn way(config: &Config) -> Option<Way> {
         Guards::Off => return None,
     };
     let launched = matches!(config.target, Target::Launch { .. });
-    let looks_at_calls = launched && config.sampling.is_empty();
+    let looks_at_calls = launched && config.sampling.events.is_empty();
     (!way.looks_at_calls() || looks_at_calls).then_some(way)
 }
 

@@ -86,10 +86,11 @@ pub struct ThreadReport {
     /// The time at which it left it; none yet, in a report of a run that goes on.
     pub ended: Option<Instant>,
     /// The number of occurrences of each sampled event, in the order of
-    /// [`crate::Config::sampling`].
+    /// [`crate::SamplingConfig::events`].
     pub sampled: Vec<u64>,
     /// CPU time that it has taken in this image, the virtual CPU's own work in it included; `None`
-    /// where [`crate::Config::thread_times`] does not ask for it, or the kernel does not say it.
+    /// where [`crate::ReportConfig::thread_times`] does not ask for it, or the kernel does not say
+    /// it.
     pub cpu: Option<Duration>,
 }
 

@@ -357,7 +357,7 @@ impl<'a> ProcFiles<'a> {
             Kind::Statm => text::statm(&read("statm")?, &ours()?),
             Kind::Stat => text::stat(&read("stat")?, &ours()?, layout_is_ours(about), shown),
             Kind::Status => {
-                text::status(&read("status")?, &ours()?, shown, self.config.shows_tracer)
+                text::status(&read("status")?, &ours()?, shown, self.config.program.shows_tracer)
             }
             Kind::Limits => {
                 let data = maps::read(about).iter().any(is_ours).then_some([DATA_BYTES; 2]);

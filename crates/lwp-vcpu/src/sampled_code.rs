@@ -87,7 +87,7 @@ impl SampledCode {
 impl Where<'_> {
     /// The IP filter at `pc`, in the address space of a thread.
     fn sampled_ip_at(&self, config: &Config, tid: Tid, pc: u64) -> Option<IpFilter> {
-        let code = config.sampled_code.as_ref()?;
+        let code = config.counted.code.as_ref()?;
         let of_unit = || {
             let space = self.caches.spaces.get(self.tasks.space_index(tid)?)?.as_ref()?;
             let (_, range) = space.code.at(pc)?;
@@ -102,7 +102,7 @@ impl Tasks {
     /// The host is about to deal with the instruction at `pc` of a thread whose samples are
     /// filtered.
     pub fn filter_samples_at(&mut self, config: &Config, caches: &CodeCaches, tid: Tid, pc: u64) {
-        if config.sampled_code.is_none() {
+        if config.counted.code.is_none() {
             return;
         }
         let ip = caches.of(self).sampled_ip_at(config, tid, pc);

@@ -123,7 +123,7 @@ impl Keeper<'_> {
         let mut work = self.unsaved();
         let much = work.iter().map(|unit| unit.fragments).sum::<usize>() >= MUCH;
         // Who translates ahead of time wants to find it.
-        if !(much && self.config.warm.is_none() && self.save_aside(&mut work)) {
+        if !(much && self.config.kept.warm.is_none() && self.save_aside(&mut work)) {
             self.save(&mut work, &mut |_| {});
         }
     }

@@ -139,11 +139,11 @@ fn configuration(options: &Options, sampling: &[Sampling]) -> Result<Config, Fai
     };
     let plan = if sampling.is_empty() { Plan::Exact } else { Plan::Plain };
     let mut config = Config::launch(PathBuf::new(), Vec::new(), plan);
-    config.shows_tracer = true;
+    config.program.shows_tracer = true;
     if !sampling.is_empty() {
         config.lwp = None;
-        config.sampling = sampling.to_vec();
-        config.stacks = false;
+        config.sampling.events = sampling.to_vec();
+        config.sampling.stacks = false;
     }
     if options.tsc {
         if !Path::new("/proc/self/schedstat").exists() {
@@ -151,16 +151,16 @@ fn configuration(options: &Options, sampling: &[Sampling]) -> Result<Config, Fai
                 "-t: this kernel does not say how long a thread has run (schedstat)",
             ));
         }
-        config.thread_times = true;
+        config.reports.thread_times = true;
         // Its frequency is measured before anything is counted.
         let _ = cpc::cycles(0);
     }
     config.target = target;
-    config.follow_children = options.follow_fork;
+    config.program.follow_children = options.follow_fork;
     // Where the command `lwp` keeps its translations, unless it is told how many to keep there.
     if std::env::var_os("LWP_CACHE_LIMIT").is_none() {
         let limit = lwp_vcpu::store::DEFAULT_LIMIT;
-        config.cache = lwp_vcpu::store::default_place().map(|place| Cache { place, limit });
+        config.kept.cache = lwp_vcpu::store::default_place().map(|place| Cache { place, limit });
     }
     Ok(config)
 }

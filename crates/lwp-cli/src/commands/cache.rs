@@ -155,8 +155,8 @@ fn warm(file: &Path, libraries: &str, what: Option<&Warm>) -> Result<(), Failure
         let target = Target::Launch { program: "/bin/sh".into(), argv: words.to_vec() };
         let mut config = Config::launch(PathBuf::new(), Vec::new(), plan);
         config.target = target;
-        config.cache = crate::args::cache(None);
-        config.warm = Some(what.clone());
+        config.kept.cache = crate::args::cache(None);
+        config.kept.warm = Some(what.clone());
         lwp_vcpu::run(&config, None)?;
     }
     Ok(())

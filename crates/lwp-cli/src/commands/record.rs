@@ -144,7 +144,7 @@ pub fn execute(args: &RecordArgs) -> Result<Ending, Failure> {
     let sampled = Samplings::parse(&args.events, count)?;
     let plan = if sampled.is_empty() { Plan::Exact } else { Plan::Plain };
     let mut config = args.counting.configuration(plan)?;
-    config.sampling = sampled.config();
+    config.sampling.events = sampled.config();
     if !sampled.is_empty() {
         // The countdown of LWP is what samples.
         config.lwp = None;
@@ -155,17 +155,17 @@ pub fn execute(args: &RecordArgs) -> Result<Ending, Failure> {
     let recorder = Recorder::create(&args.output)?;
     recorder.info(&info(args, sampled.is_empty()));
     if !sampled.is_empty() {
-        recorder.events(&sampled.recorded(config.random_bits));
+        recorder.events(&sampled.recorded(config.sampling.random_bits));
     }
     if let Some(bytes) = args.buffer_size {
         recorder.set_buffer(bytes);
     }
-    if !config.stacks {
+    if !config.sampling.stacks {
         recorder.leave_calls_out();
     }
     let requests = Arc::new(Requests::default());
     if let Some(place) = &args.counting.control {
-        config.control_line = Some(control::serve(place, Arc::clone(&requests))?);
+        config.counted.control_line = Some(control::serve(place, Arc::clone(&requests))?);
     }
     let connected = requests.connect();
     signals::answer(Arc::clone(&requests), args.counting.attaches())?;
@@ -220,7 +220,7 @@ fn choose_model(args: &RecordArgs, config: &mut Config) -> Result<(), Failure> {
     if !args.model {
         return Ok(());
     }
-    if !config.sampling.is_empty() {
+    if !config.sampling.events.is_empty() {
         return Err(usage_error(
             "--model is for recordings that count everything, and this one samples",
             "leave -c, -F and -e out, or sample dcache-misses",
@@ -231,16 +231,16 @@ fn choose_model(args: &RecordArgs, config: &mut Config) -> Result<(), Failure> {
 
 /// Takes over which languages are read, and adds the variables that make their runtimes speak.
 fn choose_languages(args: &RecordArgs, config: &mut Config) {
-    config.languages = args.lang.read();
+    config.sampling.languages = args.lang.read();
     // A process that runs already is left as it is.
     if !args.counting.machine.deterministic && !args.counting.attaches() {
-        config.additions = args.lang.additions(config.sampling.is_empty());
+        config.program.additions = args.lang.additions(config.sampling.events.is_empty());
     }
 }
 
 /// Takes over which instructions are samples, and what is recorded of them.
 fn choose_samples(args: &RecordArgs, config: &mut Config) -> Result<(), Failure> {
-    if config.sampling.is_empty() {
+    if config.sampling.events.is_empty() {
         let options = [
             ("--filter", args.filter.is_some()),
             ("--interval-ip", args.interval_ip.is_some()),
@@ -253,14 +253,14 @@ fn choose_samples(args: &RecordArgs, config: &mut Config) -> Result<(), Failure>
             ));
         }
     }
-    config.random_bits = args.random.unwrap_or(0);
-    config.sampled_code = match (&args.filter, &args.interval_ip) {
+    config.sampling.random_bits = args.random.unwrap_or(0);
+    config.counted.code = match (&args.filter, &args.interval_ip) {
         (Some(text), _) => Some(code_filter::filter(text, &config.target, &[])?),
         (None, Some(text)) => Some(code_filter::interval_ip(text)?),
         (None, None) => None,
     };
     let graph = args.call_graph.filter(|_| !args.no_call_graph);
-    config.stacks = !args.no_call_graph && graph != Some(CallGraph::None);
+    config.sampling.stacks = !args.no_call_graph && graph != Some(CallGraph::None);
     if let (Some(CallGraph::Perfs(name)), false) = (graph, args.quiet) {
         lwp_terminal::say!(
             "lwp: --call-graph {name}: stacks are unwound from outside, by unwind tables and, where \

@@ -15,7 +15,7 @@ use crate::signals;
 /// Runs the program and ends as it does.
 pub fn execute(args: &RunArgs) -> Result<Ending, Failure> {
     let mut config = args.machine.config(program::launch(&args.command)?, Plan::Plain);
-    config.fold = true;
+    config.reports.fold = true;
     let requests = Arc::new(Requests::default());
     let control = requests.connect();
     signals::answer(requests, false)?;

@@ -35,11 +35,11 @@ pub fn execute(args: &StatArgs) -> Result<Ending, Failure> {
     if models {
         args.counting.machine.add_model(&mut config)?;
     }
-    config.fold = scope(args) == Scope::Total && !models;
+    config.reports.fold = scope(args) == Scope::Total && !models;
     let output = Mutex::new(output(args)?);
     let requests = Arc::new(Requests::default());
     if let Some(place) = &args.counting.control {
-        config.control_line = Some(control::serve(place, Arc::clone(&requests))?);
+        config.counted.control_line = Some(control::serve(place, Arc::clone(&requests))?);
     }
     let interrupted = signals::answer(Arc::clone(&requests), args.counting.attaches())?;
     let session = Session { args, config, requests, interrupted };
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn configuration_follows_the_options() {
         let config = args(&["/bin/sh"]).counting.configuration(Plan::Exact).unwrap();
-        assert!(config.follow_children && config.start_enabled);
+        assert!(config.program.follow_children && config.counted.start_enabled);
         assert_eq!(config.plan, Plan::Exact);
 
         let mut args = args(&["/bin/sh"]);
@@ -260,11 +260,11 @@ mod tests {
         args.counting.delay = Some(-1);
         args.counting.machine.timeout = Some(50);
         let config = args.counting.configuration(Plan::Exact).unwrap();
-        assert!(!config.follow_children && !config.start_enabled);
-        assert_eq!(config.timeout, Some(Duration::from_millis(50)));
+        assert!(!config.program.follow_children && !config.counted.start_enabled);
+        assert_eq!(config.program.timeout, Some(Duration::from_millis(50)));
 
         args.counting.pid = Some(7);
-        assert_eq!(args.counting.configuration(Plan::Exact).unwrap().timeout, None);
+        assert_eq!(args.counting.configuration(Plan::Exact).unwrap().program.timeout, None);
         args.counting.delay = Some(-2);
         assert!(args.counting.configuration(Plan::Exact).is_err());
     }

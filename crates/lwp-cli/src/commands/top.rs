@@ -64,10 +64,10 @@ pub struct TopArgs {
 pub fn execute(args: &TopArgs) -> Result<Ending, Failure> {
     let interval = interval(&args.interval)?;
     let mut config = args.counting.configuration(Plan::Exact)?;
-    config.checkpoint = interval;
+    config.reports.checkpoint = interval;
     let requests = Arc::new(Requests::default());
     if let Some(place) = &args.counting.control {
-        config.control_line = Some(control::serve(place, Arc::clone(&requests))?);
+        config.counted.control_line = Some(control::serve(place, Arc::clone(&requests))?);
     }
     let connected = requests.connect();
     let (feed, pieces) = Feed::new();

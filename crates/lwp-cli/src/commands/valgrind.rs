@@ -74,17 +74,17 @@ fn configuration(options: &Options) -> Result<Config, Failure> {
     let target = program::launch(&options.command)?;
     let machine = MachineArgs { deterministic: true, ..MachineArgs::default() };
     let mut config = machine.config(target, Plan::Exact);
-    config.environment = None;
-    config.follow_children = options.children;
+    config.program.environment = None;
+    config.program.follow_children = options.children;
     let (collect, instrument) = (options.collects(), options.instrument);
-    config.markers = Some(Markers::Callgrind { collect, instrument });
+    config.counted.markers = Some(Markers::Callgrind { collect, instrument });
     if options.models_caches() {
         config.lwp = None;
         config.model = Some(options.model()?);
     }
     for pattern in &options.toggle {
         let found = matching(pattern, &Places::of(&config.target, &[]))?;
-        config.within.extend(found);
+        config.counted.within.extend(found);
     }
     Ok(config)
 }

@@ -33,8 +33,8 @@ pub fn checks() -> Vec<Check> {
         Ok(tracee) => {
             let mappings = maps::read(tracee.0);
             end(tracee);
-            let config = Config::launch(program.clone(), vec!["true".into()], Plan::Exact);
-            let config = Config { timeout: Some(LIMIT), ..config };
+            let mut config = Config::launch(program.clone(), vec!["true".into()], Plan::Exact);
+            config.program.timeout = Some(LIMIT);
             let outcome = crate::run(&config, None);
             let steps = outcome.as_ref().ok().map(|outcome| single_steps(&program, outcome));
             let mut checks = vec![

@@ -326,7 +326,7 @@ fn start(machine: &mut Machine, tid: Tid) -> Handled {
     thread.mode = Mode::Running;
     let trapped = std::mem::take(&mut thread.signals.trapped);
     let (pid, moving, side) = (thread.pid, thread.moving, thread.side);
-    if pid == tid && !machine.config.follow_children {
+    if pid == tid && !machine.config.program.follow_children {
         return let_go(machine, tid);
     }
     let mut regs = machine.tracees.regs(tid)?;

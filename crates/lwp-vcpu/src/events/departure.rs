@@ -32,7 +32,7 @@ pub fn exiting(machine: &mut Machine, tid: Tid) -> Handled {
     }
     machine.counting().name_calls(tid);
     machine.counting().note_files(tid);
-    if let Some(what) = machine.config.warm.clone()
+    if let Some(what) = machine.config.kept.warm.clone()
         && let Some((space, family)) = machine.space_of(tid)
     {
         Warming { space, family, tid }.warm(&what);

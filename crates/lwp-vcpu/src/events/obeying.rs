@@ -73,7 +73,7 @@ impl Tracer<'_> {
         match control.requests.recv_timeout(LONGEST) {
             Ok(request) => Some(request),
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-                lock(self.machine).config.control_line = None;
+                lock(self.machine).config.counted.control_line = None;
                 self.release();
                 None
             }
@@ -83,7 +83,7 @@ impl Tracer<'_> {
     /// Lets threads go on whose commands have been heard; all, where nobody hears them.
     fn release(&mut self) {
         let mut machine = lock(self.machine);
-        let deaf = self.control.is_none() || machine.config.control_line.is_none();
+        let deaf = self.control.is_none() || machine.config.counted.control_line.is_none();
         while let Some(held) = machine.line.held.front_mut() {
             let heard = held.commands.min(self.heard);
             self.heard -= heard;

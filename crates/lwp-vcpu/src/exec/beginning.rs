@@ -12,7 +12,7 @@ impl Observers {
     /// The place that the stack of a program that begins with these registers has been moved to
     /// because something was added to its arguments and variables.
     pub fn extended_stack(&mut self, config: &Config, tid: Tid, regs: &Regs) -> Option<u64> {
-        let addition = addition::for_program(tid, &config.additions)?;
+        let addition = addition::for_program(tid, &config.program.additions)?;
         if regs.0.cs != CS_64 {
             return None;
         }
@@ -29,7 +29,7 @@ impl Config {
     /// under determinism, the place where it always is.
     pub fn settled_stack(&self, tid: Tid, regs: &Regs) -> Option<u64> {
         let launched = matches!(self.target, Target::Launch { .. });
-        if !self.deterministic || !launched || regs.0.cs != CS_64 {
+        if !self.program.deterministic || !launched || regs.0.cs != CS_64 {
             return None;
         }
         first_stack::settle(tid, regs.0.rsp, &maps::read(tid))
@@ -41,15 +41,15 @@ impl Processor {
     /// what differs from run to run out of it: the random bytes and the vdso.
     pub(super) fn adjust_auxv(&mut self, config: &Config, tid: Tid, auxiliary: &Auxiliary) {
         let fixed = config.cpu != CpuModel::Host;
-        if !fixed && !config.deterministic {
+        if !fixed && !config.program.deterministic {
             return;
         }
         for (at, [kind, value]) in auxiliary.entries() {
             let new = match kind {
                 AT_HWCAP if fixed => [kind, u64::from(self.cpu.cpuid(1, 0)[3])],
                 AT_HWCAP2 if fixed => [kind, 0],
-                AT_SYSINFO_EHDR if config.deterministic => [AT_IGNORE, 0],
-                AT_RANDOM if config.deterministic => {
+                AT_SYSINFO_EHDR if config.program.deterministic => [AT_IGNORE, 0],
+                AT_RANDOM if config.program.deterministic => {
                     let bytes = [self.next_random(), self.next_random()].map(u64::to_le_bytes);
                     let _ = memory::write_exact(tid, value, &bytes.concat());
                     continue;

@@ -109,8 +109,8 @@ pub(super) fn family_for(machine: &mut Machine, kind: Kind) -> Result<usize, Str
         family.watch_cache(crate::lwp::masks(&lwp.caches.levels[0].shape));
     }
     family.store = machine.caches.store.clone();
-    family.modules.sampled_code = machine.config.sampled_code;
-    family.modules.within.clone_from(&machine.config.within);
+    family.modules.sampled_code = machine.config.counted.code;
+    family.modules.within.clone_from(&machine.config.counted.within);
     family.modules.evaluators = Evaluators::of(
         &machine.config,
         machine.config.plan_of_code(&machine.observers) == lwp_dbt::Plan::Calls,

@@ -137,8 +137,8 @@ pub fn report_early(counting: &mut Counting<'_>, tid: Tid) -> bool {
     while let Some((event, at)) = next_of(counting, tid) {
         any = true;
         counting.report_samples(tid, 1 << event, at);
-        let whole =
-            !counting.config.stacks || counting.observers.call_stacks.end_of_last().is_some();
+        let whole = !counting.config.sampling.stacks
+            || counting.observers.call_stacks.end_of_last().is_some();
         if let Some(lwp) = counting.tasks.lwp_mut(tid) {
             lwp.sampling.kept.fell_short |= !whole;
         }

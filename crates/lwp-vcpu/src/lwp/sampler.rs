@@ -325,9 +325,9 @@ fn bit_of(kind: BranchKind) -> u8 {
 
 /// The events that have to be counted down for the samples of a run.
 pub fn selection(run: &Config) -> Selection {
-    let ip = run.sampled_code.and_then(|code| code.everywhere());
+    let ip = run.counted.code.and_then(|code| code.everywhere());
     let mut selection = Selection { ip, dcache: run.model.is_some(), ..Selection::default() };
-    for event in &run.sampling {
+    for event in &run.sampling.events {
         match event.what {
             Sampled::Instructions => selection.instructions = true,
             Sampled::Branches(kinds) => selection.branches |= kinds,
@@ -359,8 +359,8 @@ impl Answer<'_> {
     pub fn sample_due(&mut self, pc: AppPc, block: &Block) -> Option<Backlog> {
         let tid = self.cx.tid;
         let changes = self.machine.caches.of(&self.machine.tasks).changes(tid);
-        let ahead =
-            !self.machine.config.stacks || !self.machine.observers.call_stacks.interprets(changes);
+        let ahead = !self.machine.config.sampling.stacks
+            || !self.machine.observers.call_stacks.interprets(changes);
         let sampler = self.machine.tasks.lwp(tid).and_then(ThreadLwp::sampler);
         let due = sampler.and_then(|(sampler, selection)| {
             let due = sampler.due(block, &selection)?;
@@ -376,6 +376,7 @@ impl Answer<'_> {
                 let stack = self
                     .machine
                     .config
+                    .sampling
                     .stacks
                     .then(|| self.machine.observers.call_stacks.end_of_last());
                 if let Some(lwp) = self.machine.tasks.lwp_mut(tid) {

@@ -67,7 +67,7 @@ impl Account {
 
 /// CPU time that a living thread has taken since it was made, if `config` wants it to be reported.
 pub(super) fn cpu_time(config: &Config, tid: Tid) -> Option<Duration> {
-    if !config.thread_times {
+    if !config.reports.thread_times {
         return None;
     }
     let text = std::fs::read_to_string(format!("/proc/{tid}/schedstat")).ok()?;

@@ -37,12 +37,12 @@ impl Observers {
     /// Makes the observers that a configuration asks for. A profiler joins them later.
     pub fn new(config: &Config) -> Self {
         Self {
-            reports: Reports::new(config.fold),
+            reports: Reports::new(config.reports.fold),
             profiler: None,
-            call_stacks: CallStacks::new(&config.languages),
+            call_stacks: CallStacks::new(&config.sampling.languages),
             clocks: None,
             alone: Alone::default(),
-            enabled: config.start_enabled,
+            enabled: config.counted.start_enabled,
             started: Instant::now(),
             samples: config.samples(),
         }

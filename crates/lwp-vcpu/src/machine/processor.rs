@@ -30,18 +30,19 @@ impl Processor {
         let cpu = VirtualCpu::new(config.cpu, config.lwp.as_ref());
         let emulated = Emulated {
             xgetbv: cpu.xcr0() != sys::xcr0(),
-            tsc: config.deterministic,
-            random: config.deterministic,
+            tsc: config.program.deterministic,
+            random: config.program.deterministic,
             lwp: config.lwp.is_some(),
             no_inserts: config.lwp.as_ref().is_some_and(LwpConfig::is_proposal),
             fewer_states: cpu.real_xcr0() != sys::xcr0(),
             lwp_state: !cpu.components().is_empty(),
-            markers: config.plan == Plan::Exact || config.markers.is_some(),
-            writes: config.control_line.is_some(),
+            markers: config.plan == Plan::Exact || config.counted.markers.is_some(),
+            writes: config.counted.control_line.is_some(),
             fills,
         };
-        let random_file = if config.deterministic { seeded_file(config.seed) } else { None };
-        Self { cpu, emulated, random: config.seed, tsc: 1 << 32, random_file }
+        let random_file =
+            if config.program.deterministic { seeded_file(config.program.seed) } else { None };
+        Self { cpu, emulated, random: config.program.seed, tsc: 1 << 32, random_file }
     }
 
     /// Returns the next number of the seeded stream (splitmix64).

@@ -53,7 +53,7 @@ pub struct Place {
 pub struct Sample<'a> {
     /// Number of the thread.
     pub serial: u32,
-    /// Index of the event in [`crate::Config::sampling`].
+    /// Index of the event in [`crate::SamplingConfig::events`].
     pub event: u32,
     /// Innermost first: the instruction that is about to be executed, then the last bytes of calls
     /// that have not returned.

@@ -49,6 +49,7 @@ impl Answer<'_> {
             && !self
                 .machine
                 .config
+                .counted
                 .control_line
                 .is_some_and(|line| line.is_written_by(tid, &pending))
             && !self.machine.proc_files().tells_of_ours(tid, &pending);

@@ -127,7 +127,7 @@ fn a_process_made_by_vfork_shares_the_address_space() {
 
 #[test]
 fn a_process_that_is_not_followed_runs_natively() {
-    let mut scene = Scene::of(|config| config.follow_children = false, Plan::Exact);
+    let mut scene = Scene::of(|config| config.program.follow_children = false, Plan::Exact);
     let head = scene.head(pc_of(leaf));
     let stage = Stage::of(scene);
     let cache = stage.regs_at(head);

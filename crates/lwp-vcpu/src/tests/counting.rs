@@ -63,7 +63,7 @@ fn counts_outlive_the_translations_that_made_them() {
 
 #[test]
 fn threads_that_are_not_asked_for_are_not_reported() {
-    let only = |config: &mut Config| config.only_thread = Some(1);
+    let only = |config: &mut Config| config.counted.only_thread = Some(1);
     let mut scene = Scene::of(only, Plan::Exact);
     assert_eq!(scene.machine.counting().so_far()[0].threads.len(), 0);
     scene.machine.counting().remove_thread(scene.tid);

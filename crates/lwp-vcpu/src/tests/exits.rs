@@ -109,7 +109,8 @@ fn instructions_that_only_the_processor_executes_need_the_tracer() {
 
 #[test]
 fn markers_are_executed_where_they_stand_and_forged_elsewhere() {
-    let mut scene = Scene::of(|config| config.markers = Some(Markers::Between), Plan::Exact);
+    let mut scene =
+        Scene::of(|config| config.counted.markers = Some(Markers::Between), Plan::Exact);
     assert!(!scene.thread().account.counting, "it counts between two markers alone");
     assert_eq!(scene.ask(RequestKind::Marker, pc_of(branches)), Answer::Forged);
 }

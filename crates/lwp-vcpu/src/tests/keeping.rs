@@ -25,7 +25,7 @@ impl Place {
     fn run(&self, set_up: impl FnOnce(&mut Config)) -> Scene {
         let cache = Cache { place: self.0.clone(), limit: 1 << 30 };
         let set_up = |config: &mut Config| {
-            (config.cache, config.warm) = (Some(cache), Some(Warm::Functions));
+            (config.kept.cache, config.kept.warm) = (Some(cache), Some(Warm::Functions));
             set_up(config);
         };
         Scene::of(set_up, Plan::Exact)

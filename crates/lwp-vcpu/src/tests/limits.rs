@@ -69,7 +69,7 @@ const STOP_INSTRUMENTATION: u64 = CALLGRIND + 5;
 /// A run that obeys a program's requests to callgrind.
 fn obedient(collect: bool) -> Scene {
     let markers = Markers::Callgrind { instrument: true, collect };
-    let mut scene = Scene::of(|config| config.markers = Some(markers), Plan::Exact);
+    let mut scene = Scene::of(|config| config.counted.markers = Some(markers), Plan::Exact);
     scene.head(pc_of(leaf));
     scene
 }
@@ -92,7 +92,8 @@ fn counts(scene: &mut Scene) -> bool {
 fn a_program_learns_that_its_requests_are_obeyed() {
     assert_eq!(request(&mut obedient(true), RUNNING_ON_VALGRIND), 1);
     // Where nobody obeys them nothing answers.
-    let mut scene = Scene::of(|config| config.markers = Some(Markers::Between), Plan::Exact);
+    let mut scene =
+        Scene::of(|config| config.counted.markers = Some(Markers::Between), Plan::Exact);
     assert_eq!(request(&mut scene, RUNNING_ON_VALGRIND), 77);
     assert_eq!(request(&mut obedient(true), CALLGRIND + 99), 77);
 }

@@ -231,7 +231,7 @@ fn a_thread_stands_still_until_its_commands_have_been_heard() {
     let (heard, acknowledged) = channel();
     let control = Control { requests: to_tracer, done: heard, reports: None };
     let mut tracer = stage.tracer_with(control);
-    stage.machine().config.control_line = Some(ControlLine { device: 1, inode: 1 });
+    stage.machine().config.counted.control_line = Some(ControlLine { device: 1, inode: 1 });
     requests.send(Request::Heard).expect("somebody listens");
     requests.send(Request::Enable).expect("somebody listens");
     drop(requests);

@@ -15,7 +15,7 @@ use crate::machine::Need;
 /// A run that samples each 100th instruction.
 fn sampling() -> Scene {
     let event = Sampling { what: Sampled::Instructions, interval: 100 };
-    Scene::of(|config: &mut Config| config.sampling = vec![event], Plan::Plain)
+    Scene::of(|config: &mut Config| config.sampling.events = vec![event], Plan::Plain)
 }
 
 fn sampled(scene: &mut Scene) -> Vec<u64> {
@@ -40,7 +40,8 @@ fn a_sample_in_a_block_is_taken_at_its_beginning() {
 #[test]
 fn the_first_of_several_samples_in_a_block_is_the_last_of_a_fragment() {
     let event = Sampling { what: Sampled::Instructions, interval: 2 };
-    let mut scene = Scene::of(|config: &mut Config| config.sampling = vec![event], Plan::Plain);
+    let mut scene =
+        Scene::of(|config: &mut Config| config.sampling.events = vec![event], Plan::Plain);
     let pc = pc_of(leaf);
     assert_eq!(scene.ask(RequestKind::LwpDue, pc), Answer::Goes(pc));
     let cut = scene.machine.tasks.lwp(scene.tid).and_then(|lwp| lwp.cut_of(None));
@@ -243,8 +244,8 @@ fn samples_that_the_thread_has_kept_start_intervals_too() {
 fn a_thread_keeps_samples_until_code_changes() {
     let event = Sampling { what: Sampled::Instructions, interval: 100 };
     let set_up = |config: &mut Config| {
-        config.sampling = vec![event];
-        config.stacks = false;
+        config.sampling.events = vec![event];
+        config.sampling.stacks = false;
     };
     let mut scene = Scene::of(set_up, Plan::Plain);
     let pc = pc_of(leaf);

@@ -97,7 +97,9 @@ fn a_thread_whose_translations_are_left_begins_another_report() {
 fn a_sample_is_told_with_the_place_of_the_instruction() {
     let event = Sampling { what: Sampled::Instructions, interval: 100 };
     for stacks in [false, true] {
-        let set_up = |config: &mut Config| (config.sampling, config.stacks) = (vec![event], stacks);
+        let set_up = |config: &mut Config| {
+            (config.sampling.events, config.sampling.stacks) = (vec![event], stacks)
+        };
         let (mut scene, notes) = recorded(set_up, Plan::Plain);
         let pc = pc_of(leaf);
         scene.set(Slot::LwpHigh, 0);
@@ -124,7 +126,7 @@ fn mark(scene: &mut Scene, code: u8) {
 fn markers_start_and_stop_counting() {
     const START: u8 = 1;
     const STOP: u8 = 2;
-    let between = |config: &mut Config| config.markers = Some(Markers::Between);
+    let between = |config: &mut Config| config.counted.markers = Some(Markers::Between);
     let mut scene = Scene::of(between, Plan::Exact);
     for _ in 0..2 {
         assert!(!scene.thread().account.counting);
