@@ -13,6 +13,7 @@ mod guards;
 mod keeping;
 mod leaving;
 mod limits;
+mod misses;
 mod needs;
 mod places;
 mod profiles;

@@ -67,6 +67,14 @@ impl<'a> LwpWords<'a> {
         })
     }
 
+    /// Writes note `at`.
+    #[cfg(test)]
+    pub fn set_note(&self, at: u64, note: [u64; 2]) {
+        let first = self.0.base() + u64::from(NOTES_AT) + at * u64::from(NOTE_BYTES);
+        self.0.memory().store(first, note[0]);
+        self.0.memory().store(first + 8, note[1]);
+    }
+
     /// The branches written down for the predictor, in order: see [`BRANCHES_AT`].
     pub fn branches(self) -> impl Iterator<Item = [u64; 2]> + use<'a> {
         let first = self.0.base() + u64::from(BRANCHES_AT);
