@@ -2,6 +2,7 @@
 
 use std::cell::OnceCell;
 use std::ops::Range;
+use std::sync::Arc;
 
 use lwp_profile::{NamedSegment, RecordedNames};
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
@@ -11,6 +12,7 @@ use object::{
 };
 use rustc_hash::FxHashMap;
 
+use crate::files::Bytes;
 use crate::identity::Identity;
 
 /// A function by its symbol.
@@ -69,8 +71,8 @@ pub struct Elf {
     exports: Vec<(Range<u32>, u64, bool)>,
     /// Their order by name, once somebody has asked for one.
     exports_by_name: OnceCell<Vec<u32>>,
-    /// Executable segments: address and bytes.
-    code: Vec<(u64, Vec<u8>)>,
+    /// Executable segments: address, and where the bytes are.
+    code: Vec<(u64, Bytes, Range<usize>)>,
     /// The debug link: a file name, and the checksum of the file.
     pub debug_link: Option<(String, u32)>,
 }
@@ -138,9 +140,10 @@ impl Elf {
                 out.exports.push((name, *address, *resolver));
             }
             out.imports.extend(names.imports.iter().map(|(word, name)| (*word, name.to_string())));
-            out.code.extend(names.code.iter().cloned());
+            let code = names.code.iter().map(|(address, bytes)| (*address, bytes.as_slice()));
+            out.code.extend(code.map(|(address, bytes)| (address, bytes.into(), 0..bytes.len())));
         }
-        out.code.sort_unstable();
+        out.code.sort_unstable_by(|(a, ..), (b, ..)| a.cmp(b));
         out.settle();
         out
     }
@@ -152,12 +155,18 @@ impl Elf {
     }
 
     /// Keeps the bytes of executable segments, for [`Self::code_in`].
-    pub fn keep_code(&mut self, bytes: &[u8]) {
-        let Ok(file) = ElfFile64::<LittleEndian>::parse(bytes) else { return };
+    pub fn keep_code(&mut self, bytes: &Bytes) {
+        let Ok(file) = ElfFile64::<LittleEndian>::parse(&**bytes) else { return };
         self.code = file
             .segments()
             .filter(|segment| segment.permissions().executable())
-            .filter_map(|segment| Some((segment.address(), segment.data().ok()?.to_vec())))
+            .filter_map(|segment| {
+                let (from, length) = segment.file_range();
+                let (from, length) = (usize::try_from(from).ok()?, usize::try_from(length).ok()?);
+                let range = from..from.checked_add(length)?;
+                bytes.get(range.clone())?;
+                Some((segment.address(), Arc::clone(bytes), range))
+            })
             .collect();
     }
 
@@ -386,13 +395,14 @@ impl Elf {
     /// of a file, and of what a recording keeps as many as there are.
     pub fn code_in(&self, address: u64, size: u64) -> Vec<(u64, &[u8])> {
         let end = address.saturating_add(size);
-        let piece = |(start, bytes): &'_ (u64, Vec<u8>)| -> Option<(u64, Range<usize>)> {
+        let pieces = self.code.iter().filter_map(|(start, bytes, range)| {
+            let bytes = &bytes[range.clone()];
             let behind = start.saturating_add(bytes.len() as u64);
             let (from, to) = (address.max(*start), end.min(behind));
-            (from < to).then(|| (from, (from - start) as usize..(to - start) as usize))
-        };
-        let all = self.code.iter();
-        all.filter_map(|code| piece(code).map(|(from, range)| (from, &code.1[range]))).collect()
+            let part = |from: u64, to: u64| &bytes[(from - start) as usize..(to - start) as usize];
+            (from < to).then(|| (from, part(from, to)))
+        });
+        pieces.collect()
     }
 
     /// The symbol whose address the word at `address` holds.

@@ -1,6 +1,7 @@
 //! Collecting the names that a recording keeps: every answer that was needed to make a profile of
 //! it.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -9,6 +10,7 @@ use lwp_profile::{
 };
 use rustc_hash::FxHashSet;
 
+use crate::module::ModuleNames;
 use crate::resolve::{Detail, Options, Resolver, looked_up};
 
 /// The largest function, in bytes, of which all code and lines are kept: of a larger one, those of
@@ -168,19 +170,27 @@ fn chain(
 fn code(resolver: &Resolver<'_>) -> BTreeMap<u32, Vec<(u64, Vec<u8>)>> {
     let numbers: BTreeMap<ModuleId, u32> = resolver.module_numbers().collect();
     let locations = resolver.builder.locations().iter();
-    let mut known: Vec<(u32, &Location)> = locations
+    let mut known: Vec<(u32, u64, &[u8])> = locations
         .filter(|location| !location.bytes.is_empty())
-        .filter_map(|location| Some((*numbers.get(&location.module)?, location)))
+        .filter_map(|location| {
+            Some((*numbers.get(&location.module)?, location.address, &*location.bytes))
+        })
         .collect();
-    known.sort_unstable_by_key(|(module, location)| (*module, location.address));
+    for (module, range) in &resolver.without_lines {
+        let elf = resolver.names.get(module).and_then(ModuleNames::elf);
+        let pieces = elf.map(|elf| elf.code_in(range.start, range.end - range.start));
+        known.extend(pieces.into_iter().flatten().map(|(at, bytes)| (*module, at, bytes)));
+    }
+    // Of what begins at one place, the longest comes first.
+    known.sort_unstable_by_key(|(module, at, bytes)| (*module, *at, Reverse(bytes.len())));
     let mut code: BTreeMap<u32, Vec<(u64, Vec<u8>)>> = BTreeMap::new();
-    for (module, location) in known {
+    for (module, at, bytes) in known {
         let pieces = code.entry(module).or_default();
+        let end = pieces.last().map_or(0, |(start, bytes)| start + bytes.len() as u64);
         match pieces.last_mut() {
-            Some((start, bytes)) if *start + bytes.len() as u64 == location.address => {
-                bytes.extend_from_slice(&location.bytes);
-            }
-            _ => pieces.push((location.address, location.bytes.to_vec())),
+            Some(_) if at + bytes.len() as u64 <= end => {}
+            Some((_, before)) if at == end => before.extend_from_slice(bytes),
+            _ => pieces.push((at, bytes.to_vec())),
         }
     }
     code

@@ -197,6 +197,8 @@ pub struct Resolver<'a> {
     pub(crate) code: FxHashMap<(u32, u64), Rc<Vec<Instruction>>>,
     /// Functions whose every instruction has been entered, by module and start.
     pub(crate) entered: FxHashSet<(u32, u64)>,
+    /// The same of functions without lines, whose instructions are not entered: module and range.
+    pub(crate) without_lines: Vec<(u32, Range<u64>)>,
     pub(crate) options: &'a Options,
 }
 
@@ -239,7 +241,7 @@ struct Found<'s> {
 }
 
 /// An instruction's address and bytes.
-pub type Instruction = (u64, Vec<u8>);
+pub type Instruction = (u64, Code);
 
 impl<'a> Resolver<'a> {
     fn new(recording: &'a Recording, options: &'a Options, mode: Mode, events: Vec<Event>) -> Self {
@@ -295,6 +297,7 @@ impl<'a> Resolver<'a> {
             last_frames: None,
             code: FxHashMap::default(),
             entered: FxHashSet::default(),
+            without_lines: Vec::new(),
             options,
         }
     }
@@ -379,6 +382,16 @@ impl<'a> Resolver<'a> {
         });
         self.last = Some(Known { asked, module, about, function, start });
         (function, start)
+    }
+
+    /// Looks up the functions with code in a range of a file's addresses.
+    pub(crate) fn functions_in(&mut self, module: u32, range: Range<u64>) {
+        let mut at = range.start;
+        while at < range.end {
+            self.function_at(module, at);
+            let about = self.last.as_ref().map_or(at, |known| known.about.end);
+            at = about.max(at.saturating_add(1));
+        }
     }
 
     /// Enters a function, with its module and where it is declared.

@@ -182,11 +182,19 @@ impl Resolver<'_> {
             return;
         };
         let bytes: u64 = code.iter().map(|(_, bytes)| bytes.len() as u64).sum();
-        if bytes <= largest && self.entered.insert((module, *start)) {
+        if bytes > largest || !self.entered.insert((module, *start)) {
+            return;
+        }
+        if self.names.get(&module).is_some_and(ModuleNames::has_debug) {
             for (start, bytes) in code {
                 self.location(module, *start, bytes);
             }
+            return;
         }
+        let end = code.last().map_or(*start, |(last, bytes)| last + bytes.len() as u64);
+        // Other functions may begin among its instructions.
+        self.functions_in(module, *start..end);
+        self.without_lines.push((module, *start..end));
     }
 
     /// The instructions of the function at a file's `address`, as far as its bytes are known.
@@ -215,7 +223,7 @@ fn instructions(start: u64, bytes: &[u8]) -> Vec<Instruction> {
         let at = decoder.position();
         let instruction = decoder.decode();
         let len = if instruction.is_invalid() { 1 } else { instruction.len() };
-        out.push((start + at as u64, bytes[at..(at + len).min(bytes.len())].to_vec()));
+        out.push((start + at as u64, bytes[at..(at + len).min(bytes.len())].into()));
         if instruction.is_invalid() && decoder.set_position(at + 1).is_err() {
             break;
         }
