@@ -7,7 +7,8 @@
 #   -n ROUNDS    runs per program and mode (default 20)
 #   -t SECONDS   limit of one run (default 120); a run that exceeds it is killed and counts as a failure
 #   -m MODES     any of "native run stat" (default all three)
-#   NAME         xz zstd java node python threads fork jit signals; default: every one that is installed
+#   NAME         xz zstd java node python threads fork jit signals; default: every one that is installed.
+#                Or a program of tests/programs, as code/guarded_pages, or a folder of them, as code
 #
 # LWP_BIN names the lwp to test (default: target/release/lwp beside this folder).
 set -u
@@ -26,6 +27,17 @@ while getopts n:t:m: option; do
 done
 shift $((OPTIND - 1))
 [ $# -gt 0 ] || set -- xz zstd java node python threads fork jit signals
+for name; do
+    shift
+    if [ -d "$here/programs/$name" ]; then
+        # Libraries are no programs.
+        for file in "$here/programs/$name"/[!l]*.c "$here/programs/$name"/l[!i]*.c; do
+            [ ! -f "$file" ] || set -- "$@" "$name/$(basename "$file" .c)"
+        done
+    else
+        set -- "$@" "$name"
+    fi
+done
 lwp=${LWP_BIN:-$here/../target/release/lwp}
 case $modes in
 *run* | *stat*) [ -x "$lwp" ] || { echo "stress: no lwp at $lwp; set LWP_BIN" >&2; exit 2; } ;;
@@ -36,8 +48,11 @@ trap 'rm -rf "$dir"' EXIT
 trap 'exit 130' INT TERM
 cd "$dir" || exit 2
 
-# compile NAME GROUP/PROGRAM: the test program as an executable called NAME.
+# compile NAME GROUP/PROGRAM: the test program as an executable called NAME, and its libraries.
 compile() {
+    for library in $(sed -n 's/^\/\/@ libs: //p' "$here/programs/$2.c"); do
+        gcc -g -shared -fPIC -o "$library.so" "$here/programs/$(dirname "$2")/$library.c" || return 1
+    done
     flags=$(sed -n 's/^\/\/@ cflags: //p' "$here/programs/$2.c")
     # shellcheck disable=SC2086 # the flags are words
     gcc -g -I "$here/programs" $flags -o "$1" "$here/programs/$2.c" -lm -lutil -ldl
@@ -124,6 +139,10 @@ PY
     signals)
         [ -x signals ] || compile signals registers/asynchronous || return 1
         command="./signals" ;;
+    */*)
+        file=$(echo "$1" | tr / _)
+        [ -x "$file" ] || compile "$file" "$1" || return 1
+        command="./$file" ;;
     *)
         echo "stress: no program $1" >&2
         exit 2 ;;

@@ -31,6 +31,22 @@ pub fn read_memory(tid: i32, address: u64, buffer: &mut [u8]) -> Result<usize> {
     }
 }
 
+/// Reads as much of a tracee at each of these addresses, one behind the other, by one call. Returns
+/// how many could be read before one that cannot; the bytes of the others are as they were.
+pub fn read_pieces(tid: i32, addresses: &[u64], size: usize, buffer: &mut [u8]) -> usize {
+    let there = addresses.iter().zip(buffer.chunks_exact(size));
+    let there = there.take_while(|(address, _)| absent::reach(tid, **address, size) == size);
+    let remote =
+        |(address, _): (&u64, _)| libc::iovec { iov_base: *address as *mut _, iov_len: size };
+    let remote: Vec<libc::iovec> = there.map(remote).collect();
+    let local = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: remote.len() * size };
+    let count = remote.len() as libc::c_ulong;
+    // SAFETY: `local` describes no more than the borrowed buffer, which has a piece for each remote
+    // address; those are only used in the tracee.
+    let n = unsafe { libc::process_vm_readv(tid, &raw const local, 1, remote.as_ptr(), count, 0) };
+    check(n as i64).map_or(0, |n| n as usize / size.max(1))
+}
+
 /// Has the kernel map what lies at these addresses of a tracee, each as if the tracee had read
 /// there: of a file, that brings neighbouring pages along, and none of them faults any more. What
 /// cannot be had stays as it is.

@@ -142,7 +142,7 @@ impl Languages {
             self.threads.clear();
         }
         let who = *self.threads.entry(tid).or_insert_with(|| who(tid, pid));
-        self.memory.begin(tid);
+        self.memory.begin_again(tid);
         for image in images {
             let complete = ending == Ending::Bottom;
             let (found, activations) = self.read(who, pid, image, (code, frames, complete));
@@ -266,25 +266,49 @@ fn who(tid: Tid, pid: i32) -> Who {
 #[derive(Debug, Default)]
 struct Pages {
     tid: Tid,
+    /// Their bytes, by address; `None` where nothing can be read.
     pieces: FxHashMap<u64, Option<Box<[u8; PIECE]>>>,
+    /// Pieces that were read ahead, and have not been looked at.
+    ahead: Vec<(u64, Box<[u8; PIECE]>)>,
 }
 
 /// Bytes read at a time: a frame or a code object has some hundred, and neighbours are near.
 const PIECE: usize = 1024;
 
+/// Most pieces read ahead.
+const MOST_AHEAD: usize = 32;
+
 impl Pages {
     fn begin(&mut self, tid: Tid) {
         self.tid = tid;
         self.pieces.clear();
+        self.ahead.clear();
+    }
+
+    /// The same for another sample, which mostly needs what the last one of the thread did: that is
+    /// read ahead, by one call.
+    fn begin_again(&mut self, tid: Tid) {
+        let same = tid == self.tid;
+        let there = self.pieces.iter().filter(|(_, piece)| same && piece.is_some());
+        let starts: Vec<u64> = there.map(|(start, _)| *start).take(MOST_AHEAD).collect();
+        self.begin(tid);
+        let mut bytes = vec![0; starts.len() * PIECE];
+        let read = sys::read_pieces(tid, &starts, PIECE, &mut bytes);
+        let pieces = bytes.chunks_exact(PIECE).map(|piece| piece.try_into().map(Box::new));
+        let read = starts.into_iter().zip(pieces.flatten()).take(read);
+        self.ahead.extend(read);
     }
 
     fn piece(&mut self, start: u64) -> Option<&[u8; PIECE]> {
         let tid = self.tid;
+        let ahead = self.ahead.iter().position(|(at, _)| *at == start);
+        let ahead = ahead.map(|at| self.ahead.swap_remove(at).1);
         let read = || {
             let mut bytes = Box::new([0; PIECE]);
             let got = sys::read_memory(tid, start, &mut bytes[..]).unwrap_or(0);
             (got == PIECE).then_some(bytes)
         };
+        let read = || ahead.or_else(read);
         self.pieces.entry(start).or_insert_with(read).as_deref()
     }
 }
@@ -303,5 +327,53 @@ impl lwp_languages::Memory for Pages {
             (at, rest) = (at + len as u64, later);
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use lwp_languages::Memory;
+
+    use super::*;
+
+    fn read(pages: &mut Pages, word: &AtomicU64) -> Option<u64> {
+        let mut bytes = [0; 8];
+        pages.read(word.as_ptr() as u64, &mut bytes).then(|| u64::from_le_bytes(bytes))
+    }
+
+    #[test]
+    fn each_sample_reads_memory_as_it_is_by_then() {
+        let tid = std::process::id() as Tid;
+        let words: [Box<AtomicU64>; 2] = [1, 2].map(|value| Box::new(AtomicU64::new(value)));
+        let mut pages = Pages::default();
+        for sample in 0..3 {
+            pages.begin_again(tid);
+            let ahead = pages.ahead.len();
+            assert_eq!(ahead > 0, sample > 0, "the last sample is known");
+            for (word, first) in words.iter().zip([1, 2]) {
+                assert_eq!(read(&mut pages, word), Some(first + sample));
+            }
+            assert!(pages.ahead.is_empty(), "both are read again");
+            // Within a sample nothing changes.
+            words.iter().for_each(|word| _ = word.fetch_add(1, Ordering::SeqCst));
+            assert_eq!(read(&mut pages, &words[0]), Some(1 + sample));
+        }
+    }
+
+    #[test]
+    fn what_is_gone_is_not_read_ahead() {
+        let tid = std::process::id() as Tid;
+        let word = AtomicU64::new(7);
+        let mut pages = Pages::default();
+        pages.begin_again(tid);
+        assert_eq!(read(&mut pages, &word), Some(7));
+        assert!(!pages.read(PIECE as u64, &mut [0; 8]), "nothing is mapped there");
+        pages.begin_again(tid);
+        assert_eq!(pages.ahead.len(), 1);
+        // Another thread's memory may be another process's.
+        pages.begin_again(tid + 1);
+        assert!(pages.ahead.is_empty());
     }
 }
