@@ -7,6 +7,7 @@
 
 mod births;
 mod changing;
+mod countdown;
 mod counting;
 mod exits;
 mod guards;

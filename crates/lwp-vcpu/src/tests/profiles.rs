@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use lwp_arch::EventFlags;
 use lwp_arch::lwpcb::{EventSlot, Lwpcb};
+use lwp_arch::{EventFlags, Record};
 use lwp_dbt::context::kept::{COUNT_SHIFT, NO_STACK};
 use lwp_dbt::{RequestKind, Slot};
 
@@ -142,6 +142,23 @@ impl Words {
         self.0[0].as_ptr() as u64
     }
 
+    /// Has the control block say that its ring is elsewhere.
+    pub(super) fn move_ring(&self, base: u64) {
+        let mut block = Lwpcb::default();
+        block.flags = EventFlags::IRE.bits().into();
+        block.set_buffer_size_random(RING, 0);
+        block.buffer_base = base.into();
+        self.put(0, &block.to_bytes());
+    }
+
+    /// The record at `at` bytes from the ring's beginning.
+    pub(super) fn record(&self, at: u64) -> Record {
+        let first = ((RING_AT + at) / 8) as usize;
+        let words = self.0[first..first + Record::SIZE / 8].iter();
+        let bytes: Vec<u8> = words.flat_map(|it| it.load(Ordering::SeqCst).to_le_bytes()).collect();
+        Record::from_prefix(&bytes).expect("as many bytes")
+    }
+
     fn put(&self, at: usize, bytes: &[u8]) {
         for (word, bytes) in self.0[at / 8..].iter().zip(bytes.chunks(8)) {
             let bytes: [u8; 8] = bytes.try_into().expect("whole words");
@@ -149,7 +166,7 @@ impl Words {
         }
     }
 
-    fn counter(&self) -> u64 {
+    pub(super) fn counter(&self) -> u64 {
         self.0[SLOT_AT / 8].load(Ordering::SeqCst) >> 32
     }
 }
