@@ -143,7 +143,7 @@ impl Elf {
             let code = names.code.iter().map(|(address, bytes)| (*address, bytes.as_slice()));
             out.code.extend(code.map(|(address, bytes)| (address, bytes.into(), 0..bytes.len())));
         }
-        out.code.sort_unstable_by(|(a, ..), (b, ..)| a.cmp(b));
+        out.code.sort_unstable_by_key(|(address, ..)| *address);
         out.settle();
         out
     }

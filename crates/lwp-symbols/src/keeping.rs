@@ -188,8 +188,10 @@ fn code(resolver: &Resolver<'_>) -> BTreeMap<u32, Vec<(u64, Vec<u8>)>> {
         let pieces = code.entry(module).or_default();
         let end = pieces.last().map_or(0, |(start, bytes)| start + bytes.len() as u64);
         match pieces.last_mut() {
-            Some(_) if at + bytes.len() as u64 <= end => {}
-            Some((_, before)) if at == end => before.extend_from_slice(bytes),
+            Some((_, before)) if at <= end => {
+                let beyond = bytes.get((end - at) as usize..);
+                before.extend_from_slice(beyond.unwrap_or_default());
+            }
             _ => pieces.push((at, bytes.to_vec())),
         }
     }

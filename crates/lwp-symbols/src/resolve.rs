@@ -197,7 +197,7 @@ pub struct Resolver<'a> {
     pub(crate) code: FxHashMap<(u32, u64), Rc<Vec<Instruction>>>,
     /// Functions whose every instruction has been entered, by module and start.
     pub(crate) entered: FxHashSet<(u32, u64)>,
-    /// The same of functions without lines, whose instructions are not entered: module and range.
+    /// Those without lines, by module and range: their instructions are not entered.
     pub(crate) without_lines: Vec<(u32, Range<u64>)>,
     pub(crate) options: &'a Options,
 }
@@ -389,8 +389,7 @@ impl<'a> Resolver<'a> {
         let mut at = range.start;
         while at < range.end {
             self.function_at(module, at);
-            let about = self.last.as_ref().map_or(at, |known| known.about.end);
-            at = about.max(at.saturating_add(1));
+            at = self.last.as_ref().map_or(range.end, |known| known.about.end.max(at + 1));
         }
     }
 

@@ -14,7 +14,7 @@ pub struct SamplingConfig {
     /// [`Plan::Plain`](super::Plan::Plain) and a sink.
     pub events: Vec<Sampling>,
     /// So many low bits of every sampling interval, less one, are random: LWP's Random. At most
-    /// [`MOST_RANDOM_BITS`](crate::MOST_RANDOM_BITS). Every thread has a generator of its own,
+    /// [`MOST_RANDOM_BITS`](super::MOST_RANDOM_BITS). Every thread has a generator of its own,
     /// seeded by [`ProgramConfig::seed`] and the thread's number.
     ///
     /// Spec: LWP §3.1.
