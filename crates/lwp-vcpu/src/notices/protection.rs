@@ -233,7 +233,8 @@ pub fn pieces(mapping: Mapping, pages: &[u64]) -> Vec<Mapping> {
     let mut at = mapping.start;
     for page in protected.filter(|_| !mapping.write) {
         cuts.extend((at < *page).then_some((at, false)));
-        cuts.push((*page, true));
+        let goes_on = at == *page && cuts.last().is_some_and(|(_, write)| *write);
+        cuts.extend((!goes_on).then_some((*page, true)));
         at = page + PAGE;
     }
     cuts.extend((at < mapping.end).then_some((at, mapping.write)));

@@ -140,4 +140,14 @@ mod tests {
         );
         assert_eq!(String::from_utf8_lossy(&smaps(text.as_bytes(), &[0x1000])), want);
     }
+
+    #[test]
+    fn a_mapping_of_several_pages_of_ours_is_one() {
+        let text = "00001000-00003000 r-xp 00000000 00:00 0 \nVmFlags: rd ex mr\n";
+        let want = "00001000-00003000 rwxp 00000000 00:00 0 \nVmFlags: rd wr ex mr\n";
+        let shown = smaps(text.as_bytes(), &[0x1000, 0x2000]);
+        assert_eq!(String::from_utf8_lossy(&shown), want);
+        // Who knows which of its bytes are of the page that the program has protected?
+        assert_eq!(smaps(text.as_bytes(), &[0x2000]), text.as_bytes());
+    }
 }
