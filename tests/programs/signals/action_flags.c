@@ -137,9 +137,15 @@ static void sender(void)
     sigqueue(getpid(), SIGUSR1, (union sigval){0});
     CHECK_EQ(calls, SI_QUEUE, "sigqueue");
     calls = 77;
-    alarm(1);
+    /* The alarm may go off at once where much else runs: it is not to come before the wait. */
+    sigset_t blocked, before;
+    sigemptyset(&blocked);
+    sigaddset(&blocked, SIGALRM);
+    sigprocmask(SIG_BLOCK, &blocked, &before);
     on_signal(SIGALRM, sender_info, 0);
-    pause();
+    alarm(1);
+    sigsuspend(&before);
+    sigprocmask(SIG_SETMASK, &before, NULL);
     CHECK_EQ(calls, SI_KERNEL, "alarm");
 }
 
