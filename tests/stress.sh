@@ -8,7 +8,7 @@
 #   -t SECONDS   limit of one run (default 120); a run that exceeds it is killed and counts as a failure
 #   -m MODES     any of "native run stat" (default all three)
 #   NAME         xz zstd java node python threads fork jit signals; default: every one that is installed.
-#                Or a program of tests/programs, as code/guarded_pages, or a folder of them, as code
+#                Or a program of tests/programs, as code/guarded_pages, or a folder of them, as code/
 #
 # LWP_BIN names the lwp to test (default: target/release/lwp beside this folder).
 set -u
@@ -29,14 +29,15 @@ shift $((OPTIND - 1))
 [ $# -gt 0 ] || set -- xz zstd java node python threads fork jit signals
 for name; do
     shift
-    if [ -d "$here/programs/$name" ]; then
-        # Libraries are no programs.
-        for file in "$here/programs/$name"/[!l]*.c "$here/programs/$name"/l[!i]*.c; do
-            [ ! -f "$file" ] || set -- "$@" "$name/$(basename "$file" .c)"
-        done
-    else
-        set -- "$@" "$name"
-    fi
+    case $name in
+    */) for file in "$here/programs/$name"*.c; do
+            case ${file##*/} in
+            lib*) ;;
+            *) set -- "$@" "$name$(basename "$file" .c)" ;;
+            esac
+        done ;;
+    *) set -- "$@" "$name" ;;
+    esac
 done
 lwp=${LWP_BIN:-$here/../target/release/lwp}
 case $modes in
@@ -127,18 +128,10 @@ signal.setitimer(signal.ITIMER_REAL, 0)
 print(sum(results[:6]), ticks >= 300)
 PY
         command="$python stress.py" ;;
-    threads)
-        [ -x threads ] || compile threads threads/signals_and_threads || return 1
-        command="./threads" ;;
-    fork)
-        [ -x fork ] || compile fork processes/many_children || return 1
-        command="./fork" ;;
-    jit)
-        [ -x jit ] || compile jit code/write_xor_execute || return 1
-        command="./jit" ;;
-    signals)
-        [ -x signals ] || compile signals registers/asynchronous || return 1
-        command="./signals" ;;
+    threads) setup threads/signals_and_threads ;;
+    fork) setup processes/many_children ;;
+    jit) setup code/write_xor_execute ;;
+    signals) setup registers/asynchronous ;;
     */*)
         file=$(echo "$1" | tr / _)
         [ -x "$file" ] || compile "$file" "$1" || return 1

@@ -36,8 +36,8 @@ pub struct Options {
     /// With --loaded, the tests with this in their names
     #[arg(long, value_name = "TEXT", requires = "loaded")]
     filter: Option<String>,
-    /// Programs, or folders of tests/programs; by default all programs of others that are
-    /// installed. With --loaded, packages; all by default
+    /// Names, or programs of tests/programs, or folders of them with a slash behind; by default
+    /// all names whose programs are installed. With --loaded, packages; all by default
     names: Vec<String>,
 }
 
