@@ -176,10 +176,10 @@ fn code(resolver: &Resolver<'_>) -> BTreeMap<u32, Vec<(u64, Vec<u8>)>> {
             Some((*numbers.get(&location.module)?, location.address, &*location.bytes))
         })
         .collect();
-    for (module, range) in &resolver.without_lines {
-        let elf = resolver.names.get(module).and_then(ModuleNames::elf);
-        let pieces = elf.map(|elf| elf.code_in(range.start, range.end - range.start));
-        known.extend(pieces.into_iter().flatten().map(|(at, bytes)| (*module, at, bytes)));
+    for (&(module, start), end) in &resolver.whole {
+        let elf = resolver.names.get(&module).and_then(ModuleNames::elf);
+        let pieces = elf.map(|elf| elf.code_in(start, end - start));
+        known.extend(pieces.into_iter().flatten().map(|(at, bytes)| (module, at, bytes)));
     }
     // Of what begins at one place, the longest comes first.
     known.sort_unstable_by_key(|(module, at, bytes)| (*module, *at, Reverse(bytes.len())));

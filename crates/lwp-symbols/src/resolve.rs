@@ -14,7 +14,7 @@ use lwp_profile::{
     LocationId, Mode, Modelled, Module, ModuleId, Origin, Profile, RecordedNames, Recording,
     StackId, Thread, ThreadId, Tree, Values,
 };
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use crate::builds::Builds;
 use crate::calls;
@@ -195,10 +195,8 @@ pub struct Resolver<'a> {
     last_frames: Option<Shared>,
     /// Instructions of functions, by module and start: address and bytes.
     pub(crate) code: FxHashMap<(u32, u64), Rc<Vec<Instruction>>>,
-    /// Functions whose every instruction has been entered, by module and start.
-    pub(crate) entered: FxHashSet<(u32, u64)>,
-    /// Those without lines, by module and range: their instructions are not entered.
-    pub(crate) without_lines: Vec<(u32, Range<u64>)>,
+    /// Functions that are wanted whole, by module and start, with their ends.
+    pub(crate) whole: FxHashMap<(u32, u64), u64>,
     pub(crate) options: &'a Options,
 }
 
@@ -296,8 +294,7 @@ impl<'a> Resolver<'a> {
             last: None,
             last_frames: None,
             code: FxHashMap::default(),
-            entered: FxHashSet::default(),
-            without_lines: Vec::new(),
+            whole: FxHashMap::default(),
             options,
         }
     }

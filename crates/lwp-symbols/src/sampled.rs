@@ -176,13 +176,14 @@ impl Resolver<'_> {
         }
     }
 
-    /// Enters every instruction of a function, if it is to be shown whole, once.
+    /// Notes a function that is to be shown whole, and enters its instructions, once.
     fn enter_whole(&mut self, module: u32, code: &[Instruction]) {
         let (Some(largest), Some((start, _))) = (self.options.whole_functions, code.first()) else {
             return;
         };
         let bytes: u64 = code.iter().map(|(_, bytes)| bytes.len() as u64).sum();
-        if bytes > largest || !self.entered.insert((module, *start)) {
+        let end = code.last().map_or(*start, |(last, bytes)| last + bytes.len() as u64);
+        if bytes > largest || self.whole.insert((module, *start), end).is_some() {
             return;
         }
         if self.names.get(&module).is_some_and(ModuleNames::has_debug) {
@@ -191,10 +192,8 @@ impl Resolver<'_> {
             }
             return;
         }
-        let end = code.last().map_or(*start, |(last, bytes)| last + bytes.len() as u64);
-        // Other functions may begin among its instructions.
+        // Without lines the instructions say nothing, but other functions may begin among them.
         self.functions_in(module, *start..end);
-        self.without_lines.push((module, *start..end));
     }
 
     /// The instructions of the function at a file's `address`, as far as its bytes are known.

@@ -31,20 +31,28 @@ pub fn read_memory(tid: i32, address: u64, buffer: &mut [u8]) -> Result<usize> {
     }
 }
 
-/// Reads as much of a tracee at each of these addresses, one behind the other, by one call. Returns
-/// how many could be read before one that cannot; the bytes of the others are as they were.
-pub fn read_pieces(tid: i32, addresses: &[u64], size: usize, buffer: &mut [u8]) -> usize {
-    let there = addresses.iter().zip(buffer.chunks_exact(size));
-    let there = there.take_while(|(address, _)| absent::reach(tid, **address, size) == size);
-    let remote =
-        |(address, _): (&u64, _)| libc::iovec { iov_base: *address as *mut _, iov_len: size };
-    let remote: Vec<libc::iovec> = there.map(remote).collect();
-    let local = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: remote.len() * size };
+/// Reads a piece of a tracee at each of these addresses, by one call. Returns how many could be
+/// read before one that cannot; the others are as they were.
+pub fn read_pieces<const N: usize>(tid: i32, addresses: &[u64], pieces: &mut [[u8; N]]) -> usize {
+    let there = addresses.iter().copied();
+    let there = there.take_while(|address| absent::reach(tid, *address, N) == N);
+    read_each(tid, there, pieces)
+}
+
+/// The same for addresses at which nothing is missing, and no more of them than a call takes.
+fn read_each<const N: usize>(
+    tid: i32,
+    addresses: impl Iterator<Item = u64>,
+    pieces: &mut [[u8; N]],
+) -> usize {
+    let remote = |address: u64| libc::iovec { iov_base: address as *mut _, iov_len: N };
+    let remote: Vec<libc::iovec> = addresses.map(remote).take(pieces.len()).collect();
+    let local = libc::iovec { iov_base: pieces.as_mut_ptr().cast(), iov_len: size_of_val(pieces) };
     let count = remote.len() as libc::c_ulong;
-    // SAFETY: `local` describes no more than the borrowed buffer, which has a piece for each remote
-    // address; those are only used in the tracee.
+    // SAFETY: `local` describes the borrowed pieces; the remote addresses are only used in the
+    // tracee.
     let n = unsafe { libc::process_vm_readv(tid, &raw const local, 1, remote.as_ptr(), count, 0) };
-    check(n as i64).map_or(0, |n| n as usize / size.max(1))
+    check(n as i64).map_or(0, |n| n as usize / N)
 }
 
 /// Has the kernel map what lies at these addresses of a tracee, each as if the tracee had read
@@ -54,15 +62,9 @@ pub fn map_pages(tid: i32, addresses: &[u64]) {
     /// IOV_MAX, of which there is no constant.
     const MOST: usize = 1024;
     for some in addresses.chunks(MOST) {
-        let mut bytes = [0u8; MOST];
-        let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: some.len() };
-        let remote = |address: &u64| libc::iovec { iov_base: *address as *mut _, iov_len: 1 };
-        let there = some.iter().filter(|address| absent::first(tid, **address, 1).is_none());
-        let remote: Vec<libc::iovec> = there.map(remote).collect();
-        let count = remote.len() as libc::c_ulong;
-        // SAFETY: `local` describes a live buffer of a byte for each of the remote ones, whose
-        // addresses are only used in the tracee.
-        unsafe { libc::process_vm_readv(tid, &raw const local, 1, remote.as_ptr(), count, 0) };
+        let there = some.iter().copied();
+        let there = there.filter(|address| absent::first(tid, *address, 1).is_none());
+        read_each(tid, there, &mut [[0; 1]; MOST]);
     }
 }
 

@@ -292,24 +292,23 @@ impl Pages {
         let there = self.pieces.iter().filter(|(_, piece)| same && piece.is_some());
         let starts: Vec<u64> = there.map(|(start, _)| *start).take(MOST_AHEAD).collect();
         self.begin(tid);
-        let mut bytes = vec![0; starts.len() * PIECE];
-        let read = sys::read_pieces(tid, &starts, PIECE, &mut bytes);
-        let pieces = bytes.chunks_exact(PIECE).map(|piece| piece.try_into().map(Box::new));
-        let read = starts.into_iter().zip(pieces.flatten()).take(read);
-        self.ahead.extend(read);
+        let mut pieces = vec![[0; PIECE]; starts.len()];
+        let read = sys::read_pieces(tid, &starts, &mut pieces);
+        let pieces = pieces.into_iter().map(Box::new);
+        self.ahead.extend(starts.into_iter().zip(pieces).take(read));
     }
 
     fn piece(&mut self, start: u64) -> Option<&[u8; PIECE]> {
-        let tid = self.tid;
-        let ahead = self.ahead.iter().position(|(at, _)| *at == start);
-        let ahead = ahead.map(|at| self.ahead.swap_remove(at).1);
+        let Self { tid, pieces, ahead } = self;
         let read = || {
+            if let Some(at) = ahead.iter().position(|(at, _)| *at == start) {
+                return Some(ahead.swap_remove(at).1);
+            }
             let mut bytes = Box::new([0; PIECE]);
-            let got = sys::read_memory(tid, start, &mut bytes[..]).unwrap_or(0);
+            let got = sys::read_memory(*tid, start, &mut bytes[..]).unwrap_or(0);
             (got == PIECE).then_some(bytes)
         };
-        let read = || ahead.or_else(read);
-        self.pieces.entry(start).or_insert_with(read).as_deref()
+        pieces.entry(start).or_insert_with(read).as_deref()
     }
 }
 

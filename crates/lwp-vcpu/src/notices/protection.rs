@@ -233,11 +233,11 @@ pub fn pieces(mapping: Mapping, pages: &[u64]) -> Vec<Mapping> {
     let mut at = mapping.start;
     for page in protected.filter(|_| !mapping.write) {
         cuts.extend((at < *page).then_some((at, false)));
-        let goes_on = at == *page && cuts.last().is_some_and(|(_, write)| *write);
-        cuts.extend((!goes_on).then_some((*page, true)));
+        cuts.push((*page, true));
         at = page + PAGE;
     }
     cuts.extend((at < mapping.end).then_some((at, mapping.write)));
+    cuts.dedup_by_key(|(_, write)| *write);
     let ends = cuts.iter().skip(1).map(|(start, _)| *start).chain([mapping.end]);
     let piece = |((start, write), end): (&(u64, bool), u64)| Mapping {
         start: *start,

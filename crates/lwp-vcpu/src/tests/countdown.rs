@@ -128,21 +128,14 @@ fn a_cut_fragment_that_is_left_counts_as_far_as_it_was_executed() {
 fn a_ring_that_cannot_be_written_faults_before_the_instruction() {
     let (stage, block) = counting_down(5000);
     let pc = pc_of(leaf);
-    // The program has moved the ring to where nothing is, and flushed by loading it anew.
+    // The program has moved the ring to where nothing is, and loads its control block anew.
     let missing = 1 << 20;
     block.move_ring(missing);
-    let mut machine = stage.machine();
-    let slot = machine.tasks.threads[&stage.tid].slot;
     let code = instruction(&[0x8f, 0xe9, 0xf8, 0x12, 0xc0]);
-    let context = machine.contexts.context(slot);
-    context.set(Slot::LwpOperand, block.address());
-    context.set(Slot::Kind, RequestKind::Llwpcb as u64);
-    context.set(Slot::Pc, address(&code));
-    machine.answer(slot, false);
-    let context = machine.contexts.context(slot);
-    context.set(Slot::LwpHigh, 0);
-    drop(machine);
-    stage.machine().tasks.threads.get_mut(&stage.tid).expect("it lives").errand.need = None;
+    set(&stage, Slot::LwpOperand, block.address());
+    let _ = ask(&stage, RequestKind::Llwpcb, address(&code));
+    assert_eq!(stage.slot(stage.tid, Slot::LwpTouch), 0, "nothing has been touched");
+    set(&stage, Slot::LwpHigh, 0);
     let _ = ask(&stage, RequestKind::LwpDue, pc);
     assert_eq!(stage.slot(stage.tid, Slot::LwpTouch) & !0xfff, missing);
 }

@@ -6,9 +6,10 @@ use lwp_dbt::context::{META_REPEATS, NOTE_GOES_ON};
 use lwp_dbt::{FragmentId, RequestKind, Slot};
 use lwp_ptrace::regs::Regs;
 
-use super::profiles::{address, instruction};
+use super::profiles::{address, cut, instruction, sampled};
 use super::{Answer, Scene, leaf, pc_of};
 use crate::config::{Config, LwpConfig, Plan, Sampled, Sampling, can_watch_caches};
+use crate::machine::Machine;
 use crate::profile::Misses;
 
 /// In [`Slot::LwpMeta`] and notes: a load, or a store, of eight bytes that counts.
@@ -44,13 +45,11 @@ fn full(scene: &mut Scene, what: u64, accessed: u64) -> (Answer, u64) {
     (scene.ask(RequestKind::LwpNotes, pc), pc)
 }
 
-fn sampled(scene: &Scene) -> Vec<u64> {
-    let thread = scene.machine.tasks.threads.get(&scene.tid).expect("it lives");
-    thread.sampled_totals(&scene.machine.contexts)
-}
-
-fn cut(scene: &Scene) -> Option<(u32, bool)> {
-    scene.machine.tasks.lwp(scene.tid).and_then(|lwp| lwp.cut_of(None))
+/// The tracer is about to have an instruction executed.
+fn about_to_step(scene: &mut Scene, regs: &Regs) {
+    let Machine { tasks, contexts, tracees, .. } = &mut scene.machine;
+    let mut profiled = tasks.profiled(contexts, scene.tid).expect("it samples");
+    profiled.about_to_step(&**tracees, scene.tid, &regs.0);
 }
 
 fn misses(scene: &Scene) -> Vec<(u64, Misses)> {
@@ -146,9 +145,7 @@ fn an_instruction_of_the_tracers_misses_as_any_other() {
     let mut regs = Regs::default();
     (regs.0.rip, regs.0.rdi) = (address(&code), data.as_ptr() as u64);
     for executed in 1..=2 {
-        let mut profiled = scene.machine.tasks.profiled(&scene.machine.contexts, tid);
-        let tracees = std::sync::Arc::clone(&scene.machine.tracees);
-        profiled.as_mut().expect("it samples").about_to_step(&*tracees, tid, &regs.0);
+        about_to_step(&mut scene, &regs);
         scene.machine.profiling().lwp_executed(tid, regs.0.rip, regs.0.rip + 3);
         assert_eq!((executed, sampled(&scene)), (executed, vec![1]));
     }
@@ -166,9 +163,7 @@ fn a_repeated_instruction_of_the_tracers_misses_once_a_line() {
     let mut regs = Regs::default();
     (regs.0.rip, regs.0.rcx, regs.0.rsi, regs.0.rdi) = (address(&code), 128, from, to);
     while regs.0.rcx > 0 {
-        let mut profiled = scene.machine.tasks.profiled(&scene.machine.contexts, tid);
-        let tracees = std::sync::Arc::clone(&scene.machine.tracees);
-        profiled.as_mut().expect("it samples").about_to_step(&*tracees, tid, &regs.0);
+        about_to_step(&mut scene, &regs);
         regs.0.rcx -= 1;
         regs.0.rsi += 1;
         regs.0.rdi += 1;

@@ -18,9 +18,14 @@ fn sampling() -> Scene {
     Scene::of(|config: &mut Config| config.sampling.events = vec![event], Plan::Plain)
 }
 
-fn sampled(scene: &mut Scene) -> Vec<u64> {
+pub(super) fn sampled(scene: &Scene) -> Vec<u64> {
     let thread = scene.machine.tasks.threads.get(&scene.tid).expect("it lives");
     thread.sampled_totals(&scene.machine.contexts)
+}
+
+/// The instructions of the thread's cut fragment, and whether it stands there.
+pub(super) fn cut(scene: &Scene) -> Option<(u32, bool)> {
+    scene.machine.tasks.lwp(scene.tid).and_then(|lwp| lwp.cut_of(None))
 }
 
 #[test]
@@ -31,10 +36,10 @@ fn a_sample_in_a_block_is_taken_at_its_beginning() {
     // All but one have passed: the sample is the second instruction from here.
     scene.set(Slot::LwpHigh, 1);
     assert_eq!(scene.ask(RequestKind::LwpDue, pc), Answer::Goes(pc));
-    assert_eq!(scene.machine.tasks.lwp(scene.tid).and_then(|lwp| lwp.cut_of(None)), None);
+    assert_eq!(cut(&scene), None);
     // The first instruction, the sample, and 99 others are still to pass.
     assert_eq!(scene.context().get(Slot::LwpHigh), 101);
-    assert_eq!(sampled(&mut scene), [98]);
+    assert_eq!(sampled(&scene), [98]);
 }
 
 #[test]
@@ -44,7 +49,7 @@ fn the_first_of_several_samples_in_a_block_is_the_last_of_a_fragment() {
         Scene::of(|config: &mut Config| config.sampling.events = vec![event], Plan::Plain);
     let pc = pc_of(leaf);
     assert_eq!(scene.ask(RequestKind::LwpDue, pc), Answer::Goes(pc));
-    let cut = scene.machine.tasks.lwp(scene.tid).and_then(|lwp| lwp.cut_of(None));
+    let cut = cut(&scene);
     assert_eq!(cut, Some((1, false)));
 }
 
@@ -56,7 +61,7 @@ fn a_sample_that_is_due_is_taken_and_the_next_one_counted_down() {
     assert_eq!(scene.ask(RequestKind::LwpDue, pc), Answer::Goes(pc));
     // The sample itself is still to pass.
     assert_eq!(scene.context().get(Slot::LwpHigh), 100);
-    assert_eq!(sampled(&mut scene), [99]);
+    assert_eq!(sampled(&scene), [99]);
 }
 
 #[test]
@@ -65,10 +70,10 @@ fn samples_stop_with_counting() {
     scene.set(Slot::LwpHigh, 50);
     scene.machine.counting().set_enabled(false);
     scene.set(Slot::LwpHigh, 30);
-    assert_eq!(sampled(&mut scene), [49]);
+    assert_eq!(sampled(&scene), [49]);
     scene.machine.counting().set_enabled(true);
     scene.set(Slot::LwpHigh, 10);
-    assert_eq!(sampled(&mut scene), [69]);
+    assert_eq!(sampled(&scene), [69]);
 }
 
 #[test]
@@ -129,11 +134,7 @@ impl Words {
     /// A control block that profiles each `interval` and first instruction.
     pub(super) fn profiling(interval: i32) -> Box<Self> {
         let words = Box::new(Self([const { AtomicU64::new(0) }; WORDS]));
-        let mut block = Lwpcb::default();
-        block.flags = EventFlags::IRE.bits().into();
-        block.set_buffer_size_random(RING, 0);
-        block.buffer_base = (words.address() + RING_AT).into();
-        words.put(0, &block.to_bytes());
+        words.put_block(RING, words.address() + RING_AT);
         words.put(SLOT_AT, &EventSlot::new(interval, interval).to_bytes());
         words
     }
@@ -144,9 +145,14 @@ impl Words {
 
     /// Has the control block say that its ring is elsewhere.
     pub(super) fn move_ring(&self, base: u64) {
+        self.put_block(RING, base);
+    }
+
+    /// Writes a control block for instructions retired, with a ring of so many bytes.
+    fn put_block(&self, ring: u32, base: u64) {
         let mut block = Lwpcb::default();
         block.flags = EventFlags::IRE.bits().into();
-        block.set_buffer_size_random(RING, 0);
+        block.set_buffer_size_random(ring, 0);
         block.buffer_base = base.into();
         self.put(0, &block.to_bytes());
     }
@@ -211,10 +217,7 @@ fn a_profile_begins_counts_down_and_ends() {
 fn a_profile_is_void_where_its_ring_is_too_small() {
     let mut scene = profiling();
     let block = Words::profiling(100);
-    let mut small = Lwpcb::default();
-    small.flags = EventFlags::IRE.bits().into();
-    small.set_buffer_size_random(32, 0);
-    block.put(0, &small.to_bytes());
+    block.put_block(32, 0);
     // #GP(0): the thread touches an address that cannot be.
     assert_eq!(load(&mut scene, block.address()), Answer::Does);
     assert_eq!(scene.context().get(Slot::LwpTouch), 1 << 63);
@@ -243,18 +246,18 @@ fn samples_that_the_thread_has_kept_start_intervals_too() {
     let pc = pc_of(leaf);
     scene.set(Slot::LwpHigh, 1);
     assert_eq!(scene.ask(RequestKind::LwpDue, pc), Answer::Goes(pc));
-    assert_eq!((scene.context().get(Slot::LwpHigh), sampled(&mut scene)[0]), (101, 98));
+    assert_eq!((scene.context().get(Slot::LwpHigh), sampled(&scene)[0]), (101, 98));
     // Two more intervals and 30 instructions have gone by.
     scene.set(Slot::Kept, 2 << COUNT_SHIFT).set(Slot::LwpHigh, 101 - 30);
-    assert_eq!(sampled(&mut scene), [98 + 200 + 30]);
+    assert_eq!(sampled(&scene), [98 + 200 + 30]);
     assert_eq!(scene.ask(RequestKind::LwpDue, pc), Answer::Goes(pc));
-    assert_eq!(sampled(&mut scene), [98 + 200 + 30]);
+    assert_eq!(sampled(&scene), [98 + 200 + 30]);
     assert_eq!(scene.context().get(Slot::LwpHigh), 101 - 30);
     // The program has written there itself.
     scene.set(Slot::Kept, 1_000_000 << COUNT_SHIFT | 0xffff_ffff);
-    assert_eq!(sampled(&mut scene), [98 + 200 + 30]);
+    assert_eq!(sampled(&scene), [98 + 200 + 30]);
     assert_eq!(scene.ask(RequestKind::LwpDue, pc), Answer::Goes(pc));
-    assert_eq!(sampled(&mut scene), [98 + 200 + 30]);
+    assert_eq!(sampled(&scene), [98 + 200 + 30]);
 }
 
 #[test]
