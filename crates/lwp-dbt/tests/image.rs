@@ -23,7 +23,7 @@ const PAGE: usize = 4096;
 
 /// Runs of random instructions with branches, calls and returns between them.
 fn random_code(seed: u64) -> Vec<u8> {
-    let mut generator = Generator::new(seed, DATA);
+    let mut generator = Generator::not_executed(seed, DATA);
     let mut bytes = Vec::new();
     for _ in 0..240 {
         match generator.rng.below(12) {

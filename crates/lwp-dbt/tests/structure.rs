@@ -86,7 +86,7 @@ fn bench(plan: Plan, checks: Checks, bytes: &[u8]) -> Bench {
 
 /// A run of random instructions with branches strewn in, ended by a return.
 fn random_code(seed: u64) -> Vec<u8> {
-    let mut generator = Generator::new(seed, DATA);
+    let mut generator = Generator::not_executed(seed, DATA);
     let mut bytes = Vec::new();
     for _ in 0..60 {
         match generator.rng.below(12) {

@@ -71,7 +71,17 @@ const RESERVED: &[Register] =
 impl Generator {
     /// A generator whose memory operands lie in `data`.
     pub fn new(seed: u64, data: Data) -> Self {
-        let codes = Code::values().filter(|code| usable(*code)).collect();
+        Self::with(seed, data, |feature| detected(feature) == Some(true))
+    }
+
+    /// A generator of code that is not executed: its instructions are of every processor, and so
+    /// the same on each machine.
+    pub fn not_executed(seed: u64, data: Data) -> Self {
+        Self::with(seed, data, |feature| detected(feature).is_some())
+    }
+
+    fn with(seed: u64, data: Data, has: impl Fn(CpuidFeature) -> bool) -> Self {
+        let codes = Code::values().filter(|code| usable(*code, &has)).collect();
         Self { rng: Rng::new(seed), data, codes }
     }
 
@@ -329,7 +339,7 @@ fn decode(bytes: &[u8], ip: u64) -> Instruction {
 }
 
 /// Forms that can be generated: of user mode, without a branch, with the same effect each time.
-fn usable(code: Code) -> bool {
+fn usable(code: Code, has: impl Fn(CpuidFeature) -> bool) -> bool {
     let info = code.op_code();
     info.is_instruction()
         && info.mode64()
@@ -337,7 +347,7 @@ fn usable(code: Code) -> bool {
         && !info.is_privileged()
         && code != Code::INVALID
         && instruction(code).flow_control() == FlowControl::Next
-        && !code.cpuid_features().iter().any(|feature| !detected(*feature))
+        && code.cpuid_features().iter().all(|feature| has(*feature))
         && !varies(code.mnemonic())
 }
 
@@ -369,9 +379,10 @@ fn varies(mnemonic: Mnemonic) -> bool {
     )
 }
 
-fn detected(feature: CpuidFeature) -> bool {
+/// Returns whether the processor has a feature; `None` for those whose instructions are left out.
+fn detected(feature: CpuidFeature) -> Option<bool> {
     use CpuidFeature::*;
-    match feature {
+    Some(match feature {
         INTEL8086 | INTEL186 | INTEL286 | INTEL386 | INTEL486 | X64 | CMOV | CX8 | FPU | FPU287
         | FPU387 | FXSR | MMX | MULTIBYTENOP | PAUSE | SSE | SSE2 => true,
         SSE3 => has!("sse3"),
@@ -406,6 +417,6 @@ fn detected(feature: CpuidFeature) -> bool {
         AVX512_VNNI => has!("avx512vnni"),
         AVX512_VPOPCNTDQ => has!("avx512vpopcntdq"),
         AVX512_IFMA => has!("avx512ifma"),
-        _ => false,
-    }
+        _ => return None,
+    })
 }
