@@ -28,6 +28,7 @@ mod liveness;
 mod overlay;
 mod predict;
 mod states;
+mod steps;
 mod superblock;
 
 pub use candidates::{Candidate, Queue};
@@ -287,24 +288,9 @@ impl Translator {
         if unit.checks == Checks::None { self.learns } else { self.learns_changing }
     }
 
-    /// Returns whether executions of fragments of `unit` are counted.
-    fn counts(&self, unit: &Unit) -> bool {
-        self.plan.counts() || self.learns_of(unit)
-    }
-
     /// Returns whether profiling is on in the threads that run this code.
     fn profiles(&self) -> bool {
         matches!(self.lwp, Lwp::On(_))
-    }
-
-    /// Returns whether events may be noted, to be recorded when the next block begins.
-    fn notes(&self, unit: &Unit) -> bool {
-        match self.lwp_of(unit) {
-            Lwp::On(selection) => {
-                selection.instructions && selection.ip.is_none() && !selection.dcache
-            }
-            Lwp::Off | Lwp::Absent => false,
-        }
     }
 
     /// Returns the instructions that are answered instead of executed.
@@ -331,145 +317,35 @@ impl Translator {
         entry: bool,
         limits: RegionLimits,
     ) -> Region {
-        let mut work = self.begin(to, source);
+        let mut work = begin(self, to, source);
         work.doubt = limits.doubt;
         work.emitter.watch.shape = self.shape;
         let before = work.cache.fragments.len();
         if work.unit.checks != Checks::None {
-            self.wake_page(&mut work, pc);
+            dormant::wake_page(&mut work, pc);
         }
-        self.trace(&mut work, Candidate { pc, entry, doubt: limits.doubt }, limits);
+        trace(self, &mut work, Candidate { pc, entry, doubt: limits.doubt }, limits);
         if !work.unit.has_fragment(pc) {
             if !work.woken.is_empty() {
-                self.finish(&mut work);
+                finish::complete(&mut work);
             }
             work.end();
             return Region::default();
         }
         while work.created.len() < limits.fragments
-            && self.fits_another(&work)
+            && fits_another(self, &work)
             && let Some(next) = work.queue.pop(limits.most_doubt)
         {
-            self.trace(&mut work, next, limits);
+            trace(self, &mut work, next, limits);
         }
         if entry {
-            self.entry_on_demand(&mut work, pc);
+            finish::entry_on_demand(self, &mut work, pc);
         }
-        let region = self.region(work, pc, before);
+        let region = publish(work, pc, before);
         if to.unit.checks != Checks::None {
             reopen_overlays(self, to, source, pc);
         }
         region
-    }
-
-    /// Publishes a region, in which `pc` was wanted and before which there were `before` fragments.
-    fn region(&self, mut work: Work<'_>, pc: AppPc, before: usize) -> Region {
-        let head = work.unit.fragment_at(pc).map(|id| self.head(&mut work, id));
-        self.finish(&mut work);
-        let fragments = work.cache.fragments.len() - before;
-        let (entries, rest) = work.end();
-        Region { head, entries, fragments, rest }
-    }
-
-    /// Begins a region.
-    fn begin<'a>(
-        &'a self,
-        to: &'a mut Destination<'_>,
-        source: &'a mut dyn CodeSource,
-    ) -> Work<'a> {
-        let (base, routines_at) = (to.sink.position().0, to.sink.routines_at().0);
-        let used = std::mem::take(&mut to.cache.scratch.used);
-        Work {
-            room: to.sink.room(),
-            cache: &mut *to.cache,
-            unit: &mut *to.unit,
-            sink: &mut *to.sink,
-            source,
-            emitter: Emitter::new(base, self.layout, &self.routines, routines_at, used),
-            queue: Queue::default(),
-            foreign: Vec::new(),
-            doubt: 0,
-            created: Vec::new(),
-            woken: Vec::new(),
-            entries: Vec::new(),
-        }
-    }
-
-    /// Lays out the block at `from` and what it falls into.
-    fn trace(&self, work: &mut Work<'_>, from: Candidate, limits: RegionLimits) {
-        let Candidate { mut pc, mut entry, doubt } = from;
-        work.doubt = doubt;
-        let mut arrival = Arrival::Jump;
-        let mut length = 0;
-        let mut before: Option<Arc<Block>> = None;
-        loop {
-            if work.unit.has_fragment(pc) {
-                self.fall_off(work, pc, arrival);
-                if length == 0 && entry {
-                    self.entry_on_demand(work, pc);
-                }
-                return;
-            }
-            let fits = self.fits_another(work);
-            let stop = work.created.len() >= limits.fragments.max(1) + 16
-                || !fits
-                || work.doubt > limits.most_doubt.saturating_add(TRACE_DOUBT);
-            let block = if stop && length > 0 { None } else { self.decode(work, pc) };
-            let Some(block) = block else {
-                if fits || length > 0 {
-                    self.fall_off(work, pc, arrival);
-                }
-                match (length, entry) {
-                    (0, true) if is_foreign(work, pc) => {
-                        work.foreign.push(Candidate { pc, entry, doubt })
-                    }
-                    (1.., true) => work.queue.push(Candidate::indirect(pc, work.doubt)),
-                    _ => {}
-                }
-                return;
-            };
-            let next = self.lay(work, &block, arrival, entry);
-            if matches!(block.terminator, Terminator::IndirectJump | Terminator::IndirectCall) {
-                let falls_in = before.as_deref().filter(|_| arrival != Arrival::Jump);
-                self.predict(work, &block, falls_in);
-            }
-            before = Some(block);
-            length += 1;
-            let Some(next) = next else { return };
-            entry = matches!(next, Next::Return(_));
-            (pc, arrival) = next.by_itself();
-        }
-    }
-
-    fn decode(&self, work: &mut Work<'_>, pc: AppPc) -> Option<Arc<Block>> {
-        let how = self.decoding(work.unit, pc, 0);
-        work.cache.scratch.decode(work.source, pc, how)
-    }
-
-    /// Returns whether there is room for another fragment, with what the region's stubs are going
-    /// to take.
-    fn fits_another(&self, work: &Work<'_>) -> bool {
-        let needed = work.emitter.out.code.len()
-            + work.emitter.out.touches.len() * TOUCH_BYTES
-            + (work.created.len() + 2) * FRAGMENT_ROOM / 8
-            + self.fragment_room();
-        needed <= work.room
-    }
-
-    /// Bytes that one fragment with its stubs can take at most.
-    fn fragment_room(&self) -> usize {
-        match self.lwp {
-            Lwp::On(selection) if selection.dcache => WATCHED_ROOM,
-            _ => FRAGMENT_ROOM,
-        }
-    }
-
-    /// Returns whether misses of the block at `pc` count, where data cache accesses are watched.
-    fn watches(&self, unit: &Unit, pc: AppPc) -> Option<bool> {
-        match self.lwp_of(unit) {
-            Lwp::On(selection) if selection.dcache => Some(selection.admits(pc.0)),
-            _ => None,
-        }
     }
 
     /// Returns the settings for decoding blocks of `unit`, of at most `most` instructions.
@@ -484,6 +360,124 @@ impl Translator {
         let (marked, until) = (unit.is_marked(pc), unit.marked_behind(pc));
         let most = if unit.values.contains_key(&pc) { 1 } else { most };
         Decoding { emulated: self.emulated, changing, ip, dcache, walks, marked, until, most }
+    }
+}
+
+/// Returns whether events may be noted, to be recorded when the next block begins.
+fn notes(by: &Translator, unit: &Unit) -> bool {
+    match by.lwp_of(unit) {
+        Lwp::On(selection) => selection.instructions && selection.ip.is_none() && !selection.dcache,
+        Lwp::Off | Lwp::Absent => false,
+    }
+}
+
+/// Publishes a region, in which `pc` was wanted and before which there were `before` fragments.
+fn publish(mut work: Work<'_>, pc: AppPc, before: usize) -> Region {
+    let head = work.unit.fragment_at(pc).map(|id| finish::head(&mut work, id));
+    finish::complete(&mut work);
+    let fragments = work.cache.fragments.len() - before;
+    let (entries, rest) = work.end();
+    Region { head, entries, fragments, rest }
+}
+
+/// Begins a region.
+fn begin<'a>(
+    by: &'a Translator,
+    to: &'a mut Destination<'_>,
+    source: &'a mut dyn CodeSource,
+) -> Work<'a> {
+    let (base, routines_at) = (to.sink.position().0, to.sink.routines_at().0);
+    let used = std::mem::take(&mut to.cache.scratch.used);
+    Work {
+        room: to.sink.room(),
+        cache: &mut *to.cache,
+        unit: &mut *to.unit,
+        sink: &mut *to.sink,
+        source,
+        emitter: Emitter::new(base, by.layout, &by.routines, routines_at, used),
+        queue: Queue::default(),
+        foreign: Vec::new(),
+        doubt: 0,
+        created: Vec::new(),
+        woken: Vec::new(),
+        entries: Vec::new(),
+    }
+}
+
+/// Lays out the block at `from` and what it falls into.
+fn trace(by: &Translator, work: &mut Work<'_>, from: Candidate, limits: RegionLimits) {
+    let Candidate { mut pc, mut entry, doubt } = from;
+    work.doubt = doubt;
+    let mut arrival = Arrival::Jump;
+    let mut length = 0;
+    let mut before: Option<Arc<Block>> = None;
+    loop {
+        if work.unit.has_fragment(pc) {
+            lay::fall_off(by, work, pc, arrival);
+            if length == 0 && entry {
+                finish::entry_on_demand(by, work, pc);
+            }
+            return;
+        }
+        let fits = fits_another(by, work);
+        let stop = work.created.len() >= limits.fragments.max(1) + 16
+            || !fits
+            || work.doubt > limits.most_doubt.saturating_add(TRACE_DOUBT);
+        let block = if stop && length > 0 { None } else { decode(by, work, pc) };
+        let Some(block) = block else {
+            if fits || length > 0 {
+                lay::fall_off(by, work, pc, arrival);
+            }
+            match (length, entry) {
+                (0, true) if is_foreign(work, pc) => {
+                    work.foreign.push(Candidate { pc, entry, doubt })
+                }
+                (1.., true) => work.queue.push(Candidate::indirect(pc, work.doubt)),
+                _ => {}
+            }
+            return;
+        };
+        let next = lay::lay(by, work, &block, arrival, entry);
+        if matches!(block.terminator, Terminator::IndirectJump | Terminator::IndirectCall) {
+            let falls_in = before.as_deref().filter(|_| arrival != Arrival::Jump);
+            predict::predict(work, &block, falls_in);
+        }
+        before = Some(block);
+        length += 1;
+        let Some(next) = next else { return };
+        entry = matches!(next, Next::Return(_));
+        (pc, arrival) = next.by_itself();
+    }
+}
+
+fn decode(by: &Translator, work: &mut Work<'_>, pc: AppPc) -> Option<Arc<Block>> {
+    let how = by.decoding(work.unit, pc, 0);
+    work.cache.scratch.decode(work.source, pc, how)
+}
+
+/// Returns whether there is room for another fragment, with what the region's stubs are going
+/// to take.
+fn fits_another(by: &Translator, work: &Work<'_>) -> bool {
+    let needed = work.emitter.out.code.len()
+        + work.emitter.out.touches.len() * TOUCH_BYTES
+        + (work.created.len() + 2) * FRAGMENT_ROOM / 8
+        + fragment_room(by);
+    needed <= work.room
+}
+
+/// Bytes that one fragment with its stubs can take at most.
+fn fragment_room(by: &Translator) -> usize {
+    match by.lwp {
+        Lwp::On(selection) if selection.dcache => WATCHED_ROOM,
+        _ => FRAGMENT_ROOM,
+    }
+}
+
+/// Returns whether misses of the block at `pc` count, where data cache accesses are watched.
+fn watches(by: &Translator, unit: &Unit, pc: AppPc) -> Option<bool> {
+    match by.lwp_of(unit) {
+        Lwp::On(selection) if selection.dcache => Some(selection.admits(pc.0)),
+        _ => None,
     }
 }
 

@@ -22,7 +22,6 @@ const LARGE: &[(&str, &str, [usize; 2])] = &[
     ("lwp-dbt", "Emitter", [16, 153]),
     ("lwp-dbt", "LwpRoutines", [14, 0]),
     ("lwp-dbt", "Routines", [15, 2]),
-    ("lwp-dbt", "Translator", [9, 79]),
     ("lwp-dbt", "Unit", [15, 23]),
     ("lwp-vcpu", "ThreadLwp", [12, 55]),
 ];

@@ -1,6 +1,6 @@
 //! Cut fragments: a block up to the instruction on which an LWP event is due.
 
-use super::{Destination, Translator, direct_target};
+use super::{Destination, Translator, begin, direct_target, finish, fragment_room, watches};
 use crate::addr::{AppPc, CachePc};
 use crate::block::{Block, CodeSource};
 use crate::fragment::{Fragment, FragmentId, Unit};
@@ -35,8 +35,8 @@ impl Translator {
         {
             return Some((to.cache.fragment(*id).start, *id));
         }
-        let mut work = self.begin(to, source);
-        if work.room < self.fragment_room() {
+        let mut work = begin(self, to, source);
+        if work.room < fragment_room(self) {
             return None;
         }
         let id = FragmentId(work.cache.fragments.len() as u32);
@@ -44,7 +44,7 @@ impl Translator {
         work.emitter.start_piece();
         work.emitter.fragment = Some(id);
         work.emitter.uncharged = true;
-        work.emitter.dcache = self.watches(work.unit, pc);
+        work.emitter.dcache = watches(self, work.unit, pc);
         work.emitter.watch.shape = self.shape;
         if !work.emitter.body(&block, None) {
             return None;
@@ -67,7 +67,7 @@ impl Translator {
         });
         work.cache.close_piece(&work.emitter, start, pc, Some(id));
         work.unit.cuts.insert((pc, most as u8), (id, block.bytes.into_boxed_slice()));
-        self.finish(&mut work);
+        finish::complete(&mut work);
         work.end();
         Some((start, id))
     }

@@ -23,7 +23,7 @@ impl Translator {
         }
         close(to, pc);
         to.unit.fragments.remove(&pc);
-        let stub = self.cut_off_stub(to, pc);
+        let stub = cut_off_stub(self, to, pc);
         if let Some(head) = head {
             to.sink.patch_head(head, stub);
             // A later translation of the pc takes the jump over.
@@ -32,7 +32,7 @@ impl Translator {
         let known = to.unit.changing.fragments.get(&id);
         let stays = known.is_some_and(|known| !known.compares);
         if let Some(edge) = known.and_then(|known| known.edge) {
-            self.cut_edge(to, id, edge, stub);
+            cut_edge(self, to, id, edge, stub);
         }
         let dropped = match stays {
             true => to.unit.changing.dormant.insert(pc, id).filter(|old| *old != id),
@@ -42,85 +42,91 @@ impl Translator {
             to.unit.changing.fragments.remove(&dropped);
         }
     }
+}
 
-    /// Leads a not-taken edge that charges a fragment to `exit`, by way of a stub that counts the
-    /// edge alone.
-    fn cut_edge(&self, to: &mut Destination<'_>, id: FragmentId, edge: MergedEdge, exit: CachePc) {
-        let leads_on = self.lead_edge(to, id, edge, exit);
-        let pc = to.cache.fragments.get(id).pc;
-        to.unit.pending.entry(pc).or_default().push(leads_on);
+/// Leads a not-taken edge that charges a fragment to `exit`, by way of a stub that counts the
+/// edge alone.
+fn cut_edge(
+    by: &Translator,
+    to: &mut Destination<'_>,
+    id: FragmentId,
+    edge: MergedEdge,
+    exit: CachePc,
+) {
+    let leads_on = lead_edge(by, to, id, edge, exit);
+    let pc = to.cache.fragments.get(id).pc;
+    to.unit.pending.entry(pc).or_default().push(leads_on);
+}
+
+/// Does so, whatever `exit` is. Returns the place of the displacement that leads on.
+pub(super) fn lead_edge(
+    by: &Translator,
+    to: &mut Destination<'_>,
+    id: FragmentId,
+    edge: MergedEdge,
+    exit: CachePc,
+) -> CachePc {
+    let pc = to.cache.fragments.get(id).pc;
+    let [stub, leads_on] = match edge.stub {
+        Some([stub, leads_on]) => {
+            to.sink.patch(leads_on, exit.0.wrapping_sub(leads_on.0 + 4) as i32);
+            [stub, leads_on]
+        }
+        None => {
+            let mut emitter = stub_emitter(by, to.sink);
+            let stub = emitter.edge_stub(id, edge.counter, exit);
+            to.cache.close_piece(&emitter, stub[0], pc, Some(id));
+            append_stub(emitter, to.sink);
+            stub
+        }
+    };
+    to.sink.patch_head(edge.at, stub);
+    if let Some(known) = to.unit.changing.fragments.get_mut(&id) {
+        known.edge = Some(MergedEdge { stub: Some([stub, leads_on]), ..edge });
     }
+    leads_on
+}
 
-    /// Does so, whatever `exit` is. Returns the place of the displacement that leads on.
-    pub(super) fn lead_edge(
-        &self,
-        to: &mut Destination<'_>,
-        id: FragmentId,
-        edge: MergedEdge,
-        exit: CachePc,
-    ) -> CachePc {
-        let pc = to.cache.fragments.get(id).pc;
-        let [stub, leads_on] = match edge.stub {
-            Some([stub, leads_on]) => {
-                to.sink.patch(leads_on, exit.0.wrapping_sub(leads_on.0 + 4) as i32);
-                [stub, leads_on]
-            }
-            None => {
-                let mut emitter = self.stub_emitter(to.sink);
-                let stub = emitter.edge_stub(id, edge.counter, exit);
-                to.cache.close_piece(&emitter, stub[0], pc, Some(id));
-                append_stub(emitter, to.sink);
-                stub
-            }
-        };
-        to.sink.patch_head(edge.at, stub);
-        if let Some(known) = to.unit.changing.fragments.get_mut(&id) {
-            known.edge = Some(MergedEdge { stub: Some([stub, leads_on]), ..edge });
-        }
-        leads_on
+/// The stub that takes the place of the code translated at `pc`.
+fn cut_off_stub(by: &Translator, to: &mut Destination<'_>, pc: AppPc) -> CachePc {
+    if let Some(&stub) = to.unit.cut_off.get(&pc) {
+        return stub;
     }
+    let mut emitter = stub_emitter(by, to.sink);
+    let stub = emitter.exit_stub(pc);
+    to.cache.close_piece(&emitter, stub, pc, None);
+    append_stub(emitter, to.sink);
+    to.unit.cut_off.insert(pc, stub);
+    stub
+}
 
-    /// The stub that takes the place of the code translated at `pc`.
-    fn cut_off_stub(&self, to: &mut Destination<'_>, pc: AppPc) -> CachePc {
-        if let Some(&stub) = to.unit.cut_off.get(&pc) {
-            return stub;
-        }
-        let mut emitter = self.stub_emitter(to.sink);
-        let stub = emitter.exit_stub(pc);
-        to.cache.close_piece(&emitter, stub, pc, None);
-        append_stub(emitter, to.sink);
-        to.unit.cut_off.insert(pc, stub);
-        stub
+/// An emitter for one stub where `sink` stands.
+fn stub_emitter<'t>(by: &'t Translator, sink: &dyn CodeSink) -> Emitter<'t> {
+    let (base, routines_at) = (sink.position().0, sink.routines_at().0);
+    Emitter::new(base, by.layout, &by.routines, routines_at, Output::default())
+}
+
+/// Leads to the dormant fragments of the page of `pc` again whose bytes are as they were.
+pub(super) fn wake_page(work: &mut Work<'_>, pc: AppPc) {
+    let page = AppPc(pc.0 & !(PAGE - 1));
+    let range = page..page.offset(PAGE);
+    let dormant: Vec<_> =
+        work.unit.changing.dormant.range(range).map(|(&pc, &id)| (pc, id)).collect();
+    if dormant.is_empty() {
+        return;
     }
-
-    /// An emitter for one stub where `sink` stands.
-    fn stub_emitter(&self, sink: &dyn CodeSink) -> Emitter<'_> {
-        let (base, routines_at) = (sink.position().0, sink.routines_at().0);
-        Emitter::new(base, self.layout, &self.routines, routines_at, Output::default())
+    let Some(mut now) = Page::read(work.unit.checks, work.source, page) else { return };
+    let (same, changed): (Vec<_>, Vec<_>) = dormant.into_iter().partition(|(pc, id)| {
+        work.unit.changing.fragments.get(id).is_some_and(|known| now.is_as_it_was(*pc, known))
+    });
+    for (pc, id) in same {
+        if !work.unit.has_fragment(pc) {
+            work.wake(pc, id);
+        }
     }
-
-    /// Leads to the dormant fragments of the page of `pc` again whose bytes are as they were.
-    pub(super) fn wake_page(&self, work: &mut Work<'_>, pc: AppPc) {
-        let page = AppPc(pc.0 & !(PAGE - 1));
-        let range = page..page.offset(PAGE);
-        let dormant: Vec<_> =
-            work.unit.changing.dormant.range(range).map(|(&pc, &id)| (pc, id)).collect();
-        if dormant.is_empty() {
-            return;
-        }
-        let Some(mut now) = Page::read(work.unit.checks, work.source, page) else { return };
-        let (same, changed): (Vec<_>, Vec<_>) = dormant.into_iter().partition(|(pc, id)| {
-            work.unit.changing.fragments.get(id).is_some_and(|known| now.is_as_it_was(*pc, known))
-        });
-        for (pc, id) in same {
-            if !work.unit.has_fragment(pc) {
-                work.wake(pc, id);
-            }
-        }
-        // What has changed once does not come back.
-        for (pc, id) in changed {
-            work.unit.changing.forget(pc, id);
-        }
+    // What has changed once does not come back.
+    for (pc, id) in changed {
+        work.unit.changing.forget(pc, id);
     }
 }
 

@@ -4,7 +4,10 @@
 use rustc_hash::FxHashSet;
 
 use super::lay::Next;
-use super::{Arrival, Candidate, Destination, Translator, Work};
+use super::{
+    Arrival, Candidate, Destination, Translator, Work, begin, decode, finish, fits_another, lay,
+    steps, superblock,
+};
 use crate::addr::AppPc;
 use crate::block::{Block, CodeSource};
 use crate::execution_profile::ExecutionProfile;
@@ -49,15 +52,15 @@ impl Group<'_> {
     /// Lays out `known`, which begins at `at`.
     fn lay(self, by: &Translator, work: &mut Work<'_>, known: Known<'_>, at: Candidate) {
         match known {
-            Known::Path(path) if by.makes_superblocks(work.unit, at.pc) => {
-                let steps = by.steps(work, path);
+            Known::Path(path) if superblock::makes_superblocks(by, work.unit, at.pc) => {
+                let steps = steps::follow(by, work, path);
                 if !steps.is_empty() {
-                    by.lay_superblock(work, &steps, at.entry);
+                    superblock::lay_superblock(by, work, &steps, at.entry);
                 }
             }
             Known::Path(_) => {}
             Known::Place(_) if !work.unit.has_fragment(at.pc) => self.lay_places(by, work, at),
-            Known::Place(pc) if at.entry => by.entry_on_demand(work, pc),
+            Known::Place(pc) if at.entry => finish::entry_on_demand(by, work, pc),
             Known::Place(_) => {}
         }
     }
@@ -67,15 +70,15 @@ impl Group<'_> {
         let Candidate { mut pc, mut entry, .. } = from;
         let mut arrival = Arrival::Jump;
         loop {
-            let Some(block) = by.decode(work, pc) else {
-                return by.fall_off(work, pc, arrival);
+            let Some(block) = decode(by, work, pc) else {
+                return lay::fall_off(by, work, pc, arrival);
             };
-            let Some(next) = by.lay(work, &block, arrival, entry) else { return };
-            match self.behind(work, &block, &next).filter(|_| by.fits_another(work)) {
+            let Some(next) = lay::lay(by, work, &block, arrival, entry) else { return };
+            match self.behind(work, &block, &next).filter(|_| fits_another(by, work)) {
                 Some((behind, how)) => (pc, entry, arrival) = (behind.pc, behind.entry, how),
                 None => {
                     let (pc, arrival) = next.by_itself();
-                    return by.fall_off(work, pc, arrival);
+                    return lay::fall_off(by, work, pc, arrival);
                 }
             }
         }
@@ -121,15 +124,15 @@ impl Translator {
     ) {
         let mut known = known.filter_map(|it| Some((it, it.pc()?))).peekable();
         while known.peek().is_some() {
-            let mut work = self.begin(to, source);
+            let mut work = begin(self, to, source);
             for (it, pc) in known.by_ref() {
                 let at = Candidate { pc, entry: group.has_entry(pc), doubt: 0 };
                 group.lay(self, &mut work, it, at);
-                if work.created.len() >= REGION || !self.fits_another(&work) {
+                if work.created.len() >= REGION || !fits_another(self, &work) {
                     break;
                 }
             }
-            self.finish(&mut work);
+            finish::complete(&mut work);
             work.end();
         }
     }

@@ -3,6 +3,7 @@
 use super::dormant::holds;
 use super::{
     Arrival, Candidate, NOT_TAKEN, SYS_RT_SIGRETURN, Translator, Work, deltas, direct_target,
+    finish, liveness, notes, watches,
 };
 use crate::addr::{AppPc, CachePc};
 use crate::block::{Block, Carry, Insn, Terminator};
@@ -12,370 +13,372 @@ use crate::fragment::{Changeable, Fragment, FragmentId, MergedEdge, Unit, Value}
 use crate::plan::{Checks, EventDeltas, Lwp, Plan, Role};
 use crate::state_map::bits;
 
-impl Translator {
-    /// The block before falls to `pc`, which is not laid behind it.
-    pub(super) fn fall_off(&self, work: &mut Work<'_>, pc: AppPc, arrival: Arrival) {
-        match arrival {
-            Arrival::Jump => return,
-            Arrival::Fall => {}
-            Arrival::NotTaken | Arrival::NotTakenSeldom => {
-                if self.counts(work.unit) {
-                    if let Some(at) = self.merged_edge(work, pc) {
-                        work.emitter.jump_to(at);
-                        return work.close_fragment();
-                    }
-                    // The flags at the edge are those at the target.
-                    let dead = match work.unit.checks {
-                        Checks::None => self.flags_dead(work, pc, 2),
-                        _ => self.trusts_edge(work, pc),
-                    };
-                    let counter = self.edge_counter(work);
-                    work.emitter.count(counter, dead, bits::EDGE);
+/// The block before falls to `pc`, which is not laid behind it.
+pub(super) fn fall_off(by: &Translator, work: &mut Work<'_>, pc: AppPc, arrival: Arrival) {
+    match arrival {
+        Arrival::Jump => return,
+        Arrival::Fall => {}
+        Arrival::NotTaken | Arrival::NotTakenSeldom => {
+            if counts(by, work.unit) {
+                if let Some(at) = merged_edge(by, work, pc) {
+                    work.emitter.jump_to(at);
+                    return work.close_fragment();
                 }
+                // The flags at the edge are those at the target.
+                let dead = match work.unit.checks {
+                    Checks::None => liveness::flags_dead(by, work, pc, 2),
+                    _ => liveness::trusts_edge(by, work, pc),
+                };
+                let counter = edge_counter(work);
+                work.emitter.count(counter, dead, bits::EDGE);
             }
         }
-        work.emitter.jump_link(pc);
-        if !work.unit.has_fragment(pc) {
-            work.queue.push(Candidate::direct(pc, work.doubt));
-        }
-        work.close_fragment();
     }
-
-    /// Returns the place where a not-taken edge enters the fragment at `pc`, which charges another
-    /// one and may be cut off: one edge counts as much as another, as long as nobody wants to know
-    /// which it was.
-    fn merged_edge(&self, work: &Work<'_>, pc: AppPc) -> Option<CachePc> {
-        let tells = work.cache.counters.has_roles() || self.learns_of(work.unit);
-        let id = work.unit.fragments.get(&pc).filter(|_| !tells)?;
-        Some(work.unit.changing.fragments.get(id)?.edge?.at)
+    work.emitter.jump_link(pc);
+    if !work.unit.has_fragment(pc) {
+        work.queue.push(Candidate::direct(pc, work.doubt));
     }
+    work.close_fragment();
+}
 
-    /// A counter for the not-taken edge of the block laid last: it takes back the taken branch.
-    pub(super) fn edge_counter(&self, work: &mut Work<'_>) -> u32 {
-        let last = *work.created.last().expect("an edge starts at a fragment");
-        work.cache.counters.push(NOT_TAKEN, Role::NotTaken(last))
+/// Returns the place where a not-taken edge enters the fragment at `pc`, which charges another
+/// one and may be cut off: one edge counts as much as another, as long as nobody wants to know
+/// which it was.
+fn merged_edge(by: &Translator, work: &Work<'_>, pc: AppPc) -> Option<CachePc> {
+    let tells = work.cache.counters.has_roles() || by.learns_of(work.unit);
+    let id = work.unit.fragments.get(&pc).filter(|_| !tells)?;
+    Some(work.unit.changing.fragments.get(id)?.edge?.at)
+}
+
+/// A counter for the not-taken edge of the block laid last: it takes back the taken branch.
+pub(super) fn edge_counter(work: &mut Work<'_>) -> u32 {
+    let last = *work.created.last().expect("an edge starts at a fragment");
+    work.cache.counters.push(NOT_TAKEN, Role::NotTaken(last))
+}
+
+/// Emits one block. Returns what follows it, if control can fall out of it.
+pub(super) fn lay(
+    by: &Translator,
+    work: &mut Work<'_>,
+    block: &Block,
+    arrival: Arrival,
+    entry: bool,
+) -> Option<Next> {
+    let id = FragmentId(work.cache.fragments.len() as u32);
+    let flags_dead = liveness::flags_dead(by, work, block.pc, 2);
+    let mut deltas = deltas(block);
+    let private = work.unit.checks != Checks::None;
+    let checks = work.unit.checks;
+    let compares =
+        checks == Checks::SelfCheck && !holds(checks, work.source, block.pc, &block.bytes);
+    let exact = counts(by, work.unit);
+    let profiles = by.profiles();
+
+    // The edge from the block before may charge this block too, unless this block must always
+    // be entered by its head; then the edge belongs to the block before.
+    let not_taken = matches!(arrival, Arrival::NotTaken | Arrival::NotTakenSeldom) && exact;
+    let value = value(by, work.unit, block);
+    let ends = by.plan == Plan::Calls && work.unit.ends.contains(&block.pc);
+    let often = arrival == Arrival::NotTaken;
+    let merged = not_taken && often && !compares && !profiles && value.is_none() && !ends;
+    if not_taken && !merged {
+        // The block behind the edge may change before it is entered: its flags are live.
+        let counter = edge_counter(work);
+        work.emitter.count(counter, false, bits::EDGE);
     }
+    let behind = work.created.last().copied().filter(|_| merged);
+    work.close_fragment();
 
-    /// Emits one block. Returns what follows it, if control can fall out of it.
-    pub(super) fn lay(
-        &self,
-        work: &mut Work<'_>,
-        block: &Block,
-        arrival: Arrival,
-        entry: bool,
-    ) -> Option<Next> {
-        let id = FragmentId(work.cache.fragments.len() as u32);
-        let flags_dead = self.flags_dead(work, block.pc, 2);
-        let mut deltas = deltas(block);
-        let private = work.unit.checks != Checks::None;
-        let checks = work.unit.checks;
-        let compares =
-            checks == Checks::SelfCheck && !holds(checks, work.source, block.pc, &block.bytes);
-        let exact = self.counts(work.unit);
-        let profiles = self.profiles();
-
-        // The edge from the block before may charge this block too, unless this block must always
-        // be entered by its head; then the edge belongs to the block before.
-        let not_taken = matches!(arrival, Arrival::NotTaken | Arrival::NotTakenSeldom) && exact;
-        let value = self.value(work.unit, block);
-        let ends = self.plan == Plan::Calls && work.unit.ends.contains(&block.pc);
-        let often = arrival == Arrival::NotTaken;
-        let merged = not_taken && often && !compares && !profiles && value.is_none() && !ends;
-        if not_taken && !merged {
-            // The block behind the edge may change before it is entered: its flags are live.
-            let counter = self.edge_counter(work);
-            work.emitter.count(counter, false, bits::EDGE);
+    work.emitter.start_piece();
+    let start = work.emitter.here();
+    if entry && arrival == Arrival::Jump {
+        finish::lay_entry(by, work, block.pc);
+    }
+    let head = (!merged).then(|| open_head(work, bits::UNCOUNTED));
+    let edge = behind.filter(|_| private).map(|from| open_edge(work, from));
+    let join = work.emitter.here();
+    if compares {
+        work.emitter.self_check(block.pc, &block.bytes);
+    }
+    if ends {
+        let counter = work.cache.counters.push(EventDeltas::default(), Role::CallTarget(id));
+        work.emitter.ask_once(block.pc, counter);
+    }
+    work.emitter.fragment = Some(id);
+    work.emitter.dcache = watches(by, work.unit, block.pc);
+    if work.emitter.dcache.is_some() {
+        work.emitter.watch.dead_after = liveness::dead_behind(by, work, block);
+    }
+    let countdown = countdown_of(by, work.unit, block);
+    // The countdown is charged before the first instruction, and the counter right behind it.
+    let mut before = if merged { bits::EDGE | bits::UNCOUNTED } else { bits::UNCOUNTED };
+    // A block that counts nothing still lets a noted event be recorded before it begins.
+    let notes = notes(by, work.unit);
+    if !countdown.is_zero() || notes {
+        if !exact {
+            before = 0;
+        } else if !countdown.is_zero() {
+            before = bits::EDGE | bits::UNCOUNTED;
         }
-        let behind = work.created.last().copied().filter(|_| merged);
-        work.close_fragment();
-
-        work.emitter.start_piece();
-        let start = work.emitter.here();
-        if entry && arrival == Arrival::Jump {
-            self.lay_entry(work, block.pc);
-        }
-        let head = (!merged).then(|| open_head(work, bits::UNCOUNTED));
-        let edge = behind.filter(|_| private).map(|from| self.open_edge(work, from));
-        let join = work.emitter.here();
-        if compares {
-            work.emitter.self_check(block.pc, &block.bytes);
-        }
-        if ends {
-            let counter = work.cache.counters.push(EventDeltas::default(), Role::CallTarget(id));
-            work.emitter.ask_once(block.pc, counter);
-        }
-        work.emitter.fragment = Some(id);
-        work.emitter.dcache = self.watches(work.unit, block.pc);
-        if work.emitter.dcache.is_some() {
-            work.emitter.watch.dead_after = self.dead_behind(work, block);
-        }
-        let countdown = self.countdown_of(work.unit, block);
-        // The countdown is charged before the first instruction, and the counter right behind it.
-        let mut before = if merged { bits::EDGE | bits::UNCOUNTED } else { bits::UNCOUNTED };
-        // A block that counts nothing still lets a noted event be recorded before it begins.
-        let notes = self.notes(work.unit);
-        if !countdown.is_zero() || notes {
-            if !exact {
-                before = 0;
-            } else if !countdown.is_zero() {
-                before = bits::EDGE | bits::UNCOUNTED;
-            }
-            let mut trip = Trip::new(block.pc, id, countdown, flags_dead, before);
-            trip.table = notes.then(|| work.emitter.instruction_table(block)).flatten();
-            work.emitter.countdown(trip);
-        }
-        let mut countdown = countdown.parts();
-        // A charge in the middle of a block is undone by instructions executed so far.
-        let first = flags_dead || profiles;
-        let early = first || value.is_some();
-        let dead_at = if early { None } else { block.first_dead_point(0) };
-        let wants_trust = exact && private && !compares && !early && dead_at.is_none();
-        let trusted = match wants_trust {
-            true => self.trusted_behind(work, block),
-            false => None,
+        let mut trip = Trip::new(block.pc, id, countdown, flags_dead, before);
+        trip.table = notes.then(|| work.emitter.instruction_table(block)).flatten();
+        work.emitter.countdown(trip);
+    }
+    let mut countdown = countdown.parts();
+    // A charge in the middle of a block is undone by instructions executed so far.
+    let first = flags_dead || profiles;
+    let early = first || value.is_some();
+    let dead_at = if early { None } else { block.first_dead_point(0) };
+    let wants_trust = exact && private && !compares && !early && dead_at.is_none();
+    let trusted = match wants_trust {
+        true => liveness::trusted_behind(by, work, block),
+        false => None,
+    };
+    let flags_dead = flags_dead || trusted.is_some() && block.insns.is_empty();
+    let charge = exact.then(|| {
+        let counter = match behind {
+            Some(from) => work
+                .cache
+                .counters
+                .push(deltas.plus(NOT_TAKEN), Role::RunsBehind { into: id, from }),
+            None => work.cache.counters.push(deltas, Role::Runs(id)),
         };
-        let flags_dead = flags_dead || trusted.is_some() && block.insns.is_empty();
-        let charge = exact.then(|| {
-            let counter = match behind {
-                Some(from) => work
-                    .cache
-                    .counters
-                    .push(deltas.plus(NOT_TAKEN), Role::RunsBehind { into: id, from }),
-                None => work.cache.counters.push(deltas, Role::Runs(id)),
+        match dead_at.or(trusted.as_ref().map(|_| block.insns.len())) {
+            Some(at) => Charge::at(counter, at, before),
+            None => {
+                let in_terminator = !first && borrows(&block.terminator);
+                Charge { counter, at: 0, flags_dead, before, in_terminator }
+            }
+        }
+    });
+    work.emitter.value = value.map(|value| (value, target_counters(work, id)));
+    let laid = match work.emitter.body(block, charge) {
+        true => terminate(by, work, block),
+        false => Err(()),
+    };
+    let mut instructions = block.instructions();
+    let next = laid.unwrap_or_else(|()| {
+        // An operand out of reach: the block is executed natively, one instruction at a time,
+        // and the host counts.
+        work.emitter.rewind(join);
+        if let Some(charge) = charge {
+            let left = match merged {
+                true => NOT_TAKEN,
+                false => EventDeltas::default(),
             };
-            match dead_at.or(trusted.as_ref().map(|_| block.insns.len())) {
-                Some(at) => Charge::at(counter, at, before),
-                None => {
-                    let in_terminator = !first && borrows(&block.terminator);
-                    Charge { counter, at: 0, flags_dead, before, in_terminator }
+            work.cache.counters.set(charge.counter, left);
+            work.emitter.count(charge.counter, false, charge.before);
+        }
+        work.emitter.ask(RequestKind::Step, block.pc);
+        deltas = EventDeltas::default();
+        countdown = (0, 0);
+        instructions = 1;
+        None
+    });
+    work.cache.fragments.push(Fragment {
+        pc: block.pc,
+        app_len: block.bytes.len() as u16,
+        instructions: instructions as u16,
+        start,
+        len: 0,
+        head,
+        join,
+        charged_first: merged && work.emitter.charged_first,
+        target: direct_target(&block.terminator),
+        deltas,
+        countdown,
+        flags_dead,
+    });
+    work.unit.fragments.insert(block.pc, id);
+    if private {
+        let bytes = block.bytes.clone().into_boxed_slice();
+        work.unit.changing.fragments.insert(id, Changeable { bytes, compares, edge, trusted });
+    }
+    work.created.push(id);
+    if next.is_none() || matches!(next, Some(Next::Return(_))) {
+        work.close_fragment();
+    }
+    next
+}
+
+/// Returns the amount that `block` of `unit` takes from the LWP countdown.
+pub(super) fn countdown_of(by: &Translator, unit: &Unit, block: &Block) -> Countdown {
+    match by.lwp_of(unit) {
+        Lwp::On(selection) => Countdown::of(block, &selection),
+        Lwp::Off | Lwp::Absent => Countdown::default(),
+    }
+}
+
+/// Starts a fragment that may be cut off behind the not-taken edge of `from`, which it charges
+/// together with itself.
+fn open_edge(work: &mut Work<'_>, from: FragmentId) -> MergedEdge {
+    let counter = work.cache.counters.push(NOT_TAKEN, Role::NotTaken(from));
+    let at = open_head(work, bits::EDGE | bits::UNCOUNTED);
+    MergedEdge { at, counter, stub: None }
+}
+
+/// The counter that takes where the indirect branch of the fragment at hand leads, where that
+/// is to be learned.
+fn target_counter(by: &Translator, work: &mut Work<'_>) -> Option<u32> {
+    let id = work.emitter.fragment.filter(|_| by.learns_of(work.unit))?;
+    Some(work.cache.counters.push(EventDeltas::default(), Role::Target(id)))
+}
+
+/// The first of the two counters of where a fragment leads, or of a value.
+fn target_counters(work: &mut Work<'_>, id: FragmentId) -> u32 {
+    let first = work.cache.counters.push(EventDeltas::default(), Role::CallTarget(id));
+    work.cache.counters.push(EventDeltas::default(), Role::Called(id));
+    first
+}
+
+/// The value that is counted where a block begins, if there is one and its only instruction
+/// leaves the registers alone that this takes.
+fn value(by: &Translator, unit: &Unit, block: &Block) -> Option<Value> {
+    let value = unit.values.get(&block.pc)?;
+    let copied = matches!(block.insns[..], [Insn { carry: Carry::Copy, .. }]);
+    let alone = copied && matches!(block.terminator, Terminator::Fall);
+    let counted = by.plan == Plan::Calls && watches(by, unit, block.pc).is_none();
+    (alone && counted && Emitter::leaves_borrowed(block)).then_some(*value)
+}
+
+/// Emits the terminator. `Err` where an operand is out of reach.
+pub(super) fn terminate(
+    by: &Translator,
+    work: &mut Work<'_>,
+    block: &Block,
+) -> Result<Option<Next>, ()> {
+    let next = block.next();
+    let profiles = by.profiles();
+    let emitter = &mut work.emitter;
+    let reached = |ok: bool| if ok { Ok(None) } else { Err(()) };
+    let borrows = borrows(&block.terminator);
+    if block.touches_before_its_end() && !emitter.touch_terminator(block, borrows) {
+        return Err(());
+    }
+    match block.terminator {
+        Terminator::Repeat { walked: false } => {
+            emitter.ask(RequestKind::LwpDue, block.terminator_pc());
+            Ok(None)
+        }
+        Terminator::Repeat { walked: true } => {
+            emitter.walked_repeat(block)?;
+            Ok(Some(Next::Fall(next)))
+        }
+        Terminator::Fall => {
+            emitter.fell_off(block);
+            Ok(Some(Next::Fall(next)))
+        }
+        Terminator::Jump { target } => {
+            emitter.point(0);
+            if work.unit.has_fragment(target) || target == block.pc {
+                emitter.jump_link(target);
+                if !work.unit.has_fragment(target) {
+                    work.queue.push(Candidate::direct(target, work.doubt));
                 }
+                return Ok(None);
             }
-        });
-        work.emitter.value = value.map(|value| (value, self.target_counters(work, id)));
-        let laid = match work.emitter.body(block, charge) {
-            true => self.terminate(work, block),
+            Ok(Some(Next::Fall(target)))
+        }
+        Terminator::Conditional { target, condition } => {
+            emitter.conditional(condition, target);
+            emitter.fell_through(block);
+            emitter.point(bits::EDGE);
+            work.branch(target);
+            Ok(Some(Next::NotTaken(next)))
+        }
+        Terminator::CountedLoop { target } => {
+            emitter.counted_loop(block, target);
+            emitter.point(bits::EDGE);
+            work.branch(target);
+            Ok(Some(Next::NotTaken(next)))
+        }
+        Terminator::Call { target } => {
+            emitter.call(target, next);
+            work.queue.push(Candidate::direct(target, work.doubt));
+            Ok(Some(Next::Return(next)))
+        }
+        Terminator::IndirectJump => {
+            let noted = target_counter(by, work);
+            reached(work.emitter.indirect(block, None, noted))
+        }
+        Terminator::IndirectCall => {
+            let reached = match (by.plan, emitter.fragment) {
+                (Plan::Calls, Some(id)) => {
+                    let first = target_counters(work, id);
+                    work.emitter.counted_call(block, id, first)
+                }
+                _ => {
+                    let noted = target_counter(by, work);
+                    work.emitter.indirect(block, Some(next), noted)
+                }
+            };
+            if reached { Ok(Some(Next::Return(next))) } else { Err(()) }
+        }
+        Terminator::Return { release } => {
+            emitter.ret(release);
+            Ok(None)
+        }
+        Terminator::Syscall { number: Some(SYS_RT_SIGRETURN) } => {
+            emitter.sigreturn();
+            Ok(None)
+        }
+        Terminator::Syscall { number } => {
+            let class = number.map(|number| {
+                by.classes.get(number as usize).copied().unwrap_or(SyscallClass::Native)
+            });
+            // Where events are counted down, the host looks at what comes next.
+            let class = class.map(|class| match class {
+                SyscallClass::Map
+                | SyscallClass::Unmap
+                | SyscallClass::Protect
+                | SyscallClass::Clone
+                | SyscallClass::Open
+                | SyscallClass::Fills
+                | SyscallClass::FillsFar
+                    if profiles =>
+                {
+                    SyscallClass::Host
+                }
+                class => class,
+            });
+            emitter.syscall(block, class, !profiles);
+            Ok(match class {
+                Some(SyscallClass::Host) => None,
+                _ => Some(Next::Fall(next)),
+            })
+        }
+        Terminator::TransactionAbort { target } => {
+            emitter.transaction_abort(target);
+            work.queue.push(Candidate::direct(target, work.doubt));
+            Ok(None)
+        }
+        Terminator::Lwp { kind } => {
+            let lwp = by.lwp_of(work.unit);
+            if !emitter.lwp_instruction(block, kind, lwp) {
+                return Err(());
+            }
+            let falls = kind != RequestKind::Llwpcb;
+            Ok(falls.then_some(Next::Fall(next)))
+        }
+        Terminator::Emulate { kind } => {
+            emitter.ask(kind, block.terminator_pc());
+            Ok(None)
+        }
+        Terminator::PopFlags => {
+            emitter.pop_flags(block);
+            Ok(Some(Next::Fall(next)))
+        }
+        Terminator::StorePointer => match emitter.store_pointer(block) {
+            true => Ok(Some(Next::Fall(next))),
             false => Err(()),
-        };
-        let mut instructions = block.instructions();
-        let next = laid.unwrap_or_else(|()| {
-            // An operand out of reach: the block is executed natively, one instruction at a time,
-            // and the host counts.
-            work.emitter.rewind(join);
-            if let Some(charge) = charge {
-                let left = match merged {
-                    true => NOT_TAKEN,
-                    false => EventDeltas::default(),
-                };
-                work.cache.counters.set(charge.counter, left);
-                work.emitter.count(charge.counter, false, charge.before);
-            }
-            work.emitter.ask(RequestKind::Step, block.pc);
-            deltas = EventDeltas::default();
-            countdown = (0, 0);
-            instructions = 1;
-            None
-        });
-        work.cache.fragments.push(Fragment {
-            pc: block.pc,
-            app_len: block.bytes.len() as u16,
-            instructions: instructions as u16,
-            start,
-            len: 0,
-            head,
-            join,
-            charged_first: merged && work.emitter.charged_first,
-            target: direct_target(&block.terminator),
-            deltas,
-            countdown,
-            flags_dead,
-        });
-        work.unit.fragments.insert(block.pc, id);
-        if private {
-            let bytes = block.bytes.clone().into_boxed_slice();
-            work.unit.changing.fragments.insert(id, Changeable { bytes, compares, edge, trusted });
-        }
-        work.created.push(id);
-        if next.is_none() || matches!(next, Some(Next::Return(_))) {
-            work.close_fragment();
-        }
-        next
-    }
-
-    /// Returns the amount that `block` of `unit` takes from the LWP countdown.
-    pub(super) fn countdown_of(&self, unit: &Unit, block: &Block) -> Countdown {
-        match self.lwp_of(unit) {
-            Lwp::On(selection) => Countdown::of(block, &selection),
-            Lwp::Off | Lwp::Absent => Countdown::default(),
-        }
-    }
-
-    /// Starts a fragment that may be cut off behind the not-taken edge of `from`, which it charges
-    /// together with itself.
-    fn open_edge(&self, work: &mut Work<'_>, from: FragmentId) -> MergedEdge {
-        let counter = work.cache.counters.push(NOT_TAKEN, Role::NotTaken(from));
-        let at = open_head(work, bits::EDGE | bits::UNCOUNTED);
-        MergedEdge { at, counter, stub: None }
-    }
-
-    /// The counter that takes where the indirect branch of the fragment at hand leads, where that
-    /// is to be learned.
-    fn target_counter(&self, work: &mut Work<'_>) -> Option<u32> {
-        let id = work.emitter.fragment.filter(|_| self.learns_of(work.unit))?;
-        Some(work.cache.counters.push(EventDeltas::default(), Role::Target(id)))
-    }
-
-    /// The first of the two counters of where a fragment leads, or of a value.
-    fn target_counters(&self, work: &mut Work<'_>, id: FragmentId) -> u32 {
-        let first = work.cache.counters.push(EventDeltas::default(), Role::CallTarget(id));
-        work.cache.counters.push(EventDeltas::default(), Role::Called(id));
-        first
-    }
-
-    /// The value that is counted where a block begins, if there is one and its only instruction
-    /// leaves the registers alone that this takes.
-    fn value(&self, unit: &Unit, block: &Block) -> Option<Value> {
-        let value = unit.values.get(&block.pc)?;
-        let copied = matches!(block.insns[..], [Insn { carry: Carry::Copy, .. }]);
-        let alone = copied && matches!(block.terminator, Terminator::Fall);
-        let counted = self.plan == Plan::Calls && self.watches(unit, block.pc).is_none();
-        (alone && counted && Emitter::leaves_borrowed(block)).then_some(*value)
-    }
-
-    /// Emits the terminator. `Err` where an operand is out of reach.
-    pub(super) fn terminate(&self, work: &mut Work<'_>, block: &Block) -> Result<Option<Next>, ()> {
-        let next = block.next();
-        let profiles = self.profiles();
-        let emitter = &mut work.emitter;
-        let reached = |ok: bool| if ok { Ok(None) } else { Err(()) };
-        let borrows = borrows(&block.terminator);
-        if block.touches_before_its_end() && !emitter.touch_terminator(block, borrows) {
-            return Err(());
-        }
-        match block.terminator {
-            Terminator::Repeat { walked: false } => {
-                emitter.ask(RequestKind::LwpDue, block.terminator_pc());
-                Ok(None)
-            }
-            Terminator::Repeat { walked: true } => {
-                emitter.walked_repeat(block)?;
-                Ok(Some(Next::Fall(next)))
-            }
-            Terminator::Fall => {
-                emitter.fell_off(block);
-                Ok(Some(Next::Fall(next)))
-            }
-            Terminator::Jump { target } => {
-                emitter.point(0);
-                if work.unit.has_fragment(target) || target == block.pc {
-                    emitter.jump_link(target);
-                    if !work.unit.has_fragment(target) {
-                        work.queue.push(Candidate::direct(target, work.doubt));
-                    }
-                    return Ok(None);
-                }
-                Ok(Some(Next::Fall(target)))
-            }
-            Terminator::Conditional { target, condition } => {
-                emitter.conditional(condition, target);
-                emitter.fell_through(block);
-                emitter.point(bits::EDGE);
-                work.branch(target);
-                Ok(Some(Next::NotTaken(next)))
-            }
-            Terminator::CountedLoop { target } => {
-                emitter.counted_loop(block, target);
-                emitter.point(bits::EDGE);
-                work.branch(target);
-                Ok(Some(Next::NotTaken(next)))
-            }
-            Terminator::Call { target } => {
-                emitter.call(target, next);
-                work.queue.push(Candidate::direct(target, work.doubt));
-                Ok(Some(Next::Return(next)))
-            }
-            Terminator::IndirectJump => {
-                let noted = self.target_counter(work);
-                reached(work.emitter.indirect(block, None, noted))
-            }
-            Terminator::IndirectCall => {
-                let reached = match (self.plan, emitter.fragment) {
-                    (Plan::Calls, Some(id)) => {
-                        let first = self.target_counters(work, id);
-                        work.emitter.counted_call(block, id, first)
-                    }
-                    _ => {
-                        let noted = self.target_counter(work);
-                        work.emitter.indirect(block, Some(next), noted)
-                    }
-                };
-                if reached { Ok(Some(Next::Return(next))) } else { Err(()) }
-            }
-            Terminator::Return { release } => {
-                emitter.ret(release);
-                Ok(None)
-            }
-            Terminator::Syscall { number: Some(SYS_RT_SIGRETURN) } => {
-                emitter.sigreturn();
-                Ok(None)
-            }
-            Terminator::Syscall { number } => {
-                let class = number.map(|number| {
-                    self.classes.get(number as usize).copied().unwrap_or(SyscallClass::Native)
-                });
-                // Where events are counted down, the host looks at what comes next.
-                let class = class.map(|class| match class {
-                    SyscallClass::Map
-                    | SyscallClass::Unmap
-                    | SyscallClass::Protect
-                    | SyscallClass::Clone
-                    | SyscallClass::Open
-                    | SyscallClass::Fills
-                    | SyscallClass::FillsFar
-                        if profiles =>
-                    {
-                        SyscallClass::Host
-                    }
-                    class => class,
-                });
-                emitter.syscall(block, class, !profiles);
-                Ok(match class {
-                    Some(SyscallClass::Host) => None,
-                    _ => Some(Next::Fall(next)),
-                })
-            }
-            Terminator::TransactionAbort { target } => {
-                emitter.transaction_abort(target);
-                work.queue.push(Candidate::direct(target, work.doubt));
-                Ok(None)
-            }
-            Terminator::Lwp { kind } => {
-                let lwp = self.lwp_of(work.unit);
-                if !emitter.lwp_instruction(block, kind, lwp) {
-                    return Err(());
-                }
-                let falls = kind != RequestKind::Llwpcb;
-                Ok(falls.then_some(Next::Fall(next)))
-            }
-            Terminator::Emulate { kind } => {
-                emitter.ask(kind, block.terminator_pc());
-                Ok(None)
-            }
-            Terminator::PopFlags => {
-                emitter.pop_flags(block);
-                Ok(Some(Next::Fall(next)))
-            }
-            Terminator::StorePointer => match emitter.store_pointer(block) {
-                true => Ok(Some(Next::Fall(next))),
-                false => Err(()),
-            },
-            Terminator::StateSave => match emitter.state_filter(block) {
-                true => Ok(Some(Next::Fall(next))),
-                false => Err(()),
-            },
-            Terminator::Step => {
-                emitter.ask(RequestKind::Step, block.terminator_pc());
-                Ok(None)
-            }
+        },
+        Terminator::StateSave => match emitter.state_filter(block) {
+            true => Ok(Some(Next::Fall(next))),
+            false => Err(()),
+        },
+        Terminator::Step => {
+            emitter.ask(RequestKind::Step, block.terminator_pc());
+            Ok(None)
         }
     }
 }
@@ -423,4 +426,9 @@ impl Next {
             Self::Return(pc) => (pc, Arrival::Jump),
         }
     }
+}
+
+/// Returns whether executions of fragments of `unit` are counted.
+fn counts(by: &Translator, unit: &Unit) -> bool {
+    by.plan.counts() || by.learns_of(unit)
 }

@@ -1,101 +1,102 @@
 //! The liveness of the flags that translated code would change.
 
 use super::dormant::holds;
-use super::{Translator, Work};
+use super::{Translator, Work, decode};
 use crate::addr::AppPc;
 use crate::block::{Block, Terminator};
 use crate::flags::ARITHMETIC;
 use crate::fragment::Neighbour;
 use crate::plan::Checks;
 
-impl Translator {
-    /// Returns whether the arithmetic flags at `pc` are overwritten before they are read, looking a
-    /// few blocks ahead.
-    pub(super) fn flags_dead(&self, work: &mut Work<'_>, pc: AppPc, depth: u32) -> bool {
-        self.dead(work, pc, ARITHMETIC, depth)
-    }
+/// Returns whether the arithmetic flags at `pc` are overwritten before they are read, looking a
+/// few blocks ahead.
+pub(super) fn flags_dead(by: &Translator, work: &mut Work<'_>, pc: AppPc, depth: u32) -> bool {
+    dead(by, work, pc, ARITHMETIC, depth)
+}
 
-    /// Returns the code behind the end of `block` if it overwrites all arithmetic flags before it
-    /// reads any, and changes only with notice. `block` may then change the flags between the last
-    /// instruction that it executes itself and its branch: no write of its own comes in between,
-    /// and a thread that has to serialise before it executes changed code cannot do so there.
-    pub(super) fn trusted_behind(&self, work: &mut Work<'_>, block: &Block) -> Option<Neighbour> {
-        let pc = match block.terminator {
-            Terminator::Fall => block.next(),
-            Terminator::Jump { target } | Terminator::Call { target } => target,
-            _ => return None,
-        };
-        self.trusted_at(work, pc)
-    }
+/// Returns the code behind the end of `block` if it overwrites all arithmetic flags before it
+/// reads any, and changes only with notice. `block` may then change the flags between the last
+/// instruction that it executes itself and its branch: no write of its own comes in between,
+/// and a thread that has to serialise before it executes changed code cannot do so there.
+pub(super) fn trusted_behind(
+    by: &Translator,
+    work: &mut Work<'_>,
+    block: &Block,
+) -> Option<Neighbour> {
+    let pc = match block.terminator {
+        Terminator::Fall => block.next(),
+        Terminator::Jump { target } | Terminator::Call { target } => target,
+        _ => return None,
+    };
+    trusted_at(by, work, pc)
+}
 
-    /// Has the block laid last trust that the code at `pc`, behind its not-taken edge, overwrites
-    /// the flags. Returns false where it cannot.
-    pub(super) fn trusts_edge(&self, work: &mut Work<'_>, pc: AppPc) -> bool {
-        let Some(&last) = work.created.last() else { return false };
-        let trusted = self.trusted_at(work, pc);
-        match work.unit.changing.fragments.get_mut(&last).filter(|known| !known.compares) {
-            Some(known) => {
-                known.trusted = trusted;
-                known.trusted.is_some()
-            }
-            None => false,
+/// Has the block laid last trust that the code at `pc`, behind its not-taken edge, overwrites
+/// the flags. Returns false where it cannot.
+pub(super) fn trusts_edge(by: &Translator, work: &mut Work<'_>, pc: AppPc) -> bool {
+    let Some(&last) = work.created.last() else { return false };
+    let trusted = trusted_at(by, work, pc);
+    match work.unit.changing.fragments.get_mut(&last).filter(|known| !known.compares) {
+        Some(known) => {
+            known.trusted = trusted;
+            known.trusted.is_some()
         }
+        None => false,
     }
+}
 
-    /// The block at `pc`, if it overwrites all arithmetic flags before it reads any and changes
-    /// only with notice.
-    fn trusted_at(&self, work: &mut Work<'_>, pc: AppPc) -> Option<Neighbour> {
-        let block = self.decode(work, pc)?;
-        let overwrites =
-            block.flags.read & ARITHMETIC == 0 && block.flags.written & ARITHMETIC == ARITHMETIC;
-        let trusted = overwrites && holds(work.unit.checks, work.source, pc, &block.bytes);
-        trusted.then(|| Neighbour { pc, bytes: block.bytes.clone().into_boxed_slice() })
+/// The block at `pc`, if it overwrites all arithmetic flags before it reads any and changes
+/// only with notice.
+fn trusted_at(by: &Translator, work: &mut Work<'_>, pc: AppPc) -> Option<Neighbour> {
+    let block = decode(by, work, pc)?;
+    let overwrites =
+        block.flags.read & ARITHMETIC == 0 && block.flags.written & ARITHMETIC == ARITHMETIC;
+    let trusted = overwrites && holds(work.unit.checks, work.source, pc, &block.bytes);
+    trusted.then(|| Neighbour { pc, bytes: block.bytes.clone().into_boxed_slice() })
+}
+
+/// All arithmetic flags, if they are dead wherever control goes from the end of `block`.
+pub(super) fn dead_behind(by: &Translator, work: &mut Work<'_>, block: &Block) -> u8 {
+    const DEPTH: u32 = 1;
+    if work.unit.checks != Checks::None {
+        return 0;
     }
-
-    /// All arithmetic flags, if they are dead wherever control goes from the end of `block`.
-    pub(super) fn dead_behind(&self, work: &mut Work<'_>, block: &Block) -> u8 {
-        const DEPTH: u32 = 1;
-        if work.unit.checks != Checks::None {
-            return 0;
+    let next = block.next();
+    let dead = match block.terminator {
+        Terminator::Fall => flags_dead(by, work, next, DEPTH),
+        Terminator::Jump { target } | Terminator::Call { target } => {
+            flags_dead(by, work, target, DEPTH)
         }
-        let next = block.next();
-        let dead = match block.terminator {
-            Terminator::Fall => self.flags_dead(work, next, DEPTH),
-            Terminator::Jump { target } | Terminator::Call { target } => {
-                self.flags_dead(work, target, DEPTH)
-            }
-            Terminator::Conditional { target, .. } => {
-                self.flags_dead(work, next, DEPTH) && self.flags_dead(work, target, DEPTH)
-            }
-            _ => false,
-        };
-        if dead { ARITHMETIC } else { 0 }
+        Terminator::Conditional { target, .. } => {
+            flags_dead(by, work, next, DEPTH) && flags_dead(by, work, target, DEPTH)
+        }
+        _ => false,
+    };
+    if dead { ARITHMETIC } else { 0 }
+}
+
+/// Returns whether the flags in `mask` are dead at `pc`.
+pub(super) fn dead(by: &Translator, work: &mut Work<'_>, pc: AppPc, mask: u8, depth: u32) -> bool {
+    let Some(block) = decode(by, work, pc) else { return false };
+    if block.flags.read & mask != 0 {
+        return false;
     }
-
-    /// Returns whether the flags in `mask` are dead at `pc`.
-    pub(super) fn dead(&self, work: &mut Work<'_>, pc: AppPc, mask: u8, depth: u32) -> bool {
-        let Some(block) = self.decode(work, pc) else { return false };
-        if block.flags.read & mask != 0 {
-            return false;
+    let left = mask & !block.flags.written;
+    if left == 0 {
+        return true;
+    }
+    // Where code may change, a neighbour's bytes say nothing.
+    if depth == 0 || work.unit.checks != Checks::None {
+        return false;
+    }
+    match block.terminator {
+        Terminator::Fall => dead(by, work, block.next(), left, depth - 1),
+        Terminator::Jump { target } | Terminator::Call { target } => {
+            dead(by, work, target, left, depth - 1)
         }
-        let left = mask & !block.flags.written;
-        if left == 0 {
-            return true;
+        Terminator::Conditional { target, .. } => {
+            dead(by, work, block.next(), left, depth - 1) && dead(by, work, target, left, depth - 1)
         }
-        // Where code may change, a neighbour's bytes say nothing.
-        if depth == 0 || work.unit.checks != Checks::None {
-            return false;
-        }
-        match block.terminator {
-            Terminator::Fall => self.dead(work, block.next(), left, depth - 1),
-            Terminator::Jump { target } | Terminator::Call { target } => {
-                self.dead(work, target, left, depth - 1)
-            }
-            Terminator::Conditional { target, .. } => {
-                self.dead(work, block.next(), left, depth - 1)
-                    && self.dead(work, target, left, depth - 1)
-            }
-            _ => false,
-        }
+        _ => false,
     }
 }

@@ -8,7 +8,9 @@
 //! same, it is opened again; when not, it is laid anew.
 
 use super::dormant::{gives_notice, holds};
-use super::{Destination, Translator, Work, set_displacement};
+use super::{
+    Destination, Translator, Work, begin, dormant, finish, set_displacement, steps, superblock,
+};
 use crate::addr::{AppPc, CachePc};
 use crate::block::CodeSource;
 use crate::fragment::{FragmentId, Neighbour, Unit};
@@ -42,21 +44,21 @@ pub fn overlay_path(
     let Some(&pc) = path.first().filter(|pc| may_begin(by, to.unit, **pc)) else { return 0 };
     let Some(base) = to.unit.fragment_at(pc) else { return 0 };
     let first = FragmentId(to.cache.fragments.len() as u32);
-    let mut work = by.begin(to, source);
-    let steps = by.steps(&mut work, path);
+    let mut work = begin(by, to, source);
+    let steps = steps::follow(by, &mut work, path);
     // One block alone saves its counter, where that counts for nothing else.
     let least = if by.plan.counts() { 2 } else { 1 };
-    if steps.len() < least || !by.lay_superblock(&mut work, &steps, false) {
+    if steps.len() < least || !superblock::lay_superblock(by, &mut work, &steps, false) {
         work.end();
         return 0;
     }
     let blocks = work.cache.fragments.len() - first.0 as usize;
     let code = steps.iter().take(blocks).map(|step| step.code()).collect();
-    let base = (base, by.head(&mut work, base));
+    let base = (base, finish::head(&mut work, base));
     let head = work.cache.fragments.get(first).join;
-    let places = by.side_exits(&mut work);
+    let places = superblock::side_exits(&mut work);
     lead_back(&mut work, pc, head);
-    by.finish(&mut work);
+    finish::complete(&mut work);
     work.end();
     let overlay = Overlay { base, head, places, code, open: false, again: 0 };
     to.unit.changing.overlays.insert(pc, overlay);
@@ -97,7 +99,7 @@ fn lead_to(by: &Translator, to: &mut Destination<'_>, pc: AppPc) {
     let ((base, base_head), head) = (overlay.base, overlay.head);
     to.sink.patch_head(base_head, head);
     if let Some(edge) = to.unit.changing.fragments.get(&base).and_then(|known| known.edge) {
-        by.lead_edge(to, base, edge, head);
+        dormant::lead_edge(by, to, base, edge, head);
     }
 }
 

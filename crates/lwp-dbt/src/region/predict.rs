@@ -6,7 +6,7 @@
 
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 
-use super::{Candidate, Translator, Work};
+use super::{Candidate, Work};
 use crate::addr::AppPc;
 use crate::block::{Block, Terminator};
 use crate::plan::Checks;
@@ -26,47 +26,45 @@ struct Table {
     relative: bool,
 }
 
-impl Translator {
-    /// Notes where the indirect branch at the end of `block` may lead; `before` is the block that
-    /// falls into it.
-    pub(super) fn predict(&self, work: &mut Work<'_>, block: &Block, before: Option<&Block>) {
-        if work.unit.checks != Checks::None {
-            return;
-        }
-        if let Some(word) = fixed_word(&block.last) {
-            let mut bytes = [0; 8];
-            if work.source.read_data(word, &mut bytes) == bytes.len() {
-                let target = AppPc(u64::from_le_bytes(bytes));
-                work.queue.push(Candidate::indirect(target, work.doubt));
-            }
-        } else if let Some(table) = table_of(block) {
-            self.cases(work, block, table, before.and_then(length));
-        }
+/// Notes where the indirect branch at the end of `block` may lead; `before` is the block that
+/// falls into it.
+pub(super) fn predict(work: &mut Work<'_>, block: &Block, before: Option<&Block>) {
+    if work.unit.checks != Checks::None {
+        return;
     }
-
-    /// Notes the cases of a switch.
-    fn cases(&self, work: &mut Work<'_>, block: &Block, table: Table, length: Option<usize>) {
-        let width = if table.relative { 4 } else { 8 };
-        let mut bytes = vec![0; length.unwrap_or(UNKNOWN).min(MOST) * width];
-        let read = work.source.read_data(table.at, &mut bytes);
-        let mut targets: Vec<u64> = bytes[..read]
-            .chunks_exact(width)
-            .map(|entry| match *entry {
-                [a, b, c, d] => {
-                    let distance = i32::from_le_bytes([a, b, c, d]);
-                    table.at.wrapping_add_signed(i64::from(distance))
-                }
-                _ => u64::from_le_bytes(entry.try_into().expect("eight bytes")),
-            })
-            .take_while(|target| target.abs_diff(block.pc.0) < FUNCTION)
-            .collect();
-        targets.sort_unstable();
-        targets.dedup();
-        // One of so many.
-        let doubt = work.doubt.saturating_add(targets.len().checked_ilog2().unwrap_or(0) as u8);
-        for target in targets {
-            work.queue.push(Candidate::indirect(AppPc(target), doubt));
+    if let Some(word) = fixed_word(&block.last) {
+        let mut bytes = [0; 8];
+        if work.source.read_data(word, &mut bytes) == bytes.len() {
+            let target = AppPc(u64::from_le_bytes(bytes));
+            work.queue.push(Candidate::indirect(target, work.doubt));
         }
+    } else if let Some(table) = table_of(block) {
+        cases(work, block, table, before.and_then(length));
+    }
+}
+
+/// Notes the cases of a switch.
+fn cases(work: &mut Work<'_>, block: &Block, table: Table, length: Option<usize>) {
+    let width = if table.relative { 4 } else { 8 };
+    let mut bytes = vec![0; length.unwrap_or(UNKNOWN).min(MOST) * width];
+    let read = work.source.read_data(table.at, &mut bytes);
+    let mut targets: Vec<u64> = bytes[..read]
+        .chunks_exact(width)
+        .map(|entry| match *entry {
+            [a, b, c, d] => {
+                let distance = i32::from_le_bytes([a, b, c, d]);
+                table.at.wrapping_add_signed(i64::from(distance))
+            }
+            _ => u64::from_le_bytes(entry.try_into().expect("eight bytes")),
+        })
+        .take_while(|target| target.abs_diff(block.pc.0) < FUNCTION)
+        .collect();
+    targets.sort_unstable();
+    targets.dedup();
+    // One of so many.
+    let doubt = work.doubt.saturating_add(targets.len().checked_ilog2().unwrap_or(0) as u8);
+    for target in targets {
+        work.queue.push(Candidate::indirect(AppPc(target), doubt));
     }
 }
 

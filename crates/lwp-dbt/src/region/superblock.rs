@@ -11,26 +11,20 @@
 //! If it does not last, an event is due in the superblock: then control goes on in a fragment of
 //! the first block alone, which takes what that block counts.
 
-use std::sync::Arc;
-
-use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory, OpAccess};
-
-use super::dormant::holds;
 use super::lay::{Next, open_head};
+use super::steps::{self, Step};
 use super::{
-    Arrival, Candidate, Destination, NOT_TAKEN, Region, Translator, Work, deltas, direct_target,
-    set_displacement,
+    Arrival, Candidate, Destination, NOT_TAKEN, Region, Translator, Work, begin, deltas,
+    direct_target, finish, lay, liveness, publish, set_displacement,
 };
 use crate::addr::{AppPc, CachePc};
 use crate::block::{Block, CodeSource, Terminator};
 use crate::emit::{Charge, Countdown, ExitKind, SideExit, Tally, Target, Trip};
-use crate::fragment::{Fragment, FragmentId, Neighbour, Unit, Within};
+use crate::fragment::{Fragment, FragmentId, Unit, Within};
 use crate::plan::{Checks, EventDeltas, Lwp, Plan, Role};
 use crate::recovery::Recovery;
 use crate::state_map::{FlagWriter, bits};
 
-/// Most blocks of a superblock.
-const MOST_BLOCKS: usize = 64;
 /// The number of blocks behind a guard in which a write of the flags is looked for.
 const DEPTH: u32 = 4;
 
@@ -44,60 +38,6 @@ const CALL: EventDeltas = EventDeltas {
     returns: 0,
     indirect: 1,
 };
-
-/// One block of a superblock.
-pub(super) struct Step {
-    block: Arc<Block>,
-    /// Its successor in the superblock; none at the end.
-    to: Option<AppPc>,
-}
-
-impl Step {
-    /// The code of the block.
-    pub(super) fn code(&self) -> Neighbour {
-        Neighbour { pc: self.block.pc, bytes: self.block.bytes.clone().into_boxed_slice() }
-    }
-
-    /// The code of the block from `pc` on, if that lies in it.
-    fn code_at(&self, pc: AppPc) -> Option<&[u8]> {
-        let offset = pc.0.checked_sub(self.block.pc.0)?;
-        self.block.bytes.get(offset as usize..).filter(|code| !code.is_empty())
-    }
-
-    /// Returns whether the branch at the end of the block is not taken on the path.
-    fn is_not_taken(&self) -> bool {
-        match (&self.block.terminator, self.to) {
-            (Terminator::Conditional { target, .. }, Some(to)) => to != *target,
-            _ => false,
-        }
-    }
-
-    /// The counts of the block on the path.
-    fn counts(&self) -> EventDeltas {
-        let own = deltas(&self.block);
-        if self.is_not_taken() { own.plus(NOT_TAKEN) } else { own }
-    }
-
-    /// Returns whether the block may write to memory, its branch included.
-    fn stores(&self) -> bool {
-        let mut factory = InstructionInfoFactory::new();
-        let code = &self.block.bytes;
-        let all = Decoder::with_ip(64, code, self.block.pc.0, DecoderOptions::NONE);
-        all.into_iter().any(|instruction| {
-            let memory = factory.info(&instruction).used_memory();
-            memory.iter().any(|it| {
-                !matches!(it.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess)
-            })
-        })
-    }
-
-    /// Returns whether a superblock of code that may change is left in front of the branch at the
-    /// block's end, where the block behind is cut off: behind a comparison the flags would be lost.
-    /// A call is left behind it, because it writes to the stack.
-    fn is_left_before_branch(&self) -> bool {
-        matches!(self.block.terminator, Terminator::Return { .. } | Terminator::IndirectJump)
-    }
-}
 
 /// The part of a superblock that has been laid.
 #[derive(Default)]
@@ -134,23 +74,17 @@ impl Translator {
         path: &[AppPc],
         entry: bool,
     ) -> Region {
-        let Some(&pc) = path.first().filter(|pc| self.makes_superblocks(to.unit, **pc)) else {
+        let Some(&pc) = path.first().filter(|pc| makes_superblocks(self, to.unit, **pc)) else {
             return Region::default();
         };
         let before = to.cache.fragments.len();
-        let mut work = self.begin(to, source);
-        let steps = self.steps(&mut work, path);
-        if steps.is_empty() || !self.lay_superblock(&mut work, &steps, entry) {
+        let mut work = begin(self, to, source);
+        let steps = steps::follow(self, &mut work, path);
+        if steps.is_empty() || !lay_superblock(self, &mut work, &steps, entry) {
             work.end();
             return Region::default();
         }
-        self.region(work, pc, before)
-    }
-
-    /// Returns whether a superblock may begin at `pc`.
-    pub(super) fn makes_superblocks(&self, unit: &Unit, pc: AppPc) -> bool {
-        let fixed = unit.checks == Checks::None && unit.is_plain_at(pc);
-        fixed && self.counts_down_at_once(self.lwp_of(unit)) && !unit.has_fragment(pc)
+        publish(work, pc, before)
     }
 
     /// Returns whether the LWP countdown can be taken for many blocks at once, if it is on: all of
@@ -163,376 +97,349 @@ impl Translator {
             Lwp::Off | Lwp::Absent => true,
         }
     }
+}
 
-    /// The blocks of `path`, as far as each leads to the next.
-    pub(super) fn steps(&self, work: &mut Work<'_>, path: &[AppPc]) -> Vec<Step> {
-        let mut steps: Vec<Step> = Vec::new();
-        let mut countdown = Countdown::default();
-        for (at, &pc) in path.iter().enumerate().take(MOST_BLOCKS) {
-            let fits = (at + 2) * self.fragment_room() <= work.room && work.unit.is_plain_at(pc);
-            let Some(block) = self.decode(work, pc).filter(|_| fits) else { break };
-            let checks = work.unit.checks;
-            if checks != Checks::None && !holds(checks, work.source, pc, &block.bytes) {
-                break;
+/// Returns whether a superblock may begin at `pc`.
+pub(super) fn makes_superblocks(by: &Translator, unit: &Unit, pc: AppPc) -> bool {
+    let fixed = unit.checks == Checks::None && unit.is_plain_at(pc);
+    fixed && by.counts_down_at_once(by.lwp_of(unit)) && !unit.has_fragment(pc)
+}
+
+/// Lays out a superblock. Returns false where not even the first block can be.
+pub(super) fn lay_superblock(
+    by: &Translator,
+    work: &mut Work<'_>,
+    steps: &[Step],
+    entry: bool,
+) -> bool {
+    work.emitter.start_piece();
+    let start = work.emitter.here();
+    let head_pc = steps[0].block.pc;
+    let first_exit = work.emitter.out.exits.len();
+    let mut laid = Laid { first_exit, ..Laid::default() };
+    if entry {
+        finish::lay_entry(by, work, head_pc);
+    }
+    for at in 0..steps.len() {
+        if at > 0 {
+            work.close_fragment();
+            work.emitter.start_piece();
+        }
+        let begin = if at == 0 { start } else { work.emitter.here() };
+        let join = if at == 0 { open_head(work, bits::UNCOUNTED) } else { work.emitter.here() };
+        let counters = work.cache.counters.len();
+        if at == 0 {
+            count_down(by, work, steps, &mut laid);
+        }
+        let Ok(next) = lay_step(by, work, steps, at, &mut laid) else {
+            work.emitter.rewind(begin);
+            work.cache.counters.forget_from(counters);
+            if at == 0 {
+                take_entry_back(work, head_pc, entry);
+                return false;
             }
-            let Some(sum) = countdown.plus(self.countdown_of(work.unit, &block)) else { break };
-            countdown = sum;
-            let to = path.get(at + 1).copied().filter(|to| leads(&block, *to));
-            let to = to.filter(|_| at > 0 || !self.ends_exits(&block));
-            steps.push(Step { block, to });
-            if to.is_none() {
-                break;
-            }
-        }
-        if let Some(last) = steps.last_mut() {
-            last.to = None;
-        }
-        steps
-    }
-
-    /// Returns whether `block` is nothing but a call that side exits leave to it: it is not guarded
-    /// itself.
-    fn ends_exits(&self, block: &Block) -> bool {
-        self.leaves_call(block) && block.pc == block.terminator_pc()
-    }
-
-    /// Returns whether `block` ends in a call that is made elsewhere unless it leads where it is
-    /// expected to: there it is counted by where it leads.
-    fn leaves_call(&self, block: &Block) -> bool {
-        self.plan == Plan::Calls && matches!(block.terminator, Terminator::IndirectCall)
-    }
-
-    /// Lays out a superblock. Returns false where not even the first block can be.
-    pub(super) fn lay_superblock(&self, work: &mut Work<'_>, steps: &[Step], entry: bool) -> bool {
-        work.emitter.start_piece();
-        let start = work.emitter.here();
-        let head_pc = steps[0].block.pc;
-        let first_exit = work.emitter.out.exits.len();
-        let mut laid = Laid { first_exit, ..Laid::default() };
-        if entry {
-            self.lay_entry(work, head_pc);
-        }
-        for at in 0..steps.len() {
-            if at > 0 {
-                work.close_fragment();
-                work.emitter.start_piece();
-            }
-            let begin = if at == 0 { start } else { work.emitter.here() };
-            let join = if at == 0 { open_head(work, bits::UNCOUNTED) } else { work.emitter.here() };
-            let counters = work.cache.counters.len();
-            let charge = match at {
-                0 => {
-                    self.count_down(work, steps, &mut laid);
-                    self.charge_of(work, &steps[0].block, &mut laid)
-                }
-                _ => None,
-            };
-            let next = self.lay_step(work, steps, at, charge, &mut laid);
-            let Ok(next) = next else {
-                work.emitter.rewind(begin);
-                work.cache.counters.forget_from(counters);
-                if at == 0 {
-                    take_entry_back(work, head_pc, entry);
-                    return false;
-                }
-                end_at(work, steps[at].block.pc);
-                break;
-            };
-            self.push_fragment(work, &steps[at], (begin, join), &mut laid);
-            if at + 1 == steps.len() {
-                self.end_of_path(work, next);
-            }
-        }
-        self.settle(work, &laid);
-        self.lay_alone(work, &steps[0].block, &laid);
-        true
-    }
-
-    /// Takes what a superblock counts from the LWP countdown, where that is on.
-    fn count_down(&self, work: &mut Work<'_>, steps: &[Step], laid: &mut Laid) {
-        if !self.profiles() {
-            return;
-        }
-        let pc = steps[0].block.pc;
-        let countdowns = steps.iter().map(|step| self.countdown_of(work.unit, &step.block));
-        laid.countdowns = countdowns.collect();
-        let first = FragmentId(work.cache.fragments.len() as u32);
-        let flags_dead = self.flags_dead(work, pc, 2);
-        let trip = Trip::new(pc, first, Countdown::default(), flags_dead, 0);
-        laid.trip = Some(work.emitter.out.trips.len());
-        work.emitter.countdown(trip);
-    }
-
-    /// Lays out the first block of a superblock alone, for where an event is due in the superblock.
-    fn lay_alone(&self, work: &mut Work<'_>, block: &Block, laid: &Laid) {
-        let Some(trip) = laid.trip else { return };
-        let next = self.lay(work, block, Arrival::Jump, false);
-        let alone = work.unit.fragments.insert(block.pc, laid.fragments[0]);
-        if let Some(id) = alone {
-            work.emitter.out.trips[trip].alone = Some(self.head(work, id));
-            work.unit.inner.push(id);
-        }
-        self.end_of_path(work, next);
-    }
-
-    /// Emits one block: its body, and how it goes on.
-    fn lay_step(
-        &self,
-        work: &mut Work<'_>,
-        steps: &[Step],
-        at: usize,
-        charge: Option<Charge>,
-        laid: &mut Laid,
-    ) -> Result<Option<Next>, ()> {
-        let Step { block, to } = &steps[at];
-        let exits = work.emitter.out.exits.len();
-        work.emitter.fragment = Some(FragmentId(work.cache.fragments.len() as u32));
-        work.emitter.dcache = None;
-        if at > 0 && !steps[at - 1].is_left_before_branch() {
-            let left = (block.pc, steps[at].counts());
-            open_place(work, block, left, (Role::CutOff, laid));
-        }
-        laid.stored |= work.unit.checks != Checks::None && steps[at].stores();
-        if !work.emitter.body(block, charge) {
-            return Err(());
-        }
-        let mut flags = None;
-        let next = match to {
-            None => self.terminate(work, block)?,
-            Some(to) => {
-                flags = self.go_on(work, steps, (at, *to), laid)?;
-                None
-            }
+            end_at(work, steps[at].block.pc);
+            break;
         };
-        laid.exits.extend((exits..work.emitter.out.exits.len()).map(|_| at));
-        laid.flags.push(flags);
-        Ok(next)
+        push_fragment(by, work, &steps[at], (begin, join), &mut laid);
+        if at + 1 == steps.len() {
+            end_of_path(by, work, next);
+        }
     }
+    settle(work, &laid);
+    lay_alone(by, work, &steps[0].block, &laid);
+    true
+}
 
-    /// The branch at the end of a block, which goes on at `to` in the superblock. Returns the
-    /// instruction whose flags it overwrites, if it does.
-    fn go_on(
-        &self,
-        work: &mut Work<'_>,
-        steps: &[Step],
-        (at, to): (usize, AppPc),
-        laid: &mut Laid,
-    ) -> Result<Option<FlagWriter>, ()> {
-        let block = &steps[at].block;
-        match block.terminator {
-            Terminator::Fall => work.emitter.fell_off(block),
-            Terminator::Jump { .. } => work.emitter.point(0),
-            Terminator::Call { .. } => work.emitter.inlined_call(block.next()),
-            Terminator::Conditional { target, condition } => {
-                let taken = to != target;
-                let (condition, out) =
-                    if taken { (condition, target) } else { (condition ^ 1, block.next()) };
-                if self.plan.counts() || self.profiles() {
-                    let flags_dead = self.flags_dead(work, out, 2);
-                    let kind = ExitKind::Branch { to: out, taken, flags_dead };
-                    let exit = work.emitter.branch_out(block, condition, kind);
-                    work.emitter.out.exits.push(exit);
-                } else {
-                    work.emitter.conditional(condition, out);
-                    work.emitter.fell_through(block);
-                    work.emitter.point(0);
-                }
-                work.queue.push(Candidate::direct(out, work.doubt));
+/// Takes what a superblock counts from the LWP countdown, where that is on.
+fn count_down(by: &Translator, work: &mut Work<'_>, steps: &[Step], laid: &mut Laid) {
+    if !by.profiles() {
+        return;
+    }
+    let pc = steps[0].block.pc;
+    let countdowns = steps.iter().map(|step| lay::countdown_of(by, work.unit, &step.block));
+    laid.countdowns = countdowns.collect();
+    let first = FragmentId(work.cache.fragments.len() as u32);
+    let flags_dead = liveness::flags_dead(by, work, pc, 2);
+    let trip = Trip::new(pc, first, Countdown::default(), flags_dead, 0);
+    laid.trip = Some(work.emitter.out.trips.len());
+    work.emitter.countdown(trip);
+}
+
+/// Lays out the first block of a superblock alone, for where an event is due in the superblock.
+fn lay_alone(by: &Translator, work: &mut Work<'_>, block: &Block, laid: &Laid) {
+    let Some(trip) = laid.trip else { return };
+    let next = lay::lay(by, work, block, Arrival::Jump, false);
+    let alone = work.unit.fragments.insert(block.pc, laid.fragments[0]);
+    if let Some(id) = alone {
+        work.emitter.out.trips[trip].alone = Some(finish::head(work, id));
+        work.unit.inner.push(id);
+    }
+    end_of_path(by, work, next);
+}
+
+/// Emits one block: its body, and how it goes on.
+fn lay_step(
+    by: &Translator,
+    work: &mut Work<'_>,
+    steps: &[Step],
+    at: usize,
+    laid: &mut Laid,
+) -> Result<Option<Next>, ()> {
+    let Step { block, to } = &steps[at];
+    let charge = if at == 0 { charge_of(by, work, block, laid) } else { None };
+    let exits = work.emitter.out.exits.len();
+    work.emitter.fragment = Some(FragmentId(work.cache.fragments.len() as u32));
+    work.emitter.dcache = None;
+    if at > 0 && !steps[at - 1].is_left_before_branch() {
+        let left = (block.pc, steps[at].counts());
+        open_place(work, block, left, (Role::CutOff, laid));
+    }
+    laid.stored |= work.unit.checks != Checks::None && steps[at].stores();
+    if !work.emitter.body(block, charge) {
+        return Err(());
+    }
+    let mut flags = None;
+    let next = match to {
+        None => lay::terminate(by, work, block)?,
+        Some(to) => {
+            flags = go_on(by, work, steps, (at, *to), laid)?;
+            None
+        }
+    };
+    laid.exits.extend((exits..work.emitter.out.exits.len()).map(|_| at));
+    laid.flags.push(flags);
+    Ok(next)
+}
+
+/// The branch at the end of a block, which goes on at `to` in the superblock. Returns the
+/// instruction whose flags it overwrites, if it does.
+fn go_on(
+    by: &Translator,
+    work: &mut Work<'_>,
+    steps: &[Step],
+    (at, to): (usize, AppPc),
+    laid: &mut Laid,
+) -> Result<Option<FlagWriter>, ()> {
+    let block = &steps[at].block;
+    match block.terminator {
+        Terminator::Fall => work.emitter.fell_off(block),
+        Terminator::Jump { .. } => work.emitter.point(0),
+        Terminator::Call { .. } => work.emitter.inlined_call(block.next()),
+        Terminator::Conditional { target, condition } => {
+            let taken = to != target;
+            let (condition, out) =
+                if taken { (condition, target) } else { (condition ^ 1, block.next()) };
+            if by.plan.counts() || by.profiles() {
+                let flags_dead = liveness::flags_dead(by, work, out, 2);
+                let kind = ExitKind::Branch { to: out, taken, flags_dead };
+                let exit = work.emitter.branch_out(block, condition, kind);
+                work.emitter.out.exits.push(exit);
+            } else {
+                work.emitter.conditional(condition, out);
+                work.emitter.fell_through(block);
+                work.emitter.point(0);
             }
-            _ => return self.guarded(work, steps, (at, to), laid),
+            work.queue.push(Candidate::direct(out, work.doubt));
         }
-        Ok(None)
+        _ => return guarded(by, work, steps, (at, to), laid),
     }
+    Ok(None)
+}
 
-    /// A guard, by comparison where the flags are dead at `to` and can be had again elsewhere.
-    fn guarded(
-        &self,
-        work: &mut Work<'_>,
-        steps: &[Step],
-        (at, to): (usize, AppPc),
-        laid: &mut Laid,
-    ) -> Result<Option<FlagWriter>, ()> {
-        let block = &steps[at].block;
-        let target = Target::of(block).ok_or(())?;
-        if steps[at].is_left_before_branch() {
-            let left = EventDeltas { instructions: 1, ..deltas(block) };
-            let left = (block.terminator_pc(), left);
-            open_place(work, block, left, (Role::CutOffBranch, laid));
-        }
-        let writes = matches!(block.terminator, Terminator::IndirectCall);
-        let compares = !writes || work.unit.checks == Checks::None;
-        let recovery = match compares && self.flags_dead(work, to, DEPTH) {
-            true => {
-                let blocks: Vec<&Block> = steps[..=at].iter().map(|step| &*step.block).collect();
-                Recovery::of(&blocks, |register| target.keeps(register))
-            }
-            false => None,
-        };
-        let writer = recovery.as_ref().map(|recovery| recovery.writer);
-        if work.unit.checks != Checks::None
-            && let Some(writer) = writer
-            && let Some(code) = steps[..=at].iter().rev().find_map(|step| step.code_at(writer.pc))
-        {
-            let id = FragmentId(work.cache.fragments.len() as u32);
-            work.cache.flag_writers.insert(id, code.into());
-        }
-        let mut exit = work.emitter.guard(block, to, recovery).ok_or(())?;
-        if self.leaves_call(block) {
-            let pc = block.terminator_pc();
-            exit.kind = exit.kind.before(pc, CALL);
-            work.queue.push(Candidate::direct(pc, work.doubt));
-        }
-        work.emitter.out.exits.push(exit);
-        Ok(writer)
+/// A guard, by comparison where the flags are dead at `to` and can be had again elsewhere.
+fn guarded(
+    by: &Translator,
+    work: &mut Work<'_>,
+    steps: &[Step],
+    (at, to): (usize, AppPc),
+    laid: &mut Laid,
+) -> Result<Option<FlagWriter>, ()> {
+    let block = &steps[at].block;
+    let target = Target::of(block).ok_or(())?;
+    if steps[at].is_left_before_branch() {
+        let left = EventDeltas { instructions: 1, ..deltas(block) };
+        let left = (block.terminator_pc(), left);
+        open_place(work, block, left, (Role::CutOffBranch, laid));
     }
-
-    /// The charge of a superblock, in its first block.
-    fn charge_of(&self, work: &mut Work<'_>, block: &Block, laid: &mut Laid) -> Option<Charge> {
-        if !self.plan.counts() {
-            return None;
+    let writes = matches!(block.terminator, Terminator::IndirectCall);
+    let compares = !writes || work.unit.checks == Checks::None;
+    let recovery = match compares && liveness::flags_dead(by, work, to, DEPTH) {
+        true => {
+            let blocks: Vec<&Block> = steps[..=at].iter().map(|step| &*step.block).collect();
+            Recovery::of(&blocks, |register| target.keeps(register))
         }
-        let first = FragmentId(work.cache.fragments.len() as u32);
-        let counter = work.cache.counters.push(EventDeltas::default(), Role::Superblock(first));
-        laid.counter = Some(counter);
-        let flags_dead = self.flags_dead(work, block.pc, 2);
-        let dead_at = if flags_dead { None } else { block.first_dead_point(0) };
-        Some(match dead_at {
-            Some(at) => Charge::at(counter, at, bits::UNCOUNTED),
-            None => {
-                let before = bits::UNCOUNTED;
-                Charge { counter, at: 0, flags_dead, before, in_terminator: false }
-            }
-        })
-    }
-
-    /// Takes in the fragment that has just been laid.
-    fn push_fragment(
-        &self,
-        work: &mut Work<'_>,
-        step: &Step,
-        (start, join): (CachePc, CachePc),
-        laid: &mut Laid,
-    ) {
-        let block = &step.block;
+        false => None,
+    };
+    let writer = recovery.as_ref().map(|recovery| recovery.writer);
+    if work.unit.checks != Checks::None
+        && let Some(writer) = writer
+        && let Some(code) = steps[..=at].iter().rev().find_map(|step| step.code_at(writer.pc))
+    {
         let id = FragmentId(work.cache.fragments.len() as u32);
-        let counts = step.counts();
-        let first = laid.fragments.is_empty();
-        let flags_dead = first && self.flags_dead(work, block.pc, 2);
-        work.cache.fragments.push(Fragment {
-            pc: block.pc,
-            app_len: block.bytes.len() as u16,
-            instructions: block.instructions() as u16,
-            start,
-            len: 0,
-            head: first.then_some(join),
-            join,
-            charged_first: false,
-            target: direct_target(&block.terminator),
-            deltas: counts,
-            countdown: laid.countdowns.get(laid.fragments.len()).map_or((0, 0), |it| it.parts()),
-            flags_dead,
-        });
-        match first && work.unit.checks == Checks::None {
-            true => drop(work.unit.fragments.insert(block.pc, id)),
-            false => work.unit.inner.push(id),
-        }
-        work.created.push(id);
-        laid.fragments.push(id);
-        laid.counts.push(counts);
+        work.cache.flag_writers.insert(id, code.into());
     }
+    let mut exit = work.emitter.guard(block, to, recovery).ok_or(())?;
+    if steps::leaves_call(by, block) {
+        let pc = block.terminator_pc();
+        exit.kind = exit.kind.before(pc, CALL);
+        work.queue.push(Candidate::direct(pc, work.doubt));
+    }
+    work.emitter.out.exits.push(exit);
+    Ok(writer)
+}
 
-    /// Ends the superblock behind its last block.
-    fn end_of_path(&self, work: &mut Work<'_>, next: Option<Next>) {
-        match next {
-            Some(Next::Fall(pc)) => self.fall_off(work, pc, Arrival::Fall),
-            Some(Next::NotTaken(pc)) => {
-                let counts = self.plan.counts();
-                self.fall_off(work, pc, if counts { Arrival::NotTaken } else { Arrival::Fall });
-            }
-            Some(Next::Return(pc)) => work.queue.push(Candidate::indirect(pc, work.doubt)),
-            None => {}
-        }
-        work.close_fragment();
+/// The charge of a superblock, in its first block.
+fn charge_of(
+    by: &Translator,
+    work: &mut Work<'_>,
+    block: &Block,
+    laid: &mut Laid,
+) -> Option<Charge> {
+    if !by.plan.counts() {
+        return None;
     }
+    let first = FragmentId(work.cache.fragments.len() as u32);
+    let counter = work.cache.counters.push(EventDeltas::default(), Role::Superblock(first));
+    laid.counter = Some(counter);
+    let flags_dead = liveness::flags_dead(by, work, block.pc, 2);
+    let dead_at = if flags_dead { None } else { block.first_dead_point(0) };
+    Some(match dead_at {
+        Some(at) => Charge::at(counter, at, bits::UNCOUNTED),
+        None => {
+            let before = bits::UNCOUNTED;
+            Charge { counter, at: 0, flags_dead, before, in_terminator: false }
+        }
+    })
+}
 
-    /// Says what the counters stand for, and what is charged ahead of each fragment.
-    fn settle(&self, work: &mut Work<'_>, laid: &Laid) {
-        let mut behind = vec![EventDeltas::default(); laid.counts.len()];
-        let mut sum = EventDeltas::default();
-        for at in (0..laid.counts.len()).rev() {
-            behind[at] = sum;
-            sum = sum.plus(laid.counts[at]);
-        }
-        if let Some(counter) = laid.counter {
-            work.cache.counters.set(counter, sum);
-        }
-        let exits = &mut work.emitter.out.exits[laid.first_exit..];
-        for (exit, &at) in exits.iter_mut().zip(&laid.exits) {
-            let own = match exit.kind {
-                ExitKind::Before { left, .. } => left.negated(),
-                _ => elsewhere(laid.counts[at]),
-            };
-            let counts = behind[at].negated().plus(own);
-            exit.counts = laid.counter.map(|_| counts);
-        }
-        let countdowns = self.settle_countdown(work, laid);
-        for (at, &id) in laid.fragments.iter().enumerate() {
-            let behind = if laid.counter.is_some() { behind[at] } else { EventDeltas::default() };
-            let countdown = countdowns.get(at).map_or((0, 0), |countdown| countdown.parts());
-            let (flags, next) = (laid.flags[at], laid.fragments.get(at + 1).copied());
-            work.cache.within.insert(id, Within { behind, countdown, flags, next });
-        }
+/// Takes in the fragment that has just been laid.
+fn push_fragment(
+    by: &Translator,
+    work: &mut Work<'_>,
+    step: &Step,
+    (start, join): (CachePc, CachePc),
+    laid: &mut Laid,
+) {
+    let block = &step.block;
+    let id = FragmentId(work.cache.fragments.len() as u32);
+    let counts = step.counts();
+    let first = laid.fragments.is_empty();
+    let flags_dead = first && liveness::flags_dead(by, work, block.pc, 2);
+    work.cache.fragments.push(Fragment {
+        pc: block.pc,
+        app_len: block.bytes.len() as u16,
+        instructions: block.instructions() as u16,
+        start,
+        len: 0,
+        head: first.then_some(join),
+        join,
+        charged_first: false,
+        target: direct_target(&block.terminator),
+        deltas: counts,
+        countdown: laid.countdowns.get(laid.fragments.len()).map_or((0, 0), |it| it.parts()),
+        flags_dead,
+    });
+    match first && work.unit.checks == Checks::None {
+        true => drop(work.unit.fragments.insert(block.pc, id)),
+        false => work.unit.inner.push(id),
     }
+    work.created.push(id);
+    laid.fragments.push(id);
+    laid.counts.push(counts);
+}
 
-    /// Says how much of the LWP countdown is taken at the beginning, and given back on each way
-    /// out. Returns the amounts that are taken for the blocks behind each.
-    fn settle_countdown(&self, work: &mut Work<'_>, laid: &Laid) -> Vec<Countdown> {
-        let Some(trip) = laid.trip else { return Vec::new() };
-        let mut behind = vec![Countdown::default(); laid.fragments.len()];
-        let mut sum = Countdown::default();
-        for at in (0..laid.fragments.len()).rev() {
-            behind[at] = sum;
-            // As large as that of all steps at most, which fits.
-            sum = sum.plus(laid.countdowns[at]).unwrap_or(sum);
+/// Ends the superblock behind its last block.
+fn end_of_path(by: &Translator, work: &mut Work<'_>, next: Option<Next>) {
+    match next {
+        Some(Next::Fall(pc)) => lay::fall_off(by, work, pc, Arrival::Fall),
+        Some(Next::NotTaken(pc)) => {
+            let counts = by.plan.counts();
+            lay::fall_off(by, work, pc, if counts { Arrival::NotTaken } else { Arrival::Fall });
         }
-        work.emitter.set_countdown(trip, sum);
-        let word = work.emitter.out.trips[trip].word;
-        let exits = &mut work.emitter.out.exits[laid.first_exit..];
-        for (exit, &at) in exits.iter_mut().zip(&laid.exits) {
-            let amount = behind[at].packed();
-            exit.gives_back = (amount != 0).then_some(Tally::Countdown { word, amount });
-        }
-        behind
+        Some(Next::Return(pc)) => work.queue.push(Candidate::indirect(pc, work.doubt)),
+        None => {}
     }
+    work.close_fragment();
+}
 
-    /// Emits the ways out of the superblocks of a region. Returns the patchable places that lead
-    /// out, and where to.
-    pub(super) fn side_exits(&self, work: &mut Work<'_>) -> Vec<[CachePc; 2]> {
-        let mut places = Vec::new();
-        for exit in std::mem::take(&mut work.emitter.out.exits) {
-            let from = exit.fragment;
-            let counters = &mut work.cache.counters;
-            let tally = match exit.counts {
-                Some(counts) => Some(Tally::Counter(counters.push(counts, (exit.role)(from)))),
-                None => exit.gives_back,
-            };
-            let before = work.emitter.side_exit(&exit, tally);
-            if work.emitter.here() != before {
-                work.cache.close_piece(&work.emitter, before, exit.block, Some(exit.fragment));
-            }
-            let after = work.emitter.side_exit_done(&exit);
-            let pc = match exit.kind {
-                ExitKind::Branch { to, .. } | ExitKind::Before { pc: to, .. } => to,
-                _ => exit.block,
-            };
-            work.cache.close_piece(&work.emitter, after, pc, None);
-            for at in exit.at {
-                set_displacement(&mut work.emitter, at, before);
-            }
-            places.extend(exit.place.map(|place| [place, before]));
-        }
-        places
+/// Says what the counters stand for, and what is charged ahead of each fragment.
+fn settle(work: &mut Work<'_>, laid: &Laid) {
+    let mut behind = vec![EventDeltas::default(); laid.counts.len()];
+    let mut sum = EventDeltas::default();
+    for at in (0..laid.counts.len()).rev() {
+        behind[at] = sum;
+        sum = sum.plus(laid.counts[at]);
     }
+    if let Some(counter) = laid.counter {
+        work.cache.counters.set(counter, sum);
+    }
+    let exits = &mut work.emitter.out.exits[laid.first_exit..];
+    for (exit, &at) in exits.iter_mut().zip(&laid.exits) {
+        let own = match exit.kind {
+            ExitKind::Before { left, .. } => left.negated(),
+            _ => elsewhere(laid.counts[at]),
+        };
+        let counts = behind[at].negated().plus(own);
+        exit.counts = laid.counter.map(|_| counts);
+    }
+    let countdowns = settle_countdown(work, laid);
+    for (at, &id) in laid.fragments.iter().enumerate() {
+        let behind = if laid.counter.is_some() { behind[at] } else { EventDeltas::default() };
+        let countdown = countdowns.get(at).map_or((0, 0), |countdown| countdown.parts());
+        let (flags, next) = (laid.flags[at], laid.fragments.get(at + 1).copied());
+        work.cache.within.insert(id, Within { behind, countdown, flags, next });
+    }
+}
+
+/// Says how much of the LWP countdown is taken at the beginning, and given back on each way
+/// out. Returns the amounts that are taken for the blocks behind each.
+fn settle_countdown(work: &mut Work<'_>, laid: &Laid) -> Vec<Countdown> {
+    let Some(trip) = laid.trip else { return Vec::new() };
+    let mut behind = vec![Countdown::default(); laid.fragments.len()];
+    let mut sum = Countdown::default();
+    for at in (0..laid.fragments.len()).rev() {
+        behind[at] = sum;
+        // As large as that of all steps at most, which fits.
+        sum = sum.plus(laid.countdowns[at]).unwrap_or(sum);
+    }
+    work.emitter.set_countdown(trip, sum);
+    let word = work.emitter.out.trips[trip].word;
+    let exits = &mut work.emitter.out.exits[laid.first_exit..];
+    for (exit, &at) in exits.iter_mut().zip(&laid.exits) {
+        let amount = behind[at].packed();
+        exit.gives_back = (amount != 0).then_some(Tally::Countdown { word, amount });
+    }
+    behind
+}
+
+/// Emits the ways out of the superblocks of a region. Returns the patchable places that lead
+/// out, and where to.
+pub(super) fn side_exits(work: &mut Work<'_>) -> Vec<[CachePc; 2]> {
+    let mut places = Vec::new();
+    for exit in std::mem::take(&mut work.emitter.out.exits) {
+        let from = exit.fragment;
+        let counters = &mut work.cache.counters;
+        let tally = match exit.counts {
+            Some(counts) => Some(Tally::Counter(counters.push(counts, (exit.role)(from)))),
+            None => exit.gives_back,
+        };
+        let before = work.emitter.side_exit(&exit, tally);
+        if work.emitter.here() != before {
+            work.cache.close_piece(&work.emitter, before, exit.block, Some(exit.fragment));
+        }
+        let after = work.emitter.side_exit_done(&exit);
+        let pc = match exit.kind {
+            ExitKind::Branch { to, .. } | ExitKind::Before { pc: to, .. } => to,
+            _ => exit.block,
+        };
+        work.cache.close_piece(&work.emitter, after, pc, None);
+        for at in exit.at {
+            set_displacement(&mut work.emitter, at, before);
+        }
+        places.extend(exit.place.map(|place| [place, before]));
+    }
+    places
 }
 
 /// A place in `block` at which a superblock of code that may change is left for the instruction
@@ -579,22 +486,5 @@ pub(super) fn elsewhere(counts: EventDeltas) -> EventDeltas {
         EventDeltas { conditional: 1, conditional_taken: 1, .. } => NOT_TAKEN,
         EventDeltas { conditional: 1, .. } => NOT_TAKEN.negated(),
         _ => EventDeltas::default(),
-    }
-}
-
-/// Returns whether control can go from the end of `block` to `to`, in a way that a superblock
-/// follows.
-fn leads(block: &Block, to: AppPc) -> bool {
-    match block.terminator {
-        Terminator::Fall => to == block.next(),
-        Terminator::Jump { target } | Terminator::Call { target } => to == target,
-        // Where both ways lead to one place, the place does not say which it was.
-        Terminator::Conditional { target, .. } => {
-            target != block.next() && (to == target || to == block.next())
-        }
-        Terminator::Return { .. } | Terminator::IndirectJump | Terminator::IndirectCall => {
-            Target::of(block).is_some()
-        }
-        _ => false,
     }
 }
