@@ -40,21 +40,25 @@ use crate::relocation::Relocation;
 use crate::routines::Routines;
 use crate::state_map::StateEntry;
 
-mod bodies;
-mod calls;
-mod dcache;
-mod guards;
-mod heads;
-mod lwp;
-mod stubs;
-mod terminators;
+pub(crate) mod bodies;
+pub(crate) mod calls;
+pub(crate) mod countdown;
+pub(crate) mod cut;
+pub(crate) mod dcache;
+pub(crate) mod guards;
+pub(crate) mod heads;
+pub(crate) mod lwp;
+mod output;
+pub(crate) mod stubs;
+pub(crate) mod terminators;
 mod watch;
 
 pub(crate) use calls::CountedCall;
+pub(crate) use countdown::{Countdown, Trip};
 pub(crate) use dcache::{TOUCH_BYTES, Touch};
 pub(crate) use guards::{ExitKind, SideExit, Tally, Target};
 pub use heads::HEAD;
-pub(crate) use lwp::{Countdown, Trip};
+pub(crate) use output::Output;
 use watch::Watch;
 pub(crate) use watch::WatchedShape;
 
@@ -113,43 +117,6 @@ impl Charge {
     }
 }
 
-/// Everything that an emitter collects; its memory is used again for the next region.
-#[derive(Debug, Default)]
-pub(crate) struct Output {
-    pub code: Vec<u8>,
-    pub links: Vec<Link>,
-    pub asks: Vec<Ask>,
-    pub trips: Vec<Trip>,
-    /// The instruction tables of the blocks that have one.
-    pub tables: Vec<u8>,
-    pub touches: Vec<Touch>,
-    pub calls: Vec<CountedCall>,
-    /// Ways out of superblocks.
-    pub exits: Vec<SideExit>,
-    /// Return addresses to be pushed: displacement offset, value.
-    pub constants: Vec<(usize, u64)>,
-    /// Offsets of the displacements that depend on where the code and its counters lie.
-    pub relocations: Vec<(usize, Relocation)>,
-    /// Points of the fragment being emitted; offsets relative to `piece_start`.
-    pub points: Vec<StateEntry>,
-}
-
-impl Output {
-    fn clear(&mut self) {
-        self.code.clear();
-        self.links.clear();
-        self.asks.clear();
-        self.trips.clear();
-        self.tables.clear();
-        self.touches.clear();
-        self.calls.clear();
-        self.exits.clear();
-        self.constants.clear();
-        self.relocations.clear();
-        self.points.clear();
-    }
-}
-
 /// The only place that appends translated code.
 pub(crate) struct Emitter<'a> {
     pub out: Output,
@@ -162,8 +129,8 @@ pub(crate) struct Emitter<'a> {
     pub piece_start: usize,
     /// The fragment being emitted, once its body has begun.
     pub fragment: Option<FragmentId>,
-    /// It carries no charge: what is executed of it is counted by the host.
-    pub uncharged: bool,
+    /// The way it is counted.
+    pub charging: Charging,
     /// The value that is counted before the fragment's first instruction, and the first of its
     /// counters.
     pub value: Option<(Value, u32)>,
@@ -171,15 +138,29 @@ pub(crate) struct Emitter<'a> {
     pub dcache: Option<bool>,
     /// The knowledge of its accesses.
     pub watch: Watch,
-    /// Application offset and index of the instruction being emitted.
+    place: Place,
+}
+
+/// The instruction being emitted.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    /// Its offset in the application's block.
     app: u8,
+    /// Its index in the block.
     index: u8,
+}
+
+/// The way a fragment is counted, and how far that is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Charging {
+    /// True if it carries no charge: the host counts what is executed of it.
+    pub by_host: bool,
+    /// True if the body begins with its charge.
+    pub first: bool,
     /// State bits of a body that has not been charged yet.
     before: u8,
     /// A charge that the terminator is to make.
     deferred: Option<Charge>,
-    /// True if the body begins with its charge.
-    pub charged_first: bool,
 }
 
 impl<'a> Emitter<'a> {
@@ -200,15 +181,11 @@ impl<'a> Emitter<'a> {
             routines_at,
             piece_start: 0,
             fragment: None,
-            uncharged: false,
+            charging: Charging::default(),
             value: None,
             dcache: None,
             watch: Watch::default(),
-            app: 0,
-            index: 0,
-            before: 0,
-            deferred: None,
-            charged_first: false,
+            place: Place::default(),
         }
     }
 
@@ -222,8 +199,7 @@ impl<'a> Emitter<'a> {
         self.out.points.clear();
         self.piece_start = self.out.code.len();
         self.fragment = None;
-        self.app = 0;
-        self.index = 0;
+        self.place = Place::default();
         self.watch.held = 0;
         self.watch.forget();
     }
@@ -231,39 +207,14 @@ impl<'a> Emitter<'a> {
     /// Throws away everything from `to` on.
     pub fn rewind(&mut self, to: CachePc) {
         let len = (to.0 - self.base) as usize;
-        self.out.code.truncate(len);
-        self.out.links.retain(|link| link.at < len);
-        self.out.asks.retain(|ask| ask.at < len);
-        self.out.trips.retain(|trip| trip.at < len);
-        self.out.touches.retain(|touch| touch.at < len);
-        self.out.calls.retain(|call| call.at < len);
-        self.out.exits.retain(|exit| {
-            exit.at.iter().all(|at| *at < len) && exit.place.is_none_or(|place| place.0 < to.0)
-        });
-        self.out.constants.retain(|(at, _)| *at < len);
-        self.out.relocations.retain(|(at, _)| *at < len);
+        self.out.cut_back(len, to);
         let at = (len - self.piece_start) as u32;
         self.out.points.retain(|point| point.at < at);
-        self.before = 0;
+        self.charging = Charging { by_host: self.charging.by_host, ..Charging::default() };
         self.value = None;
-        self.deferred = None;
-        self.charged_first = false;
-        self.app = 0;
-        self.index = 0;
+        self.place = Place::default();
         self.watch.held = 0;
         self.watch.forget();
-    }
-
-    fn bytes(&mut self, bytes: &[u8]) {
-        self.out.code.extend_from_slice(bytes);
-    }
-
-    fn imm32(&mut self, value: u32) {
-        self.bytes(&value.to_le_bytes());
-    }
-
-    fn imm64(&mut self, value: u64) {
-        self.bytes(&value.to_le_bytes());
     }
 
     /// From here on the application's state is `state`, at the instruction being emitted, with the
@@ -271,7 +222,7 @@ impl<'a> Emitter<'a> {
     pub fn point(&mut self, state: u8) {
         let at = (self.out.code.len() - self.piece_start) as u32;
         let state = state | self.watch.held;
-        let point = StateEntry { at, app: self.app, index: self.index, state };
+        let point = StateEntry { at, app: self.place.app, index: self.place.index, state };
         match self.out.points.last_mut() {
             Some(last) if last.at == at => *last = point,
             _ => self.out.points.push(point),
@@ -280,79 +231,14 @@ impl<'a> Emitter<'a> {
 
     // ---- single instructions -------------------------------------------------------------------
 
-    /// `mov gs:[slot], rcx`
-    fn spill_rcx(&mut self) {
-        self.bytes(&[0x65, 0x48, 0x89, 0x0c, 0x25]);
-        self.imm32(Slot::Rcx as u32);
-    }
-
-    /// `mov rcx, gs:[slot]`
-    fn reload_rcx(&mut self) {
-        self.load_rcx(Slot::Rcx as u32);
-    }
-
-    fn load_rcx(&mut self, displacement: u32) {
-        self.bytes(&[0x65, 0x48, 0x8b, 0x0c, 0x25]);
-        self.imm32(displacement);
-    }
-
-    fn store_rcx(&mut self, displacement: u32) {
-        self.bytes(&[0x65, 0x48, 0x89, 0x0c, 0x25]);
-        self.imm32(displacement);
-    }
-
-    /// `mov gs:[slot], r11`
-    fn spill_r11(&mut self) {
-        self.bytes(&[0x65, 0x4c, 0x89, 0x1c, 0x25]);
-        self.imm32(Slot::R11 as u32);
-    }
-
-    /// `mov r11, gs:[slot]`
-    fn reload_r11(&mut self) {
-        self.bytes(&[0x65, 0x4c, 0x8b, 0x1c, 0x25]);
-        self.imm32(Slot::R11 as u32);
-    }
-
-    /// `mov r11, value`, in its shortest form
-    fn mov_r11(&mut self, value: u64) {
-        if let Ok(value) = u32::try_from(value) {
-            self.bytes(&[0x41, 0xbb]);
-            self.imm32(value);
-        } else {
-            self.bytes(&[0x49, 0xbb]);
-            self.imm64(value);
-        }
-    }
-
-    /// `mov rcx, value`, in its shortest form
-    fn mov_rcx(&mut self, value: u64) {
-        if let Ok(value) = u32::try_from(value) {
-            self.bytes(&[0xb9]);
-            self.imm32(value);
-        } else {
-            self.bytes(&[0x48, 0xb9]);
-            self.imm64(value);
-        }
-    }
-
-    /// `lea rcx, [rcx + r11]`
-    fn lea_rcx_rcx_r11(&mut self) {
-        self.bytes(&[0x4a, 0x8d, 0x0c, 0x19]);
-    }
-
     /// A displacement that may be patched later must not cross a cache line, so that other threads
     /// see the old one or the new one.
     fn pad_for_link(&mut self, opcode_len: usize) {
         let at = (self.base as usize + self.out.code.len() + opcode_len) % 64;
         if at > 60 {
             let pad = 64 - at;
-            self.bytes(&[0x90, 0x90, 0x90][..pad]);
+            self.out.bytes(&[0x90, 0x90, 0x90][..pad]);
         }
-    }
-
-    /// The word appended last depends on where something lies.
-    fn relocated(&mut self, kind: Relocation) {
-        self.out.relocations.push((self.out.code.len() - kind.bytes(), kind));
     }
 
     /// `lea register, [rip + …]`: an address in the application's module. Out of reach, where wild
@@ -361,51 +247,37 @@ impl<'a> Emitter<'a> {
         let (high, low) = register_bits(register);
         let next = self.here().0 + 7;
         if let Ok(displacement) = i32::try_from(address.wrapping_sub(next) as i64) {
-            self.bytes(&[0x48 | high << 2, 0x8d, 0x05 | low << 3]);
-            self.imm32(displacement as u32);
-            self.relocated(Relocation::Application);
+            self.out.bytes(&[0x48 | high << 2, 0x8d, 0x05 | low << 3]);
+            self.out.imm32(displacement as u32);
+            self.out.relocated(Relocation::Application);
         } else {
-            self.mov_address(register, address);
+            self.out.mov_address(register, address);
         }
-    }
-
-    /// `mov register, address`: an address in the application's module.
-    fn mov_address(&mut self, register: Register, address: u64) {
-        let (high, low) = register_bits(register);
-        self.bytes(&[0x48 | high, 0xb8 | low]);
-        self.imm64(address);
-        self.relocated(Relocation::Address);
-    }
-
-    /// A constant of eight bytes, which is an address in the application's module.
-    pub fn constant(&mut self, address: u64) {
-        self.imm64(address);
-        self.relocated(Relocation::Address);
     }
 
     fn displacement_to(&mut self, target: u64) {
         let next = self.base + self.out.code.len() as u64 + 4;
-        self.imm32(target.wrapping_sub(next) as u32);
+        self.out.imm32(target.wrapping_sub(next) as u32);
     }
 
     /// `jmp rel32` to a known address
     pub fn jump_to(&mut self, target: CachePc) {
-        self.bytes(&[0xe9]);
+        self.out.bytes(&[0xe9]);
         self.displacement_to(target.0);
     }
 
     /// `jmp rel32` to the routine at `offset` among the arena's
     fn jump_to_routine(&mut self, offset: u32) {
         self.jump_to(CachePc(self.routines_at + u64::from(offset)));
-        self.relocated(Relocation::Routines);
+        self.out.relocated(Relocation::Routines);
     }
 
     /// `jmp rel32`, linked to the application's `target`
     pub fn jump_link(&mut self, target: AppPc) {
         self.pad_for_link(1);
-        self.bytes(&[0xe9]);
+        self.out.bytes(&[0xe9]);
         self.out.links.push(Link { at: self.out.code.len(), target });
-        self.imm32(0);
+        self.out.imm32(0);
     }
 
     fn ask_from(&mut self, kind: RequestKind, pc: AppPc, rcx_spilled: bool, r11_spilled: bool) {
@@ -416,17 +288,18 @@ impl<'a> Emitter<'a> {
             rcx_spilled,
             r11_spilled,
             fragment: self.fragment,
-            app: self.app,
-            index: self.index,
-            charged: !matches!(kind, RequestKind::Stale | RequestKind::Ends) && !self.uncharged,
+            app: self.place.app,
+            index: self.place.index,
+            charged: !matches!(kind, RequestKind::Stale | RequestKind::Ends)
+                && !self.charging.by_host,
             resumes: None,
         });
-        self.imm32(0);
+        self.out.imm32(0);
     }
 
     /// `jmp rel32` to a request
     fn jump_ask(&mut self, kind: RequestKind, pc: AppPc, rcx_spilled: bool) {
-        self.bytes(&[0xe9]);
+        self.out.bytes(&[0xe9]);
         self.ask_from(kind, pc, rcx_spilled, false);
     }
 }

@@ -19,7 +19,6 @@ pub const MEASURED: &[&str] = &["lwp-dbt", "lwp-ptrace", "lwp-vcpu"];
 #[rustfmt::skip] // A table: one type a line.
 const LARGE: &[(&str, &str, [usize; 2])] = &[
     ("lwp-dbt", "CodeCache", [12, 26]),
-    ("lwp-dbt", "Emitter", [16, 153]),
     ("lwp-dbt", "LwpRoutines", [14, 0]),
     ("lwp-dbt", "Routines", [15, 2]),
     ("lwp-dbt", "Unit", [15, 23]),

@@ -7,165 +7,167 @@ use crate::fragment::FragmentId;
 use crate::relocation::Relocation;
 use crate::state_map::bits;
 
-impl Emitter<'_> {
-    /// The entry stub of `pc`, reached from the indirect table or along a chain.
-    ///
-    /// ```text
-    /// Target:  rcx = wanted pc; rcx and r11 in their slots
-    /// Patch:   r11 := -pc; rcx := rcx + r11; rcx = 0 --> ok
-    ///          r11 := ~r11; rcx := rcx + r11 + 1; jmp [chain slot]
-    ///          ok: rcx := slot; r11 := slot
-    /// ```
-    ///
-    /// Returns the entry's address. The check stands at the target, so that the table needs one
-    /// word a slot and the site one load. It may not touch the flags even where they are dead at
-    /// `pc`: along a chain it is passed on the way to other targets, which may read them.
-    pub fn entry_stub(&mut self, pc: AppPc, chain_slot: u64) -> CachePc {
-        let spilled = bits::SPILL_RCX | bits::SPILL_R11;
-        let at_rcx = spilled | bits::PC_RCX | bits::UNCOUNTED;
-        self.point(at_rcx);
-        let entry = self.here();
-        // mov r11, -pc
-        self.bytes(&[0x49, 0xbb]);
-        self.imm64(pc.0.wrapping_neg());
-        self.relocated(Relocation::Negated);
-        self.lea_rcx_rcx_r11();
-        self.point(spilled | bits::PC_RCX_PLUS | bits::UNCOUNTED);
-        self.bytes(&[0xe3, 0]);
-        let from = self.out.code.len();
-        // not r11; lea rcx, [rcx + r11 + 1]
-        self.bytes(&[0x49, 0xf7, 0xd3, 0x4a, 0x8d, 0x4c, 0x19, 0x01]);
-        self.point(at_rcx);
-        self.jump_chain(chain_slot);
-        self.out.code[from - 1] = (self.out.code.len() - from) as u8;
-        self.point(spilled | bits::UNCOUNTED);
-        self.reload_rcx();
-        self.point(bits::SPILL_R11 | bits::UNCOUNTED);
-        self.reload_r11();
-        self.point(bits::UNCOUNTED);
-        entry
-    }
+/// Bytes of the code that adds one to a counter.
+pub fn count_bytes(flags_dead: bool) -> u64 {
+    if flags_dead { 9 } else { 9 + 9 + 4 + 9 + 9 }
+}
 
-    /// `jmp [chain slot]`
-    pub(super) fn jump_chain(&mut self, chain_slot: u64) {
-        self.bytes(&[0xff, 0x24, 0x25]);
-        self.imm32(chain_slot as u32);
-        self.relocated(Relocation::Chain);
-    }
+/// The entry stub of `pc`, reached from the indirect table or along a chain.
+///
+/// ```text
+/// Target:  rcx = wanted pc; rcx and r11 in their slots
+/// Patch:   r11 := -pc; rcx := rcx + r11; rcx = 0 --> ok
+///          r11 := ~r11; rcx := rcx + r11 + 1; jmp [chain slot]
+///          ok: rcx := slot; r11 := slot
+/// ```
+///
+/// Returns the entry's address. The check stands at the target, so that the table needs one
+/// word a slot and the site one load. It may not touch the flags even where they are dead at
+/// `pc`: along a chain it is passed on the way to other targets, which may read them.
+pub fn entry_stub(emitter: &mut Emitter<'_>, pc: AppPc, chain_slot: u64) -> CachePc {
+    let spilled = bits::SPILL_RCX | bits::SPILL_R11;
+    let at_rcx = spilled | bits::PC_RCX | bits::UNCOUNTED;
+    emitter.point(at_rcx);
+    let entry = emitter.here();
+    // mov r11, -pc
+    emitter.out.bytes(&[0x49, 0xbb]);
+    emitter.out.imm64(pc.0.wrapping_neg());
+    emitter.out.relocated(Relocation::Negated);
+    emitter.out.lea_rcx_rcx_r11();
+    emitter.point(spilled | bits::PC_RCX_PLUS | bits::UNCOUNTED);
+    emitter.out.bytes(&[0xe3, 0]);
+    let from = emitter.out.code.len();
+    // not r11; lea rcx, [rcx + r11 + 1]
+    emitter.out.bytes(&[0x49, 0xf7, 0xd3, 0x4a, 0x8d, 0x4c, 0x19, 0x01]);
+    emitter.point(at_rcx);
+    emitter.out.jump_chain(chain_slot);
+    emitter.out.code[from - 1] = (emitter.out.code.len() - from) as u8;
+    emitter.point(spilled | bits::UNCOUNTED);
+    emitter.out.reload_rcx();
+    emitter.point(bits::SPILL_R11 | bits::UNCOUNTED);
+    emitter.out.reload_r11();
+    emitter.point(bits::UNCOUNTED);
+    entry
+}
 
-    /// Adds one to a counter. `before` is the state until it has been counted, without its two
-    /// uncounted bits it is the state from then on.
-    pub fn count(&mut self, counter: u32, flags_dead: bool, before: u8) {
-        self.count_between(counter, flags_dead, before, before & !(bits::UNCOUNTED | bits::EDGE));
-    }
+/// Adds one to a counter. `before` is the state until it has been counted, without its two
+/// uncounted bits it is the state from then on.
+pub fn count(emitter: &mut Emitter<'_>, counter: u32, flags_dead: bool, before: u8) {
+    count_between(emitter, counter, flags_dead, before, before & !(bits::UNCOUNTED | bits::EDGE));
+}
 
-    /// Adds one to a counter, which takes the state from `before` to `after`.
-    pub fn count_between(&mut self, counter: u32, flags_dead: bool, before: u8, after: u8) {
-        self.point(before);
-        let start = self.here();
-        if flags_dead {
-            self.bytes(&[0x65, 0x48, 0xff, 0x04, 0x25]);
-            self.imm32(counter_displacement(counter));
-            self.relocated(Relocation::Counter);
-        } else {
-            self.spill_rcx();
-            self.point(before | bits::SPILL_RCX);
-            self.count_in_rcx(counter);
-            self.point(after | bits::SPILL_RCX);
-            self.reload_rcx();
-        }
-        debug_assert_eq!(self.here(), start.offset(Self::count_bytes(flags_dead)));
-        self.point(after);
+/// Adds one to a counter, which takes the state from `before` to `after`.
+pub fn count_between(
+    emitter: &mut Emitter<'_>,
+    counter: u32,
+    flags_dead: bool,
+    before: u8,
+    after: u8,
+) {
+    emitter.point(before);
+    let start = emitter.here();
+    if flags_dead {
+        emitter.out.bytes(&[0x65, 0x48, 0xff, 0x04, 0x25]);
+        emitter.out.imm32(counter_displacement(counter));
+        emitter.out.relocated(Relocation::Counter);
+    } else {
+        emitter.out.spill_rcx();
+        emitter.point(before | bits::SPILL_RCX);
+        count_in_rcx(emitter, counter);
+        emitter.point(after | bits::SPILL_RCX);
+        emitter.out.reload_rcx();
     }
+    debug_assert_eq!(emitter.here(), start.offset(count_bytes(flags_dead)));
+    emitter.point(after);
+}
 
-    /// Bytes of the code that adds one to a counter.
-    pub fn count_bytes(flags_dead: bool) -> u64 {
-        if flags_dead { 9 } else { 9 + 9 + 4 + 9 + 9 }
+/// Adds one to a counter in rcx, which has been spilled. No flag changes.
+pub(super) fn count_in_rcx(emitter: &mut Emitter<'_>, counter: u32) {
+    let displacement = counter_displacement(counter);
+    emitter.out.load_rcx(displacement);
+    emitter.out.relocated(Relocation::Counter);
+    emitter.out.bytes(&[0x48, 0x8d, 0x49, 0x01]);
+    emitter.out.store_rcx(displacement);
+    emitter.out.relocated(Relocation::Counter);
+}
+
+/// Five bytes that one aligned store can turn into a jump, in front of a fragment; `state`
+/// holds there.
+pub fn patchable_head(emitter: &mut Emitter<'_>, state: u8) -> CachePc {
+    emitter.point(state);
+    let at = (emitter.base as usize + emitter.out.code.len()) % 8;
+    if at > 3 {
+        emitter.out.bytes(NOPS[8 - at - 1]);
     }
+    let head = emitter.here();
+    emitter.out.bytes(&HEAD);
+    head
+}
 
-    /// Adds one to a counter in rcx, which has been spilled. No flag changes.
-    pub(super) fn count_in_rcx(&mut self, counter: u32) {
-        let displacement = counter_displacement(counter);
-        self.load_rcx(displacement);
-        self.relocated(Relocation::Counter);
-        self.bytes(&[0x48, 0x8d, 0x49, 0x01]);
-        self.store_rcx(displacement);
-        self.relocated(Relocation::Counter);
+/// The stub of a not-taken edge whose fragment has been cut off: counts the edge in `counter`,
+/// and goes on at `exit`. Returns the stub, and the place of the displacement that leads on.
+///
+/// ```text
+/// Patch:   slot := rcx; rcx := counter; rcx := rcx + 1; counter := rcx; rcx := slot; jmp exit
+/// ```
+pub fn edge_stub(
+    emitter: &mut Emitter<'_>,
+    fragment: FragmentId,
+    counter: u32,
+    exit: CachePc,
+) -> [CachePc; 2] {
+    emitter.start_piece();
+    emitter.fragment = Some(fragment);
+    let stub = emitter.here();
+    let uncounted = bits::EDGE | bits::UNCOUNTED;
+    count_between(emitter, counter, false, uncounted, bits::UNCOUNTED);
+    emitter.pad_for_link(1);
+    emitter.jump_to(exit);
+    [stub, CachePc(emitter.here().0 - 4)]
+}
+
+/// Compares the fragment's own bytes with what was translated; a difference asks the host.
+///
+/// The flags stay as they are: the bytes that made them dead may be the ones that have changed.
+pub fn self_check(emitter: &mut Emitter<'_>, pc: AppPc, bytes: &[u8]) {
+    emitter.point(bits::UNCOUNTED);
+    emitter.out.spill_rcx();
+    emitter.point(bits::UNCOUNTED | bits::SPILL_RCX);
+    emitter.out.spill_r11();
+    emitter.point(bits::UNCOUNTED | bits::SPILL_RCX | bits::SPILL_R11);
+    for (offset, width) in pieces(pc.0, bytes.len(), 8) {
+        let operand = pc.0 + offset as u64;
+        let mut value = [0u8; 8];
+        value[..width].copy_from_slice(&bytes[offset..offset + width]);
+        load_word(emitter, width, operand);
+        emitter.out.mov_r11(u64::from_le_bytes(value).wrapping_neg());
+        emitter.out.lea_rcx_rcx_r11();
+        emitter.out.bytes(&[0xe3, 0x05, 0xe9]);
+        emitter.ask_from(RequestKind::Stale, pc, true, true);
     }
+    emitter.out.reload_rcx();
+    emitter.point(bits::UNCOUNTED | bits::SPILL_R11);
+    emitter.out.reload_r11();
+    emitter.point(bits::UNCOUNTED);
+}
 
-    /// Five bytes that one aligned store can turn into a jump, in front of a fragment; `state`
-    /// holds there.
-    pub fn patchable_head(&mut self, state: u8) -> CachePc {
-        self.point(state);
-        let at = (self.base as usize + self.out.code.len()) % 8;
-        if at > 3 {
-            self.bytes(NOPS[8 - at - 1]);
-        }
-        let head = self.here();
-        self.bytes(&HEAD);
-        head
-    }
-
-    /// The stub of a not-taken edge whose fragment has been cut off: counts the edge in `counter`,
-    /// and goes on at `exit`. Returns the stub, and the place of the displacement that leads on.
-    ///
-    /// ```text
-    /// Patch:   slot := rcx; rcx := counter; rcx := rcx + 1; counter := rcx; rcx := slot; jmp exit
-    /// ```
-    pub fn edge_stub(&mut self, fragment: FragmentId, counter: u32, exit: CachePc) -> [CachePc; 2] {
-        self.start_piece();
-        self.fragment = Some(fragment);
-        let stub = self.here();
-        let uncounted = bits::EDGE | bits::UNCOUNTED;
-        self.count_between(counter, false, uncounted, bits::UNCOUNTED);
-        self.pad_for_link(1);
-        self.jump_to(exit);
-        [stub, CachePc(self.here().0 - 4)]
-    }
-
-    /// Compares the fragment's own bytes with what was translated; a difference asks the host.
-    ///
-    /// The flags stay as they are: the bytes that made them dead may be the ones that have changed.
-    pub fn self_check(&mut self, pc: AppPc, bytes: &[u8]) {
-        self.point(bits::UNCOUNTED);
-        self.spill_rcx();
-        self.point(bits::UNCOUNTED | bits::SPILL_RCX);
-        self.spill_r11();
-        self.point(bits::UNCOUNTED | bits::SPILL_RCX | bits::SPILL_R11);
-        for (offset, width) in pieces(pc.0, bytes.len(), 8) {
-            let operand = pc.0 + offset as u64;
-            let mut value = [0u8; 8];
-            value[..width].copy_from_slice(&bytes[offset..offset + width]);
-            self.load_word(width, operand);
-            self.mov_r11(u64::from_le_bytes(value).wrapping_neg());
-            self.lea_rcx_rcx_r11();
-            self.bytes(&[0xe3, 0x05, 0xe9]);
-            self.ask_from(RequestKind::Stale, pc, true, true);
-        }
-        self.reload_rcx();
-        self.point(bits::UNCOUNTED | bits::SPILL_R11);
-        self.reload_r11();
-        self.point(bits::UNCOUNTED);
-    }
-
-    /// Loads up to eight bytes of the application's code into rcx.
-    fn load_word(&mut self, width: usize, address: u64) {
-        let opcode: &[u8] = match width {
-            8 => &[0x48, 0x8b],
-            4 => &[0x8b],
-            2 => &[0x0f, 0xb7],
-            _ => &[0x0f, 0xb6],
-        };
-        let next = self.here().0 + opcode.len() as u64 + 5;
-        if let Ok(displacement) = i32::try_from(address.wrapping_sub(next) as i64) {
-            self.bytes(opcode);
-            self.bytes(&[0x0d]);
-            self.imm32(displacement as u32);
-        } else {
-            self.mov_rcx(address);
-            self.bytes(opcode);
-            self.bytes(&[0x09]);
-        }
+/// Loads up to eight bytes of the application's code into rcx.
+fn load_word(emitter: &mut Emitter<'_>, width: usize, address: u64) {
+    let opcode: &[u8] = match width {
+        8 => &[0x48, 0x8b],
+        4 => &[0x8b],
+        2 => &[0x0f, 0xb7],
+        _ => &[0x0f, 0xb6],
+    };
+    let next = emitter.here().0 + opcode.len() as u64 + 5;
+    if let Ok(displacement) = i32::try_from(address.wrapping_sub(next) as i64) {
+        emitter.out.bytes(opcode);
+        emitter.out.bytes(&[0x0d]);
+        emitter.out.imm32(displacement as u32);
+    } else {
+        emitter.out.mov_rcx(address);
+        emitter.out.bytes(opcode);
+        emitter.out.bytes(&[0x09]);
     }
 }
 

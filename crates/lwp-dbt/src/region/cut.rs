@@ -3,6 +3,7 @@
 use super::{Destination, Translator, begin, direct_target, finish, fragment_room, watches};
 use crate::addr::{AppPc, CachePc};
 use crate::block::{Block, CodeSource};
+use crate::emit::{bodies, cut};
 use crate::fragment::{Fragment, FragmentId, Unit};
 use crate::plan::EventDeltas;
 
@@ -43,13 +44,13 @@ impl Translator {
         let start = work.emitter.here();
         work.emitter.start_piece();
         work.emitter.fragment = Some(id);
-        work.emitter.uncharged = true;
+        work.emitter.charging.by_host = true;
         work.emitter.dcache = watches(self, work.unit, pc);
         work.emitter.watch.shape = self.shape;
-        if !work.emitter.body(&block, None) {
+        if !bodies::body(&mut work.emitter, &block, None) {
             return None;
         }
-        work.emitter.cut_terminator(&block, self.lwp_of(work.unit)).ok()?;
+        cut::terminator(&mut work.emitter, &block, self.lwp_of(work.unit)).ok()?;
         let len = (work.emitter.here().0 - start.0) as u32;
         work.cache.fragments.push(Fragment {
             pc,

@@ -9,7 +9,7 @@ use super::overlay::close;
 use super::{CodeSink, Destination, Translator, Work};
 use crate::addr::{AppPc, CachePc};
 use crate::block::CodeSource;
-use crate::emit::{Emitter, Output};
+use crate::emit::{Emitter, Output, heads, stubs};
 use crate::fragment::{Changeable, Fragment, FragmentId, MergedEdge};
 use crate::overlays::PAGE;
 use crate::plan::Checks;
@@ -74,7 +74,7 @@ pub(super) fn lead_edge(
         }
         None => {
             let mut emitter = stub_emitter(by, to.sink);
-            let stub = emitter.edge_stub(id, edge.counter, exit);
+            let stub = heads::edge_stub(&mut emitter, id, edge.counter, exit);
             to.cache.close_piece(&emitter, stub[0], pc, Some(id));
             append_stub(emitter, to.sink);
             stub
@@ -93,7 +93,7 @@ fn cut_off_stub(by: &Translator, to: &mut Destination<'_>, pc: AppPc) -> CachePc
         return stub;
     }
     let mut emitter = stub_emitter(by, to.sink);
-    let stub = emitter.exit_stub(pc);
+    let stub = stubs::exit_stub(&mut emitter, pc);
     to.cache.close_piece(&emitter, stub, pc, None);
     append_stub(emitter, to.sink);
     to.unit.cut_off.insert(pc, stub);

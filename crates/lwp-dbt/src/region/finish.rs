@@ -3,7 +3,7 @@
 use super::lay::open_head;
 use super::{NOT_TAKEN, Translator, Work, set_displacement, superblock};
 use crate::addr::{AppPc, CachePc};
-use crate::emit::Emitter;
+use crate::emit::{calls, countdown, dcache, heads, stubs};
 use crate::fragment::{Entry, EntryId, Fragment, FragmentId};
 use crate::plan::Role;
 use crate::state_map::bits;
@@ -11,7 +11,7 @@ use crate::state_map::bits;
 /// Emits a new entry of `pc`, which leads to what is emitted behind it.
 pub(super) fn lay_entry(by: &Translator, work: &mut Work<'_>, pc: AppPc) {
     let id = EntryId(work.cache.entries.len() as u32);
-    let stub = work.emitter.entry_stub(pc, by.layout.chain_slot(id.0));
+    let stub = heads::entry_stub(&mut work.emitter, pc, by.layout.chain_slot(id.0));
     work.cache.entries.push(Entry { pc, stub });
     work.unit.entries.insert(pc, id);
     work.entries.push(id);
@@ -31,16 +31,16 @@ pub(super) fn head(work: &mut Work<'_>, id: FragmentId) -> CachePc {
     let head = open_head(work, bits::UNCOUNTED);
     match charged_first {
         true => {
-            let charged = join.offset(Emitter::count_bytes(flags_dead));
+            let charged = join.offset(heads::count_bytes(flags_dead));
             let counter = work.cache.counters.push(deltas, Role::Runs(id));
-            work.emitter.count_between(counter, flags_dead, bits::UNCOUNTED, 0);
+            heads::count_between(&mut work.emitter, counter, flags_dead, bits::UNCOUNTED, 0);
             work.emitter.jump_to(charged);
         }
         false => {
             let counter = work.cache.counters.push(NOT_TAKEN.negated(), Role::Head(id));
             // The fragment's own charge is still to come.
             let after = bits::UNCOUNTED | bits::EDGE;
-            work.emitter.count_between(counter, flags_dead, bits::UNCOUNTED, after);
+            heads::count_between(&mut work.emitter, counter, flags_dead, bits::UNCOUNTED, after);
             work.emitter.jump_to(join);
         }
     }
@@ -80,23 +80,23 @@ pub(super) fn complete(work: &mut Work<'_>) {
     }
     for index in 0..work.emitter.out.asks.len() {
         let ask = work.emitter.out.asks[index];
-        let stub = work.emitter.ask_stub(&ask);
+        let stub = stubs::ask_stub(&mut work.emitter, &ask);
         let pc = AppPc(ask.pc.0 - u64::from(ask.app));
         work.cache.close_piece(&work.emitter, stub, pc, ask.fragment);
         set_displacement(&mut work.emitter, ask.at, stub);
     }
     for touch in std::mem::take(&mut work.emitter.out.touches) {
-        let stub = work.emitter.touch_stub(&touch);
+        let stub = dcache::touch_stub(&mut work.emitter, &touch);
         work.cache.close_piece(&work.emitter, stub, touch.block, Some(touch.fragment));
         set_displacement(&mut work.emitter, touch.at, stub);
     }
     for call in std::mem::take(&mut work.emitter.out.calls) {
-        let stub = work.emitter.call_stub(&call);
+        let stub = calls::call_stub(&mut work.emitter, &call);
         work.cache.close_piece(&work.emitter, stub, call.block, Some(call.fragment));
         set_displacement(&mut work.emitter, call.at, stub);
     }
     for trip in std::mem::take(&mut work.emitter.out.trips) {
-        let stub = work.emitter.trip_stub(&trip);
+        let stub = countdown::trip_stub(&mut work.emitter, &trip);
         work.cache.close_piece(&work.emitter, stub, trip.pc, Some(trip.fragment));
         set_displacement(&mut work.emitter, trip.at, stub);
     }
@@ -134,8 +134,8 @@ pub(super) fn pending_stub(work: &mut Work<'_>, link: crate::emit::Link) -> Cach
     }
     let inside = work.source.read_code(link.target, &mut [0]) != 0;
     let stub = match inside {
-        true => work.emitter.exit_stub(link.target),
-        false => work.emitter.far_stub(link.target),
+        true => stubs::exit_stub(&mut work.emitter, link.target),
+        false => stubs::far_stub(&mut work.emitter, link.target),
     };
     work.cache.close_piece(&work.emitter, stub, link.target, None);
     work.unit.stubs.insert(link.target, stub);
@@ -150,7 +150,7 @@ pub(super) fn constants(work: &mut Work<'_>) {
     for index in 0..work.emitter.out.constants.len() {
         let (at, value) = work.emitter.out.constants[index];
         let here = work.emitter.here();
-        work.emitter.constant(value);
+        work.emitter.out.constant(value);
         set_displacement(&mut work.emitter, at, here);
     }
     while !(work.emitter.base as usize + work.emitter.out.code.len()).is_multiple_of(16) {

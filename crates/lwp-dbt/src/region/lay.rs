@@ -8,7 +8,9 @@ use super::{
 use crate::addr::{AppPc, CachePc};
 use crate::block::{Block, Carry, Insn, Terminator};
 use crate::context::{RequestKind, SyscallClass};
-use crate::emit::{Charge, Countdown, Emitter, Trip};
+use crate::emit::{
+    Charge, Countdown, Trip, bodies, calls, countdown, dcache, heads, lwp, terminators,
+};
 use crate::fragment::{Changeable, Fragment, FragmentId, MergedEdge, Unit, Value};
 use crate::plan::{Checks, EventDeltas, Lwp, Plan, Role};
 use crate::state_map::bits;
@@ -30,7 +32,7 @@ pub(super) fn fall_off(by: &Translator, work: &mut Work<'_>, pc: AppPc, arrival:
                     _ => liveness::trusts_edge(by, work, pc),
                 };
                 let counter = edge_counter(work);
-                work.emitter.count(counter, dead, bits::EDGE);
+                heads::count(&mut work.emitter, counter, dead, bits::EDGE);
             }
         }
     }
@@ -84,7 +86,7 @@ pub(super) fn lay(
     if not_taken && !merged {
         // The block behind the edge may change before it is entered: its flags are live.
         let counter = edge_counter(work);
-        work.emitter.count(counter, false, bits::EDGE);
+        heads::count(&mut work.emitter, counter, false, bits::EDGE);
     }
     let behind = work.created.last().copied().filter(|_| merged);
     work.close_fragment();
@@ -98,11 +100,11 @@ pub(super) fn lay(
     let edge = behind.filter(|_| private).map(|from| open_edge(work, from));
     let join = work.emitter.here();
     if compares {
-        work.emitter.self_check(block.pc, &block.bytes);
+        heads::self_check(&mut work.emitter, block.pc, &block.bytes);
     }
     if ends {
         let counter = work.cache.counters.push(EventDeltas::default(), Role::CallTarget(id));
-        work.emitter.ask_once(block.pc, counter);
+        calls::ask_once(&mut work.emitter, block.pc, counter);
     }
     work.emitter.fragment = Some(id);
     work.emitter.dcache = watches(by, work.unit, block.pc);
@@ -121,8 +123,9 @@ pub(super) fn lay(
             before = bits::EDGE | bits::UNCOUNTED;
         }
         let mut trip = Trip::new(block.pc, id, countdown, flags_dead, before);
-        trip.table = notes.then(|| work.emitter.instruction_table(block)).flatten();
-        work.emitter.countdown(trip);
+        trip.table =
+            notes.then(|| countdown::instruction_table(&mut work.emitter, block)).flatten();
+        countdown::take(&mut work.emitter, trip);
     }
     let mut countdown = countdown.parts();
     // A charge in the middle of a block is undone by instructions executed so far.
@@ -152,7 +155,7 @@ pub(super) fn lay(
         }
     });
     work.emitter.value = value.map(|value| (value, target_counters(work, id)));
-    let laid = match work.emitter.body(block, charge) {
+    let laid = match bodies::body(&mut work.emitter, block, charge) {
         true => terminate(by, work, block),
         false => Err(()),
     };
@@ -167,9 +170,9 @@ pub(super) fn lay(
                 false => EventDeltas::default(),
             };
             work.cache.counters.set(charge.counter, left);
-            work.emitter.count(charge.counter, false, charge.before);
+            heads::count(&mut work.emitter, charge.counter, false, charge.before);
         }
-        work.emitter.ask(RequestKind::Step, block.pc);
+        terminators::ask(&mut work.emitter, RequestKind::Step, block.pc);
         deltas = EventDeltas::default();
         countdown = (0, 0);
         instructions = 1;
@@ -183,7 +186,7 @@ pub(super) fn lay(
         len: 0,
         head,
         join,
-        charged_first: merged && work.emitter.charged_first,
+        charged_first: merged && work.emitter.charging.first,
         target: direct_target(&block.terminator),
         deltas,
         countdown,
@@ -238,7 +241,7 @@ fn value(by: &Translator, unit: &Unit, block: &Block) -> Option<Value> {
     let copied = matches!(block.insns[..], [Insn { carry: Carry::Copy, .. }]);
     let alone = copied && matches!(block.terminator, Terminator::Fall);
     let counted = by.plan == Plan::Calls && watches(by, unit, block.pc).is_none();
-    (alone && counted && Emitter::leaves_borrowed(block)).then_some(*value)
+    (alone && counted && calls::leaves_borrowed(block)).then_some(*value)
 }
 
 /// Emits the terminator. `Err` where an operand is out of reach.
@@ -252,16 +255,16 @@ pub(super) fn terminate(
     let emitter = &mut work.emitter;
     let reached = |ok: bool| if ok { Ok(None) } else { Err(()) };
     let borrows = borrows(&block.terminator);
-    if block.touches_before_its_end() && !emitter.touch_terminator(block, borrows) {
+    if block.touches_before_its_end() && !dcache::touch_terminator(emitter, block, borrows) {
         return Err(());
     }
     match block.terminator {
         Terminator::Repeat { walked: false } => {
-            emitter.ask(RequestKind::LwpDue, block.terminator_pc());
+            terminators::ask(emitter, RequestKind::LwpDue, block.terminator_pc());
             Ok(None)
         }
         Terminator::Repeat { walked: true } => {
-            emitter.walked_repeat(block)?;
+            dcache::walked_repeat(emitter, block)?;
             Ok(Some(Next::Fall(next)))
         }
         Terminator::Fall => {
@@ -280,46 +283,46 @@ pub(super) fn terminate(
             Ok(Some(Next::Fall(target)))
         }
         Terminator::Conditional { target, condition } => {
-            emitter.conditional(condition, target);
+            terminators::conditional(emitter, condition, target);
             emitter.fell_through(block);
             emitter.point(bits::EDGE);
             work.branch(target);
             Ok(Some(Next::NotTaken(next)))
         }
         Terminator::CountedLoop { target } => {
-            emitter.counted_loop(block, target);
+            terminators::counted_loop(emitter, block, target);
             emitter.point(bits::EDGE);
             work.branch(target);
             Ok(Some(Next::NotTaken(next)))
         }
         Terminator::Call { target } => {
-            emitter.call(target, next);
+            terminators::call(emitter, target, next);
             work.queue.push(Candidate::direct(target, work.doubt));
             Ok(Some(Next::Return(next)))
         }
         Terminator::IndirectJump => {
             let noted = target_counter(by, work);
-            reached(work.emitter.indirect(block, None, noted))
+            reached(terminators::indirect(&mut work.emitter, block, None, noted))
         }
         Terminator::IndirectCall => {
             let reached = match (by.plan, emitter.fragment) {
                 (Plan::Calls, Some(id)) => {
                     let first = target_counters(work, id);
-                    work.emitter.counted_call(block, id, first)
+                    calls::counted_call(&mut work.emitter, block, id, first)
                 }
                 _ => {
                     let noted = target_counter(by, work);
-                    work.emitter.indirect(block, Some(next), noted)
+                    terminators::indirect(&mut work.emitter, block, Some(next), noted)
                 }
             };
             if reached { Ok(Some(Next::Return(next))) } else { Err(()) }
         }
         Terminator::Return { release } => {
-            emitter.ret(release);
+            terminators::ret(emitter, release);
             Ok(None)
         }
         Terminator::Syscall { number: Some(SYS_RT_SIGRETURN) } => {
-            emitter.sigreturn();
+            terminators::sigreturn(emitter);
             Ok(None)
         }
         Terminator::Syscall { number } => {
@@ -341,43 +344,43 @@ pub(super) fn terminate(
                 }
                 class => class,
             });
-            emitter.syscall(block, class, !profiles);
+            terminators::syscall(emitter, block, class, !profiles);
             Ok(match class {
                 Some(SyscallClass::Host) => None,
                 _ => Some(Next::Fall(next)),
             })
         }
         Terminator::TransactionAbort { target } => {
-            emitter.transaction_abort(target);
+            terminators::transaction_abort(emitter, target);
             work.queue.push(Candidate::direct(target, work.doubt));
             Ok(None)
         }
         Terminator::Lwp { kind } => {
             let lwp = by.lwp_of(work.unit);
-            if !emitter.lwp_instruction(block, kind, lwp) {
+            if !lwp::lwp_instruction(emitter, block, kind, lwp) {
                 return Err(());
             }
             let falls = kind != RequestKind::Llwpcb;
             Ok(falls.then_some(Next::Fall(next)))
         }
         Terminator::Emulate { kind } => {
-            emitter.ask(kind, block.terminator_pc());
+            terminators::ask(emitter, kind, block.terminator_pc());
             Ok(None)
         }
         Terminator::PopFlags => {
-            emitter.pop_flags(block);
+            terminators::pop_flags(emitter, block);
             Ok(Some(Next::Fall(next)))
         }
-        Terminator::StorePointer => match emitter.store_pointer(block) {
+        Terminator::StorePointer => match terminators::store_pointer(emitter, block) {
             true => Ok(Some(Next::Fall(next))),
             false => Err(()),
         },
-        Terminator::StateSave => match emitter.state_filter(block) {
+        Terminator::StateSave => match terminators::state_filter(emitter, block) {
             true => Ok(Some(Next::Fall(next))),
             false => Err(()),
         },
         Terminator::Step => {
-            emitter.ask(RequestKind::Step, block.terminator_pc());
+            terminators::ask(emitter, RequestKind::Step, block.terminator_pc());
             Ok(None)
         }
     }
@@ -403,7 +406,7 @@ fn borrows(terminator: &Terminator) -> bool {
 pub(super) fn open_head(work: &mut Work<'_>, state: u8) -> CachePc {
     match work.unit.checks {
         Checks::None => work.emitter.here(),
-        Checks::Notified | Checks::SelfCheck => work.emitter.patchable_head(state),
+        Checks::Notified | Checks::SelfCheck => heads::patchable_head(&mut work.emitter, state),
     }
 }
 

@@ -19,7 +19,10 @@ use super::{
 };
 use crate::addr::{AppPc, CachePc};
 use crate::block::{Block, CodeSource, Terminator};
-use crate::emit::{Charge, Countdown, ExitKind, SideExit, Tally, Target, Trip};
+use crate::emit::{
+    Charge, Countdown, ExitKind, SideExit, Tally, Target, Trip, bodies, countdown, guards, heads,
+    terminators,
+};
 use crate::fragment::{Fragment, FragmentId, Unit, Within};
 use crate::plan::{Checks, EventDeltas, Lwp, Plan, Role};
 use crate::recovery::Recovery;
@@ -163,7 +166,7 @@ fn count_down(by: &Translator, work: &mut Work<'_>, steps: &[Step], laid: &mut L
     let flags_dead = liveness::flags_dead(by, work, pc, 2);
     let trip = Trip::new(pc, first, Countdown::default(), flags_dead, 0);
     laid.trip = Some(work.emitter.out.trips.len());
-    work.emitter.countdown(trip);
+    countdown::take(&mut work.emitter, trip);
 }
 
 /// Lays out the first block of a superblock alone, for where an event is due in the superblock.
@@ -196,7 +199,7 @@ fn lay_step(
         open_place(work, block, left, (Role::CutOff, laid));
     }
     laid.stored |= work.unit.checks != Checks::None && steps[at].stores();
-    if !work.emitter.body(block, charge) {
+    if !bodies::body(&mut work.emitter, block, charge) {
         return Err(());
     }
     let mut flags = None;
@@ -225,7 +228,7 @@ fn go_on(
     match block.terminator {
         Terminator::Fall => work.emitter.fell_off(block),
         Terminator::Jump { .. } => work.emitter.point(0),
-        Terminator::Call { .. } => work.emitter.inlined_call(block.next()),
+        Terminator::Call { .. } => terminators::inlined_call(&mut work.emitter, block.next()),
         Terminator::Conditional { target, condition } => {
             let taken = to != target;
             let (condition, out) =
@@ -233,10 +236,10 @@ fn go_on(
             if by.plan.counts() || by.profiles() {
                 let flags_dead = liveness::flags_dead(by, work, out, 2);
                 let kind = ExitKind::Branch { to: out, taken, flags_dead };
-                let exit = work.emitter.branch_out(block, condition, kind);
+                let exit = guards::branch_out(&mut work.emitter, block, condition, kind);
                 work.emitter.out.exits.push(exit);
             } else {
-                work.emitter.conditional(condition, out);
+                terminators::conditional(&mut work.emitter, condition, out);
                 work.emitter.fell_through(block);
                 work.emitter.point(0);
             }
@@ -279,7 +282,7 @@ fn guarded(
         let id = FragmentId(work.cache.fragments.len() as u32);
         work.cache.flag_writers.insert(id, code.into());
     }
-    let mut exit = work.emitter.guard(block, to, recovery).ok_or(())?;
+    let mut exit = guards::guard(&mut work.emitter, block, to, recovery).ok_or(())?;
     if steps::leaves_call(by, block) {
         let pc = block.terminator_pc();
         exit.kind = exit.kind.before(pc, CALL);
@@ -403,7 +406,7 @@ fn settle_countdown(work: &mut Work<'_>, laid: &Laid) -> Vec<Countdown> {
         // As large as that of all steps at most, which fits.
         sum = sum.plus(laid.countdowns[at]).unwrap_or(sum);
     }
-    work.emitter.set_countdown(trip, sum);
+    countdown::set_countdown(&mut work.emitter, trip, sum);
     let word = work.emitter.out.trips[trip].word;
     let exits = &mut work.emitter.out.exits[laid.first_exit..];
     for (exit, &at) in exits.iter_mut().zip(&laid.exits) {
@@ -424,11 +427,11 @@ pub(super) fn side_exits(work: &mut Work<'_>) -> Vec<[CachePc; 2]> {
             Some(counts) => Some(Tally::Counter(counters.push(counts, (exit.role)(from)))),
             None => exit.gives_back,
         };
-        let before = work.emitter.side_exit(&exit, tally);
+        let before = guards::side_exit(&mut work.emitter, &exit, tally);
         if work.emitter.here() != before {
             work.cache.close_piece(&work.emitter, before, exit.block, Some(exit.fragment));
         }
-        let after = work.emitter.side_exit_done(&exit);
+        let after = guards::side_exit_done(&mut work.emitter, &exit);
         let pc = match exit.kind {
             ExitKind::Branch { to, .. } | ExitKind::Before { pc: to, .. } => to,
             _ => exit.block,
@@ -456,7 +459,7 @@ fn open_place(
     if work.unit.checks == Checks::None || !std::mem::take(&mut laid.stored) {
         return;
     }
-    let place = work.emitter.patchable_head(0);
+    let place = heads::patchable_head(&mut work.emitter, 0);
     let exit = SideExit::at_place(&work.emitter, block, place, (pc, left), role);
     work.emitter.out.exits.push(exit);
     work.queue.push(Candidate::direct(pc, work.doubt));
