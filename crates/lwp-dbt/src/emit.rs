@@ -35,7 +35,8 @@ use iced_x86::{Instruction, Register};
 
 use crate::addr::{AppPc, CachePc};
 use crate::context::{Layout, RequestKind, Slot, counter_displacement};
-use crate::fragment::{FragmentId, Value};
+use crate::fragment::FragmentId;
+use crate::marks::Value;
 use crate::relocation::Relocation;
 use crate::routines::Routines;
 use crate::state_map::StateEntry;

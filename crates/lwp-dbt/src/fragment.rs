@@ -1,6 +1,6 @@
 //! Results of translation: fragments, indirect entries, and the module they belong to.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -8,6 +8,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::addr::{AppPc, CachePc};
 use crate::code_cache::CodeCache;
 use crate::image::Placed;
+use crate::marks::Marks;
 use crate::overlays::Overlays;
 use crate::plan::{Checks, EventDeltas, IpFilter};
 use crate::rebuild::Knowledge;
@@ -66,31 +67,6 @@ pub struct Within {
     pub flags: Option<FlagWriter>,
     /// The fragment behind it, to which its branch is expected to lead.
     pub next: Option<FragmentId>,
-}
-
-/// A word in memory, of which it is counted how often it had each value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Value {
-    /// The register that the word is near to.
-    pub base: ValueBase,
-    /// The word is near to what the word at this distance from the register points to.
-    pub through: Option<i32>,
-    /// The distance of the word.
-    pub offset: i32,
-    /// A word that is set to the address of the instruction, where it is zero: this far from what
-    /// the word at the first distance from rdi points to.
-    pub sets: Option<[i32; 2]>,
-}
-
-/// A register that leads to a value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ValueBase {
-    /// The first argument's.
-    Rdi,
-    /// The second one's.
-    Rsi,
-    /// One that programs keep global variables in.
-    R14,
 }
 
 /// A place where indirect branches enter, published in the indirect table.
@@ -165,6 +141,18 @@ impl Changing {
     }
 }
 
+/// The ways out of a unit's new code.
+#[derive(Debug, Default)]
+pub(crate) struct Exits {
+    /// Unlinked exits: the places of their displacements, by target.
+    pub pending: FxHashMap<AppPc, Vec<CachePc>>,
+    /// Exit stubs by target.
+    pub stubs: FxHashMap<AppPc, CachePc>,
+    /// Stubs of fragments that have been cut off, by pc: each asks the host. An exit stub may look
+    /// in the indirect table instead, where it would find the fragment again.
+    pub cut_off: FxHashMap<AppPc, CachePc>,
+}
+
 /// Everything that has been translated of one module: all executable segments of a file at one load
 /// address, or the anonymous code of an address space.
 ///
@@ -178,26 +166,14 @@ pub struct Unit {
     ///
     /// [`Translator::lwp_of`]: crate::Translator::lwp_of
     pub filter: Option<IpFilter>,
-    /// Instructions that the host executes alone, because it wants to see them come: see
-    /// [`Self::mark`].
-    pub marked: BTreeSet<AppPc>,
-    /// Values that are counted where these instructions are about to be executed, where indirect
-    /// calls are counted by where they lead. Before anything of the unit is translated.
-    pub values: BTreeMap<AppPc, Value>,
-    /// Instructions before which the host is asked each time, where indirect calls are counted by
-    /// where they lead: what rdi points to ends. Before anything of the unit is translated.
-    pub ends: BTreeSet<AppPc>,
+    /// The instructions in it that the host wants to see come.
+    pub marks: Marks,
     /// Fragments by their first application pc.
     pub fragments: FxHashMap<AppPc, FragmentId>,
     /// Indirect entries by application pc.
     pub entries: FxHashMap<AppPc, EntryId>,
-    /// Unlinked exits: the places of their displacements, by target.
-    pub(crate) pending: FxHashMap<AppPc, Vec<CachePc>>,
-    /// Exit stubs by target.
-    pub(crate) stubs: FxHashMap<AppPc, CachePc>,
-    /// Stubs of fragments that have been cut off, by pc: each asks the host. An exit stub may look
-    /// in the indirect table instead, where it would find the fragment again.
-    pub(crate) cut_off: FxHashMap<AppPc, CachePc>,
+    /// The ways out of its new code.
+    pub(crate) exits: Exits,
     /// Cut fragments by pc and number of instructions, with the bytes they were made from.
     pub(crate) cuts: FxHashMap<(AppPc, u8), CutFragment>,
     /// The translations of code that may change.
@@ -216,47 +192,16 @@ impl Unit {
         Self {
             checks,
             filter: None,
-            marked: BTreeSet::new(),
-            values: BTreeMap::new(),
-            ends: BTreeSet::new(),
+            marks: Marks::default(),
             fragments: FxHashMap::default(),
             entries: FxHashMap::default(),
-            pending: FxHashMap::default(),
-            stubs: FxHashMap::default(),
-            cut_off: FxHashMap::default(),
+            exits: Exits::default(),
             cuts: FxHashMap::default(),
             changing: Changing::default(),
             inner: Vec::new(),
             placed: None,
             relocations: PlacedSites::default(),
         }
-    }
-
-    /// Has the host asked for the instruction at `pc` whenever it is to be executed. Before
-    /// anything of the unit is translated.
-    pub fn mark(&mut self, pc: AppPc) {
-        self.marked.insert(pc);
-    }
-
-    /// Returns whether the instruction at `pc` is the host's.
-    pub fn is_marked(&self, pc: AppPc) -> bool {
-        self.marked.contains(&pc)
-    }
-
-    /// The first instruction behind `pc` that is the host's, or at which a value is counted or the
-    /// host is asked.
-    pub(crate) fn marked_behind(&self, pc: AppPc) -> Option<AppPc> {
-        let behind = pc.offset(1)..;
-        let marked = self.marked.range(behind.clone()).next().copied();
-        let valued = self.values.range(behind.clone()).next().map(|(pc, _)| *pc);
-        let ending = self.ends.range(behind).next().copied();
-        marked.into_iter().chain(valued).chain(ending).min()
-    }
-
-    /// Returns whether the instruction at `pc` is neither the host's nor one at which a value is
-    /// counted or the host is asked.
-    pub(crate) fn is_plain_at(&self, pc: AppPc) -> bool {
-        !self.is_marked(pc) && !self.values.contains_key(&pc) && !self.ends.contains(&pc)
     }
 
     /// The fragment at `pc`.
@@ -337,13 +282,13 @@ impl Unit {
 
     /// The stub of exits to `target`.
     pub(crate) fn stub_of(&self, target: AppPc) -> Option<CachePc> {
-        let new = self.stubs.get(&target).copied();
+        let new = self.exits.stubs.get(&target).copied();
         new.or_else(|| self.placed.as_ref()?.stub_of(target))
     }
 
     /// The exits that wait for `target`, which has just been translated.
     pub(crate) fn take_pending(&mut self, target: AppPc) -> Vec<CachePc> {
-        let mut sites = self.pending.remove(&target).unwrap_or_default();
+        let mut sites = self.exits.pending.remove(&target).unwrap_or_default();
         if let Some(placed) = &self.placed {
             sites.extend(placed.pending(target));
         }

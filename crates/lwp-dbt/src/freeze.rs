@@ -310,12 +310,12 @@ impl Tables<'_> {
                 stubs.push((self.distance(target)?, self.offset(stub)?));
             }
         }
-        for (&target, sites) in &unit.pending {
+        for (&target, sites) in &unit.exits.pending {
             for &site in sites {
                 pending.push((self.distance(target)?, self.offset(site)?));
             }
         }
-        for (&target, &stub) in &unit.stubs {
+        for (&target, &stub) in &unit.exits.stubs {
             stubs.push((self.distance(target)?, self.offset(stub)?));
         }
         for (number, mut pairs) in [(table::PENDING, pending), (table::STUBS, stubs)] {

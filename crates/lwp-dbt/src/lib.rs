@@ -23,6 +23,7 @@ pub mod fragment;
 pub mod freeze;
 pub mod image;
 pub mod marker;
+mod marks;
 pub mod operands;
 mod overlays;
 mod packed;
@@ -46,10 +47,9 @@ pub use counters::Counters;
 pub use emit::HEAD;
 pub use execution_profile::{BlockProfile, ExecutionProfile, Targets};
 pub use executions::Execution;
-pub use fragment::{
-    Changing, Entry, EntryId, Fragment, FragmentId, Neighbour, Unit, Value, ValueBase, Within,
-};
+pub use fragment::{Changing, Entry, EntryId, Fragment, FragmentId, Neighbour, Unit, Within};
 pub use image::{CodeTarget, Image, ImageError, Placement};
+pub use marks::{Marks, Value, ValueBase};
 pub use plan::{Checks, EventDeltas, IpFilter, Lwp, Plan, Role, Selection};
 pub use rebuild::{Knowledge, Rebuilt, WELL, hot_paths, rebuild};
 pub use recovery::{FLAGS, flags_again};

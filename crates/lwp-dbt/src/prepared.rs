@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use crate::context::Layout;
-use crate::routines::{LwpRoutines, MoveIn, Routines};
+use crate::routines::{AskRoutines, LwpRoutines, MoveIn, Routines, TouchRoutines};
 use crate::state_map::{AppState, Commit, PcSource, Spills};
 
 /// The routines for a low window at 0.

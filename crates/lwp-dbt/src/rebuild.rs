@@ -131,9 +131,7 @@ pub fn rebuild(
     let translator = &translator.learning(knowledge == Knowledge::Watched);
     let mut new = Unit::new(Checks::None);
     new.filter = unit.filter;
-    new.marked.clone_from(&unit.marked);
-    new.values.clone_from(&unit.values);
-    new.ends.clone_from(&unit.ends);
+    new.marks.clone_from(&unit.marks);
     let mut tables = translator.code_cache();
     if cache.counters().has_roles() {
         tables.keep_roles();
@@ -156,7 +154,7 @@ pub fn rebuild(
     // … save where a branch leads out of one and into another.
     loop {
         let mut waiting: Vec<AppPc> =
-            to.unit.pending.keys().copied().filter(|pc| inner.contains(pc)).collect();
+            to.unit.exits.pending.keys().copied().filter(|pc| inner.contains(pc)).collect();
         waiting.sort_unstable();
         let together = waiting.iter().copied().collect();
         let before = to.unit.fragments.len();

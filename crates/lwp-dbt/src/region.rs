@@ -357,8 +357,8 @@ impl Translator {
         let changing = unit.checks == Checks::SelfCheck;
         let dcache = matches!(self.lwp, Lwp::On(selection) if selection.dcache);
         let walks = dcache && self.shape.is_direct();
-        let (marked, until) = (unit.is_marked(pc), unit.marked_behind(pc));
-        let most = if unit.values.contains_key(&pc) { 1 } else { most };
+        let (marked, until) = (unit.marks.alone.contains(&pc), unit.marks.behind(pc));
+        let most = if unit.marks.values.contains_key(&pc) { 1 } else { most };
         Decoding { emulated: self.emulated, changing, ip, dcache, walks, marked, until, most }
     }
 }

@@ -9,8 +9,6 @@
 //! The build script assembles them (`prepared.rs`), and has of this crate what they use and nothing
 //! else: contexts, state maps and addresses.
 
-use std::borrow::Cow;
-
 use iced_x86::IcedError;
 use iced_x86::code_asm::{
     AsmRegister64, CodeAssembler, CodeLabel, al, byte_ptr, cx, dword_ptr, eax, ecx, edi, edx, esi,
@@ -25,9 +23,11 @@ mod calls;
 mod calls_alone;
 mod cpuid;
 mod lwp;
+mod places;
 
 pub(crate) use lwp::{CHARGE_BYTES, site};
 pub use lwp::{NOTES, NOTHING_GIVEN, PREDICTED, RECORDED, SAMPLES};
+pub use places::{AskRoutines, LwpRoutines, MoveIn, Routines, TouchRoutines};
 
 const SYS_FUTEX: u32 = 202;
 const FUTEX_WAIT: u32 = 0;
@@ -39,101 +39,6 @@ pub const SIGFRAME_RIP: i32 = 40 + 16 * 8;
 /// Words of one system call in the list that [`Routines::batch`] works off: its number, which its
 /// result replaces, and six arguments. Number 0 ends the list.
 pub const BATCH_WORDS: usize = 7;
-
-/// The routines' code and the places in it that others need, as offsets.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Routines {
-    /// The code.
-    pub code: Cow<'static, [u8]>,
-    /// Ask for the pc in r11, whose application value is in its slot; rcx is the application's.
-    pub ask_r11: u32,
-    /// Ask for CPUID at the pc in r11, as for `ask_r11`.
-    pub ask_cpuid: u32,
-    /// Ask for the system call at the pc in r11, as for `ask_r11`, or make it and go on as `Go`
-    /// says, where it concerns nobody.
-    pub ask_call: u32,
-    /// Ask for the pc in rcx; rcx and r11 are in their slots. The indirect table's empty slots and
-    /// the ends of its chains point here.
-    pub ask_rcx: u32,
-    /// The place at which a returning signal handler arrives.
-    pub sigreturn: u32,
-    /// Enter the application at the pc in the context, all other registers being the application's.
-    pub enter: u32,
-    /// Answer: apply the insertion list, restore all registers, continue at `Go`.
-    pub go: u32,
-    /// Answer: restore all registers, make the system call, report its result.
-    pub run: u32,
-    /// Answer: restore all registers, make the system call, continue at `Go`.
-    pub run_and_go: u32,
-    /// Make the system calls listed at rbx, then stop at a breakpoint; see [`BATCH_WORDS`].
-    pub batch: u32,
-    /// Replace the contexts of a new process: see [`MoveIn`].
-    pub move_in: MoveIn,
-    /// Count the indirect call that the context describes; rcx and r11 are in their slots.
-    pub called: u32,
-    /// Those of Lightweight Profiling.
-    pub lwp: LwpRoutines,
-    pub(crate) states: Cow<'static, [(u32, AppState)]>,
-}
-
-/// The routine by which a copy that fork has made gets contexts of its own, before it executes
-/// anything else.
-///
-/// The path of their file is in r8, r9 and r10, their address in rdx, and their length in rbx.
-/// Everything of the application is in the new context, where [`Routines::go`] finds it, once it is
-/// mapped. The routine makes four system calls; where the mapping fails it stops at a breakpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MoveIn {
-    /// Its start.
-    pub start: u32,
-    /// Behind the first of its system calls: rax is a descriptor, or an error. From the next
-    /// instruction on it is in r8.
-    pub opened: u32,
-    /// Behind the last of its system calls: rdx is the address of the mapping, or an error.
-    pub made: u32,
-    /// Behind the breakpoint, which is its end.
-    pub end: u32,
-}
-
-/// The routines of Lightweight Profiling, as offsets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LwpRoutines {
-    /// A word of the countdown has run out in the block at the pc in r11, which has not begun; rcx
-    /// says where to try again. Their own values are in their slots.
-    pub deal: u32,
-    /// An event is due in the block at `Pc`: asks the host. All registers and flags are in their
-    /// slots.
-    pub due: u32,
-    /// A cut fragment has ended, and goes on at the pc in r11: asked for as by `ask_r11`, and its
-    /// record stored here if the thread has led itself to it.
-    pub stepped: u32,
-    /// A cut fragment's last instruction was an indirect branch, to the pc in rcx; rcx and r11 are
-    /// in their slots.
-    pub branched: u32,
-    /// The line of an access is not the one used last in its set, or not the only one: the address
-    /// is in rcx, the site in r11, both of which are in their slots; where it goes on, r11 still
-    /// is. By the binary logarithm of the access's length; `touch_any` for others.
-    pub touch: [u32; 6],
-    /// The same where flags are dead.
-    pub touch_dead: [u32; 6],
-    /// The same where sets do not lie as an address's own bits say.
-    pub touch_any: u32,
-    /// A repeated string instruction comes next, whose site is in r11; rcx and r11 are in their
-    /// slots. Goes on if what it is going to access can be worked out by `repeat_walk`.
-    pub repeat_ready: u32,
-    /// It has been executed: works out what it has accessed.
-    pub repeat_walk: u32,
-    /// LWPINS, with operands staged: asked for as by `ask_r11`, and done here if possible.
-    pub insert: u32,
-    /// LWPVAL whose counter has expired, likewise.
-    pub sample: u32,
-    /// SLWPCB, likewise; `LwpWeight` says what it counts for itself.
-    pub flush: u32,
-    /// Answer: read a byte at `LwpTouch`, then ask again.
-    pub touch_read: u32,
-    /// Answer: write a byte at `LwpTouch` as it is, then ask again.
-    pub touch_write: u32,
-}
 
 struct Builder {
     asm: CodeAssembler,
@@ -212,10 +117,12 @@ impl Routines {
             states.push((at(label)?, *state));
         }
         Ok(Self {
-            ask_r11: at(&ask_r11)?,
-            ask_cpuid: at(&ask_cpuid)?,
-            ask_call: at(&ask_call)?,
-            ask_rcx: at(&ask_rcx)?,
+            ask: AskRoutines {
+                r11: at(&ask_r11)?,
+                cpuid: at(&ask_cpuid)?,
+                call: at(&ask_call)?,
+                rcx: at(&ask_rcx)?,
+            },
             sigreturn: at(&sigreturn)?,
             enter: at(&enter)?,
             go: at(&go)?,
@@ -230,11 +137,13 @@ impl Routines {
             },
             called: at(&called)?,
             lwp: LwpRoutines {
-                touch: all(&lwp.touches.touch)?,
-                touch_dead: all(&lwp.touches.touch_dead)?,
-                touch_any: at(&lwp.touches.touch_any)?,
-                repeat_ready: at(&lwp.touches.repeat_ready)?,
-                repeat_walk: at(&lwp.touches.repeat_walk)?,
+                touches: TouchRoutines {
+                    quick: all(&lwp.touches.touch)?,
+                    quick_dead: all(&lwp.touches.touch_dead)?,
+                    any: at(&lwp.touches.touch_any)?,
+                    repeat_ready: at(&lwp.touches.repeat_ready)?,
+                    repeat_walk: at(&lwp.touches.repeat_walk)?,
+                },
                 insert: at(&lwp.insert)?,
                 sample: at(&lwp.sample)?,
                 flush: at(&lwp.flush)?,

@@ -272,7 +272,7 @@ fn run_valued(
 ) -> (Edges, u64) {
     let (code, function) = valued_program();
     let mut bench = Bench::new(Plan::Calls, checks, CODE, &code);
-    bench.unit.values.insert(AppPc(function), value);
+    bench.unit.marks.values.insert(AppPc(function), value);
     let regions = bench.translate_all(CODE, false, 64);
     let entry = bench.head(CODE).expect("translated").0;
     let mut data = vec![0; DATA_BYTES];
@@ -342,7 +342,7 @@ fn a_counted_value_is_what_the_state_says() {
         let mut bench = Bench::new(Plan::Calls, checks, CODE, &[0x41, 0x57, 0x41, 0x5f, 0xc3]);
         let sets = Some(SETS);
         let value = Value { base: ValueBase::Rdi, through: None, offset: WORD, sets };
-        bench.unit.values.insert(AppPc(CODE), value);
+        bench.unit.marks.values.insert(AppPc(CODE), value);
         let region = bench.translate(CODE, false, 8);
         let head = region.head.expect("translated");
         let states: Vec<_> = (head.0..bench.cache.appended[0].1)
@@ -367,7 +367,7 @@ fn an_instruction_that_needs_the_registers_is_left_alone() {
     for code in [&[0x51, 0x59, 0xc3][..], &[0x41, 0x53, 0x41, 0x5b, 0xc3], &[0xc3]] {
         let mut bench = Bench::new(Plan::Calls, Checks::None, CODE, code);
         let value = Value { base: ValueBase::Rdi, through: None, offset: 0, sets: None };
-        bench.unit.values.insert(AppPc(CODE), value);
+        bench.unit.marks.values.insert(AppPc(CODE), value);
         assert!(bench.translate(CODE, false, 8).head.is_some());
         let roles = bench.tables.counters().roles().flatten();
         assert!(!roles.into_iter().any(|role| matches!(role, Role::CallTarget(_))));

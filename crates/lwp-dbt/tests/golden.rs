@@ -148,22 +148,24 @@ impl Names {
 
     fn of_routine(&self, offset: u64) -> String {
         let known = [
-            (self.routines.ask_r11, "ask_r11"),
-            (self.routines.ask_cpuid, "ask_cpuid"),
-            (self.routines.ask_call, "ask_call"),
-            (self.routines.ask_rcx, "ask_rcx"),
+            (self.routines.ask.r11, "ask_r11"),
+            (self.routines.ask.cpuid, "ask_cpuid"),
+            (self.routines.ask.call, "ask_call"),
+            (self.routines.ask.rcx, "ask_rcx"),
             (self.routines.sigreturn, "sigreturn_landing"),
             (self.routines.lwp.deal, "lwp_deal"),
             (self.routines.lwp.branched, "lwp_branched"),
             (self.routines.lwp.stepped, "lwp_stepped"),
             (self.routines.lwp.due, "lwp_due"),
-            (self.routines.lwp.touch_any, "lwp_touch_any"),
-            (self.routines.lwp.repeat_ready, "lwp_repeat_ready"),
-            (self.routines.lwp.repeat_walk, "lwp_repeat_walk"),
+            (self.routines.lwp.touches.any, "lwp_touch_any"),
+            (self.routines.lwp.touches.repeat_ready, "lwp_repeat_ready"),
+            (self.routines.lwp.touches.repeat_walk, "lwp_repeat_walk"),
             (self.routines.called, "called"),
         ];
         let lwp = &self.routines.lwp;
-        for (starts, name) in [(&lwp.touch, "lwp_touch"), (&lwp.touch_dead, "lwp_touch_dead")] {
+        for (starts, name) in
+            [(&lwp.touches.quick, "lwp_touch"), (&lwp.touches.quick_dead, "lwp_touch_dead")]
+        {
             if let Some(length) = starts.iter().position(|at| u64::from(*at) == offset) {
                 return format!("{name}_{}", 1 << length);
             }
@@ -284,9 +286,9 @@ fn bench(plan: Plan, example: &Example, features: TargetFeatures) -> Bench {
                 _ => (ValueBase::Rdi, None, Some([0x10, 0x38])),
             };
             let value = Value { base, through, offset: 0x20, sets };
-            bench.unit.values.insert(AppPc(CODE), value);
+            bench.unit.marks.values.insert(AppPc(CODE), value);
         }
-        ("24_ends", _) => drop(bench.unit.ends.insert(AppPc(CODE))),
+        ("24_ends", _) => drop(bench.unit.marks.ends.insert(AppPc(CODE))),
         _ => {}
     }
     bench

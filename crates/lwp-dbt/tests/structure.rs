@@ -484,7 +484,7 @@ fn what_leads_to_a_fragment_cut_off_asks_the_host() {
     translator.invalidate(&mut to, id);
     let stub = bench.cache.led_from(head.offset(1));
     let jump = stub.offset(9 + 7 + 1);
-    let routine = bench.translator.routines().ask_r11;
+    let routine = bench.translator.routines().ask.r11;
     assert_eq!(bench.cache.led_from(jump), CachePc(CACHE + u64::from(routine)));
 }
 

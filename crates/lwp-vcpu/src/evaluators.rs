@@ -133,10 +133,10 @@ impl Evaluators {
                 Base::R14 => ValueBase::R14,
             };
             let value = Value { base, through: entry.through, offset: entry.value, sets };
-            unit.values.insert(*pc, value);
+            unit.marks.values.insert(*pc, value);
         }
-        unit.ends.insert(evaluator.end);
-        unit.ends.extend(evaluator.end_of_all);
+        unit.marks.ends.insert(evaluator.end);
+        unit.marks.ends.extend(evaluator.end_of_all);
     }
 
     /// The fragments at entries of evaluators, and the first of the counters of each.

@@ -295,10 +295,10 @@ impl Keeping<'_> {
         bytes.extend(crate::syscalls::classes_for_table(&emulated));
         bytes.extend(self.family.translator.watched_words().into_iter().flat_map(u32::to_le_bytes));
         bytes.extend(places(segments, extent.0).flat_map(u64::to_le_bytes));
-        for begin in &self.family.modules[id].unit.marked {
+        for begin in &self.family.modules[id].unit.marks.alone {
             bytes.extend((begin.0 - extent.0).to_le_bytes());
         }
-        for (at, value) in &self.family.modules[id].unit.values {
+        for (at, value) in &self.family.modules[id].unit.marks.values {
             bytes.extend((at.0 - extent.0).to_le_bytes());
             bytes.push(value.base as u8);
             let sets = value.sets.map_or([0, 0, 0], |[through, at]| [1, through, at]);
@@ -306,7 +306,7 @@ impl Keeping<'_> {
             let all = [value.offset].into_iter().chain(through).chain(sets);
             bytes.extend(all.flat_map(i32::to_le_bytes));
         }
-        for end in &self.family.modules[id].unit.ends {
+        for end in &self.family.modules[id].unit.marks.ends {
             bytes.extend((end.0 - extent.0).to_le_bytes());
         }
         bytes.extend(syscalls::classes(&emulated).iter().map(|class| *class as u8));

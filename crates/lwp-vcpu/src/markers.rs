@@ -416,7 +416,7 @@ fn text_at(tid: Tid, address: u64) -> String {
 /// space.
 fn begins_function((space, family): (&mut Space, &mut Family), pc: u64) -> bool {
     let Some((_, range)) = space.code.at(pc) else { return false };
-    family.modules[range.unit].unit.is_marked(AppPc(pc))
+    family.modules[range.unit].unit.marks.alone.contains(&AppPc(pc))
 }
 
 /// Has whoever returns to `pc` of an address space, in which `tid` is, ask.

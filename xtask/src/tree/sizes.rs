@@ -18,10 +18,6 @@ pub const MEASURED: &[&str] = &["lwp-dbt", "lwp-ptrace", "lwp-vcpu"];
 /// go down; `LWP_BLESS=1 cargo xtask tree` writes them anew.
 #[rustfmt::skip] // A table: one type a line.
 const LARGE: &[(&str, &str, [usize; 2])] = &[
-    ("lwp-dbt", "CodeCache", [12, 26]),
-    ("lwp-dbt", "LwpRoutines", [14, 0]),
-    ("lwp-dbt", "Routines", [15, 2]),
-    ("lwp-dbt", "Unit", [15, 23]),
     ("lwp-vcpu", "ThreadLwp", [12, 55]),
 ];
 

@@ -8,7 +8,8 @@ use crate::addr::{AppPc, CachePc};
 use crate::block::Block;
 use crate::context::calls::call_site;
 use crate::context::{RequestKind, Slot, counter_displacement};
-use crate::fragment::{FragmentId, Value, ValueBase};
+use crate::fragment::FragmentId;
+use crate::marks::{Value, ValueBase};
 use crate::relocation::Relocation;
 use crate::state_map::bits;
 

@@ -368,13 +368,13 @@ pub fn touch_stub(emitter: &mut Emitter<'_>, touch: &Touch) -> CachePc {
     touched_address(emitter, touch);
     // lea r11, [rip + 5]
     emitter.out.bytes(&[0x4c, 0x8d, 0x1d, 5, 0, 0, 0]);
-    let lwp = &emitter.routines.lwp;
-    let starts = if touch.dead { &lwp.touch_dead } else { &lwp.touch };
+    let touches = &emitter.routines.lwp.touches;
+    let starts = if touch.dead { &touches.quick_dead } else { &touches.quick };
     let bytes = touch.operand.bytes;
     let start = starts.get(bytes.trailing_zeros() as usize);
     let routine = match start {
         Some(start) if bytes.is_power_of_two() && emitter.watch.shape.is_direct() => *start,
-        _ => lwp.touch_any,
+        _ => touches.any,
     };
     emitter.jump_to_routine(routine);
     emitter.point(touch.state);
@@ -403,10 +403,16 @@ pub fn walked_repeat(emitter: &mut Emitter<'_>, block: &Block) -> Result<(), ()>
     };
     let meta = bytes | u32::from(counts) << 14 | source | META_REPEATS;
     emitter.point(0);
-    leave_for(emitter, block.terminator_pc(), fragment, meta, emitter.routines.lwp.repeat_ready);
+    leave_for(
+        emitter,
+        block.terminator_pc(),
+        fragment,
+        meta,
+        emitter.routines.lwp.touches.repeat_ready,
+    );
     emitter.out.bytes(&block.bytes[usize::from(block.terminator_offset)..]);
     emitter.executed(block, 0);
-    leave_for(emitter, block.next(), fragment, meta, emitter.routines.lwp.repeat_walk);
+    leave_for(emitter, block.next(), fragment, meta, emitter.routines.lwp.touches.repeat_walk);
     Ok(())
 }
 

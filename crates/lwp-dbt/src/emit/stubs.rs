@@ -16,7 +16,7 @@ pub fn exit_stub(emitter: &mut Emitter<'_>, target: AppPc) -> CachePc {
     emitter.start_piece();
     emitter.point(0);
     let stub = emitter.here();
-    ask_about(emitter, target, 0, emitter.routines.ask_r11);
+    ask_about(emitter, target, 0, emitter.routines.ask.r11);
     stub
 }
 
@@ -74,18 +74,18 @@ pub fn ask_stub(emitter: &mut Emitter<'_>, ask: &Ask) -> CachePc {
         emitter.out.bytes(&[0x65, 0x4c, 0x89, 0x1c, 0x25]);
         emitter.out.imm32(Slot::Go as u32);
         emitter.load_address(Register::R11, ask.pc.0);
-        emitter.jump_to_routine(emitter.routines.ask_call);
+        emitter.jump_to_routine(emitter.routines.ask.call);
         return stub;
     }
     let lwp = &emitter.routines.lwp;
     let routine = match ask.kind {
-        RequestKind::Cpuid => emitter.routines.ask_cpuid,
+        RequestKind::Cpuid => emitter.routines.ask.cpuid,
         // In a cut fragment an event may be due on the instruction itself.
         RequestKind::Lwpins if ask.charged => lwp.insert,
         RequestKind::Lwpval if ask.charged => lwp.sample,
         RequestKind::Slwpcb if ask.charged => lwp.flush,
         RequestKind::LwpStepped | RequestKind::LwpTaken => lwp.stepped,
-        _ => emitter.routines.ask_r11,
+        _ => emitter.routines.ask.r11,
     };
     ask_about(emitter, ask.pc, state, routine);
     stub

@@ -27,7 +27,7 @@ impl Translator {
         if let Some(head) = head {
             to.sink.patch_head(head, stub);
             // A later translation of the pc takes the jump over.
-            to.unit.pending.entry(pc).or_default().push(head.offset(1));
+            to.unit.exits.pending.entry(pc).or_default().push(head.offset(1));
         }
         let known = to.unit.changing.fragments.get(&id);
         let stays = known.is_some_and(|known| !known.compares);
@@ -55,7 +55,7 @@ fn cut_edge(
 ) {
     let leads_on = lead_edge(by, to, id, edge, exit);
     let pc = to.cache.fragments.get(id).pc;
-    to.unit.pending.entry(pc).or_default().push(leads_on);
+    to.unit.exits.pending.entry(pc).or_default().push(leads_on);
 }
 
 /// Does so, whatever `exit` is. Returns the place of the displacement that leads on.
@@ -89,14 +89,14 @@ pub(super) fn lead_edge(
 
 /// The stub that takes the place of the code translated at `pc`.
 fn cut_off_stub(by: &Translator, to: &mut Destination<'_>, pc: AppPc) -> CachePc {
-    if let Some(&stub) = to.unit.cut_off.get(&pc) {
+    if let Some(&stub) = to.unit.exits.cut_off.get(&pc) {
         return stub;
     }
     let mut emitter = stub_emitter(by, to.sink);
     let stub = stubs::exit_stub(&mut emitter, pc);
     to.cache.close_piece(&emitter, stub, pc, None);
     append_stub(emitter, to.sink);
-    to.unit.cut_off.insert(pc, stub);
+    to.unit.exits.cut_off.insert(pc, stub);
     stub
 }
 
@@ -139,7 +139,7 @@ impl Work<'_> {
             head.map(|head| head.offset(1)),
             edge.and_then(|edge| edge.stub).map(|[_, leads_on]| leads_on),
         ];
-        if let Some(sites) = self.unit.pending.get_mut(&pc) {
+        if let Some(sites) = self.unit.exits.pending.get_mut(&pc) {
             sites.retain(|site| !own.contains(&Some(*site)));
         }
         for place in head.into_iter().chain(edge.map(|edge| edge.at)) {

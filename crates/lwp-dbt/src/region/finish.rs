@@ -128,7 +128,7 @@ pub(super) fn complete(work: &mut Work<'_>) {
 /// Registers an exit that cannot be linked yet; it goes to its target's stub.
 pub(super) fn pending_stub(work: &mut Work<'_>, link: crate::emit::Link) -> CachePc {
     let site = CachePc(work.emitter.base + link.at as u64);
-    work.unit.pending.entry(link.target).or_default().push(site);
+    work.unit.exits.pending.entry(link.target).or_default().push(site);
     if let Some(stub) = work.unit.stub_of(link.target) {
         return stub;
     }
@@ -138,7 +138,7 @@ pub(super) fn pending_stub(work: &mut Work<'_>, link: crate::emit::Link) -> Cach
         false => stubs::far_stub(&mut work.emitter, link.target),
     };
     work.cache.close_piece(&work.emitter, stub, link.target, None);
-    work.unit.stubs.insert(link.target, stub);
+    work.unit.exits.stubs.insert(link.target, stub);
     stub
 }
 

@@ -11,7 +11,8 @@ use crate::context::{RequestKind, SyscallClass};
 use crate::emit::{
     Charge, Countdown, Trip, bodies, calls, countdown, dcache, heads, lwp, terminators,
 };
-use crate::fragment::{Changeable, Fragment, FragmentId, MergedEdge, Unit, Value};
+use crate::fragment::{Changeable, Fragment, FragmentId, MergedEdge, Unit};
+use crate::marks::Value;
 use crate::plan::{Checks, EventDeltas, Lwp, Plan, Role};
 use crate::state_map::bits;
 
@@ -80,7 +81,7 @@ pub(super) fn lay(
     // be entered by its head; then the edge belongs to the block before.
     let not_taken = matches!(arrival, Arrival::NotTaken | Arrival::NotTakenSeldom) && exact;
     let value = value(by, work.unit, block);
-    let ends = by.plan == Plan::Calls && work.unit.ends.contains(&block.pc);
+    let ends = by.plan == Plan::Calls && work.unit.marks.ends.contains(&block.pc);
     let often = arrival == Arrival::NotTaken;
     let merged = not_taken && often && !compares && !profiles && value.is_none() && !ends;
     if not_taken && !merged {
@@ -237,7 +238,7 @@ fn target_counters(work: &mut Work<'_>, id: FragmentId) -> u32 {
 /// The value that is counted where a block begins, if there is one and its only instruction
 /// leaves the registers alone that this takes.
 fn value(by: &Translator, unit: &Unit, block: &Block) -> Option<Value> {
-    let value = unit.values.get(&block.pc)?;
+    let value = unit.marks.values.get(&block.pc)?;
     let copied = matches!(block.insns[..], [Insn { carry: Carry::Copy, .. }]);
     let alone = copied && matches!(block.terminator, Terminator::Fall);
     let counted = by.plan == Plan::Calls && watches(by, unit, block.pc).is_none();

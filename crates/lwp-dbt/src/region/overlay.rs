@@ -68,7 +68,7 @@ pub fn overlay_path(
 
 /// Returns whether a superblock may be laid over the fragment at `pc`.
 fn may_begin(by: &Translator, unit: &Unit, pc: AppPc) -> bool {
-    let changes = unit.checks != Checks::None && unit.is_plain_at(pc);
+    let changes = unit.checks != Checks::None && unit.marks.has_none_at(pc);
     changes && !by.profiles() && !unit.changing.overlays.has(pc)
 }
 

@@ -74,7 +74,7 @@ pub(super) fn follow(by: &Translator, work: &mut Work<'_>, path: &[AppPc]) -> Ve
     let mut steps: Vec<Step> = Vec::new();
     let mut countdown = Countdown::default();
     for (at, &pc) in path.iter().enumerate().take(MOST_BLOCKS) {
-        let fits = (at + 2) * fragment_room(by) <= work.room && work.unit.is_plain_at(pc);
+        let fits = (at + 2) * fragment_room(by) <= work.room && work.unit.marks.has_none_at(pc);
         let Some(block) = decode(by, work, pc).filter(|_| fits) else { break };
         let checks = work.unit.checks;
         if checks != Checks::None && !holds(checks, work.source, pc, &block.bytes) {

@@ -104,7 +104,7 @@ impl Translator {
 
 /// Returns whether a superblock may begin at `pc`.
 pub(super) fn makes_superblocks(by: &Translator, unit: &Unit, pc: AppPc) -> bool {
-    let fixed = unit.checks == Checks::None && unit.is_plain_at(pc);
+    let fixed = unit.checks == Checks::None && unit.marks.has_none_at(pc);
     fixed && by.counts_down_at_once(by.lwp_of(unit)) && !unit.has_fragment(pc)
 }
 

@@ -39,7 +39,7 @@ impl LowWindow {
         emulated: &Emulated,
     ) -> Self {
         let (layout, routines) = (translator.layout(), translator.routines());
-        let miss = layout.routines() + u64::from(routines.ask_rcx);
+        let miss = layout.routines() + u64::from(routines.ask.rcx);
         let mut low = Self { memory, layout, miss, chain_filled: 0, tables: Tables::default() };
         low.memory.fill_new(0, EMPTY_TABLE, miss);
         let mask = lwp_dbt::context::INDEX_MASK.to_le_bytes();

@@ -187,7 +187,7 @@ impl Modules {
         for &place in &self.within {
             let code = SampledCode { place, inverted: false };
             if let Some(function) = code.in_mapping(tid, mapping) {
-                unit.mark(AppPc(function.base));
+                unit.marks.alone.insert(AppPc(function.base));
             }
         }
         self.evaluators.count(unit, tid, mapping);

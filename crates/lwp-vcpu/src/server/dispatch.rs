@@ -271,7 +271,7 @@ fn triple(family: &Family, entry: EntryId) -> [u64; 3] {
 /// Takes entries out of an address space's indirect table, through the memory of `tid`.
 pub fn remove_entries(tid: Tid, family: &Family, gone: &[EntryId]) {
     use lwp_ptrace::memory::{read_u64, write_u64};
-    let miss = family.routine(family.translator.routines().ask_rcx);
+    let miss = family.routine(family.translator.routines().ask.rcx);
     for &entry in gone {
         let [mut place, chain, stub] = triple(family, entry);
         // Walk the chain to the place that leads to this entry. The program can write there: no

@@ -1,0 +1,115 @@
+//! The places in the routines' code that others need, as offsets.
+
+use std::borrow::Cow;
+
+use crate::state_map::AppState;
+
+/// The routines' code and the places in it that others need, as offsets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Routines {
+    /// The code.
+    pub code: Cow<'static, [u8]>,
+    /// Those that ask the host.
+    pub ask: AskRoutines,
+    /// The place at which a returning signal handler arrives.
+    pub sigreturn: u32,
+    /// Enter the application at the pc in the context, all other registers being the application's.
+    pub enter: u32,
+    /// Answer: apply the insertion list, restore all registers, continue at `Go`.
+    pub go: u32,
+    /// Answer: restore all registers, make the system call, report its result.
+    pub run: u32,
+    /// Answer: restore all registers, make the system call, continue at `Go`.
+    pub run_and_go: u32,
+    /// Make the system calls listed at rbx, then stop at a breakpoint; see [`BATCH_WORDS`].
+    pub batch: u32,
+    /// Replace the contexts of a new process: see [`MoveIn`].
+    pub move_in: MoveIn,
+    /// Count the indirect call that the context describes; rcx and r11 are in their slots.
+    pub called: u32,
+    /// Those of Lightweight Profiling.
+    pub lwp: LwpRoutines,
+    pub(crate) states: Cow<'static, [(u32, AppState)]>,
+}
+
+/// The routines that ask the host, as offsets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AskRoutines {
+    /// Ask for the pc in r11, whose application value is in its slot; rcx is the application's.
+    pub r11: u32,
+    /// Ask for CPUID at the pc in r11, as for `r11`.
+    pub cpuid: u32,
+    /// Ask for the system call at the pc in r11, as for `r11`, or make it and go on as `Go`
+    /// says, where it concerns nobody.
+    pub call: u32,
+    /// Ask for the pc in rcx; rcx and r11 are in their slots. The indirect table's empty slots and
+    /// the ends of its chains point here.
+    pub rcx: u32,
+}
+
+/// The routine by which a copy that fork has made gets contexts of its own, before it executes
+/// anything else.
+///
+/// The path of their file is in r8, r9 and r10, their address in rdx, and their length in rbx.
+/// Everything of the application is in the new context, where [`Routines::go`] finds it, once it is
+/// mapped. The routine makes four system calls; where the mapping fails it stops at a breakpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MoveIn {
+    /// Its start.
+    pub start: u32,
+    /// Behind the first of its system calls: rax is a descriptor, or an error. From the next
+    /// instruction on it is in r8.
+    pub opened: u32,
+    /// Behind the last of its system calls: rdx is the address of the mapping, or an error.
+    pub made: u32,
+    /// Behind the breakpoint, which is its end.
+    pub end: u32,
+}
+
+/// The routines of Lightweight Profiling, as offsets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LwpRoutines {
+    /// A word of the countdown has run out in the block at the pc in r11, which has not begun; rcx
+    /// says where to try again. Their own values are in their slots.
+    pub deal: u32,
+    /// An event is due in the block at `Pc`: asks the host. All registers and flags are in their
+    /// slots.
+    pub due: u32,
+    /// A cut fragment has ended, and goes on at the pc in r11: asked for as by
+    /// [`AskRoutines::r11`], and its record stored here if the thread has led itself to it.
+    pub stepped: u32,
+    /// A cut fragment's last instruction was an indirect branch, to the pc in rcx; rcx and r11 are
+    /// in their slots.
+    pub branched: u32,
+    /// Those of accesses to a data cache that is watched.
+    pub touches: TouchRoutines,
+    /// LWPINS, with operands staged: asked for as by [`AskRoutines::r11`], and done here if
+    /// possible.
+    pub insert: u32,
+    /// LWPVAL whose counter has expired, likewise.
+    pub sample: u32,
+    /// SLWPCB, likewise; `LwpWeight` says what it counts for itself.
+    pub flush: u32,
+    /// Answer: read a byte at `LwpTouch`, then ask again.
+    pub touch_read: u32,
+    /// Answer: write a byte at `LwpTouch` as it is, then ask again.
+    pub touch_write: u32,
+}
+
+/// The routines of accesses to a data cache that is watched, as offsets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TouchRoutines {
+    /// The line of an access is not the one used last in its set, or not the only one: the address
+    /// is in rcx, the site in r11, both of which are in their slots; where it goes on, r11 still
+    /// is. By the binary logarithm of the access's length; `any` for others.
+    pub quick: [u32; 6],
+    /// The same where flags are dead.
+    pub quick_dead: [u32; 6],
+    /// The same where sets do not lie as an address's own bits say.
+    pub any: u32,
+    /// A repeated string instruction comes next, whose site is in r11; rcx and r11 are in their
+    /// slots. Goes on if what it is going to access can be worked out by `repeat_walk`.
+    pub repeat_ready: u32,
+    /// It has been executed: works out what it has accessed.
+    pub repeat_walk: u32,
+}
