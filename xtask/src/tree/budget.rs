@@ -11,7 +11,7 @@ pub const BUDGET: &[(&str, [usize; 5])] = &[
     ("lwp-bench",      [  0,    0,    0,    1,    0]),
     ("lwp-cli",        [  0,    0,    0,   49,    0]),
     ("lwp-cpc",        [  0,    0,    3,    1,    0]),
-    ("lwp-dbt",        [  0,   10,    0,   18,    0]),
+    ("lwp-dbt",        [  0,    9,    0,   18,    0]),
     ("lwp-export",     [  0,    0,    1,    2,    0]),
     ("lwp-fleet",      [  0,    0,    0,    6,    0]),
     ("lwp-fuzz",       [  0,    0,    0,    4,    0]),

@@ -11,7 +11,7 @@ use crate::context::{RequestKind, SyscallClass};
 use crate::emit::{
     Charge, Countdown, Trip, bodies, calls, countdown, dcache, heads, lwp, terminators,
 };
-use crate::fragment::{Changeable, Fragment, FragmentId, MergedEdge, Unit};
+use crate::fragment::{Changeable, Fragment, FragmentId, MergedEdge, Neighbour, Unit};
 use crate::marks::Value;
 use crate::plan::{Checks, EventDeltas, Lwp, Plan, Role};
 use crate::state_map::bits;
@@ -59,6 +59,63 @@ pub(super) fn edge_counter(work: &mut Work<'_>) -> u32 {
     work.cache.counters.push(NOT_TAKEN, Role::NotTaken(last))
 }
 
+/// The way a block is laid out.
+struct Form {
+    id: FragmentId,
+    /// True if the flags it is entered with are overwritten before they are read.
+    flags_dead: bool,
+    /// True if its bytes may change.
+    private: bool,
+    /// True if it compares its bytes before it runs.
+    compares: bool,
+    /// True if its executions are counted.
+    counted: bool,
+    /// The value that is counted where it begins.
+    value: Option<Value>,
+    /// True if something ends with its first instruction that is counted.
+    ends: bool,
+    /// The fragment whose not-taken edge it charges together with itself.
+    behind: Option<FragmentId>,
+}
+
+impl Form {
+    /// Decides how `block` is laid out where control arrives as `arrival` says.
+    fn of(by: &Translator, work: &mut Work<'_>, block: &Block, arrival: Arrival) -> Self {
+        let checks = work.unit.checks;
+        let compares =
+            checks == Checks::SelfCheck && !holds(checks, work.source, block.pc, &block.bytes);
+        let mut form = Self {
+            id: FragmentId(work.cache.fragments.len() as u32),
+            flags_dead: liveness::flags_dead(by, work, block.pc, 2),
+            private: checks != Checks::None,
+            compares,
+            counted: counts(by, work.unit),
+            value: value(by, work.unit, block),
+            ends: by.plan == Plan::Calls && work.unit.marks.ends.contains(&block.pc),
+            behind: None,
+        };
+        // The edge from the block before may charge this block too, unless this block must always
+        // be entered by its head; then the edge belongs to the block before.
+        let by_head = compares || by.profiles() || form.value.is_some() || form.ends;
+        let merges = form.counted && arrival == Arrival::NotTaken && !by_head;
+        form.behind = work.created.last().copied().filter(|_| merges);
+        form
+    }
+
+    /// Returns whether the block charges the edge that leads to it.
+    fn merged(&self) -> bool {
+        self.behind.is_some()
+    }
+}
+
+/// The beginning of a fragment.
+struct Begun {
+    start: CachePc,
+    head: Option<CachePc>,
+    edge: Option<MergedEdge>,
+    join: CachePc,
+}
+
 /// Emits one block. Returns what follows it, if control can fall out of it.
 pub(super) fn lay(
     by: &Translator,
@@ -67,142 +124,163 @@ pub(super) fn lay(
     arrival: Arrival,
     entry: bool,
 ) -> Option<Next> {
-    let id = FragmentId(work.cache.fragments.len() as u32);
-    let flags_dead = liveness::flags_dead(by, work, block.pc, 2);
-    let mut deltas = deltas(block);
-    let private = work.unit.checks != Checks::None;
-    let checks = work.unit.checks;
-    let compares =
-        checks == Checks::SelfCheck && !holds(checks, work.source, block.pc, &block.bytes);
-    let exact = counts(by, work.unit);
-    let profiles = by.profiles();
-
-    // The edge from the block before may charge this block too, unless this block must always
-    // be entered by its head; then the edge belongs to the block before.
-    let not_taken = matches!(arrival, Arrival::NotTaken | Arrival::NotTakenSeldom) && exact;
-    let value = value(by, work.unit, block);
-    let ends = by.plan == Plan::Calls && work.unit.marks.ends.contains(&block.pc);
-    let often = arrival == Arrival::NotTaken;
-    let merged = not_taken && often && !compares && !profiles && value.is_none() && !ends;
-    if not_taken && !merged {
+    let form = Form::of(by, work, block, arrival);
+    let not_taken = matches!(arrival, Arrival::NotTaken | Arrival::NotTakenSeldom);
+    if not_taken && form.counted && !form.merged() {
         // The block behind the edge may change before it is entered: its flags are live.
         let counter = edge_counter(work);
         heads::count(&mut work.emitter, counter, false, bits::EDGE);
     }
-    let behind = work.created.last().copied().filter(|_| merged);
     work.close_fragment();
-
-    work.emitter.start_piece();
-    let start = work.emitter.here();
-    if entry && arrival == Arrival::Jump {
-        finish::lay_entry(by, work, block.pc);
-    }
-    let head = (!merged).then(|| open_head(work, bits::UNCOUNTED));
-    let edge = behind.filter(|_| private).map(|from| open_edge(work, from));
-    let join = work.emitter.here();
-    if compares {
-        heads::self_check(&mut work.emitter, block.pc, &block.bytes);
-    }
-    if ends {
-        let counter = work.cache.counters.push(EventDeltas::default(), Role::CallTarget(id));
-        calls::ask_once(&mut work.emitter, block.pc, counter);
-    }
-    work.emitter.fragment = Some(id);
-    work.emitter.dcache = watches(by, work.unit, block.pc);
-    if work.emitter.dcache.is_some() {
-        work.emitter.watch.dead_after = liveness::dead_behind(by, work, block);
-    }
-    let countdown = countdown_of(by, work.unit, block);
-    // The countdown is charged before the first instruction, and the counter right behind it.
-    let mut before = if merged { bits::EDGE | bits::UNCOUNTED } else { bits::UNCOUNTED };
-    // A block that counts nothing still lets a noted event be recorded before it begins.
-    let notes = notes(by, work.unit);
-    if !countdown.is_zero() || notes {
-        if !exact {
-            before = 0;
-        } else if !countdown.is_zero() {
-            before = bits::EDGE | bits::UNCOUNTED;
-        }
-        let mut trip = Trip::new(block.pc, id, countdown, flags_dead, before);
-        trip.table =
-            notes.then(|| countdown::instruction_table(&mut work.emitter, block)).flatten();
-        countdown::take(&mut work.emitter, trip);
-    }
-    let mut countdown = countdown.parts();
-    // A charge in the middle of a block is undone by instructions executed so far.
-    let first = flags_dead || profiles;
-    let early = first || value.is_some();
-    let dead_at = if early { None } else { block.first_dead_point(0) };
-    let wants_trust = exact && private && !compares && !early && dead_at.is_none();
-    let trusted = match wants_trust {
-        true => liveness::trusted_behind(by, work, block),
-        false => None,
-    };
-    let flags_dead = flags_dead || trusted.is_some() && block.insns.is_empty();
-    let charge = exact.then(|| {
-        let counter = match behind {
-            Some(from) => work
-                .cache
-                .counters
-                .push(deltas.plus(NOT_TAKEN), Role::RunsBehind { into: id, from }),
-            None => work.cache.counters.push(deltas, Role::Runs(id)),
-        };
-        match dead_at.or(trusted.as_ref().map(|_| block.insns.len())) {
-            Some(at) => Charge::at(counter, at, before),
-            None => {
-                let in_terminator = !first && borrows(&block.terminator);
-                Charge { counter, at: 0, flags_dead, before, in_terminator }
-            }
-        }
-    });
-    work.emitter.value = value.map(|value| (value, target_counters(work, id)));
+    let begun = begin_fragment(by, work, block, &form, entry && arrival == Arrival::Jump);
+    let (countdown, before) = count_down(by, work, block, &form);
+    let (charge, trusted) = charge(by, work, block, &form, before);
+    let value = form.value.map(|value| (value, target_counters(work, form.id)));
+    work.emitter.value = value;
     let laid = match bodies::body(&mut work.emitter, block, charge) {
         true => terminate(by, work, block),
         false => Err(()),
     };
-    let mut instructions = block.instructions();
-    let next = laid.unwrap_or_else(|()| {
-        // An operand out of reach: the block is executed natively, one instruction at a time,
-        // and the host counts.
-        work.emitter.rewind(join);
-        if let Some(charge) = charge {
-            let left = match merged {
-                true => NOT_TAKEN,
-                false => EventDeltas::default(),
-            };
-            work.cache.counters.set(charge.counter, left);
-            heads::count(&mut work.emitter, charge.counter, false, charge.before);
-        }
-        terminators::ask(&mut work.emitter, RequestKind::Step, block.pc);
-        deltas = EventDeltas::default();
-        countdown = (0, 0);
-        instructions = 1;
-        None
-    });
-    work.cache.fragments.push(Fragment {
+    let trusts = trusted.is_some() && block.insns.is_empty();
+    let mut fragment = Fragment {
         pc: block.pc,
         app_len: block.bytes.len() as u16,
-        instructions: instructions as u16,
-        start,
+        instructions: block.instructions() as u16,
+        start: begun.start,
         len: 0,
-        head,
-        join,
-        charged_first: merged && work.emitter.charging.first,
+        head: begun.head,
+        join: begun.join,
+        charged_first: form.merged() && work.emitter.charging.first,
         target: direct_target(&block.terminator),
-        deltas,
-        countdown,
-        flags_dead,
+        deltas: deltas(block),
+        countdown: countdown.parts(),
+        flags_dead: form.flags_dead || trusts,
+    };
+    let next = laid.unwrap_or_else(|()| {
+        step_instead(work, &mut fragment, charge, form.merged());
+        None
     });
-    work.unit.fragments.insert(block.pc, id);
-    if private {
-        let bytes = block.bytes.clone().into_boxed_slice();
-        work.unit.changing.fragments.insert(id, Changeable { bytes, compares, edge, trusted });
+    work.cache.fragments.push(fragment);
+    work.unit.fragments.insert(block.pc, form.id);
+    if form.private {
+        let (bytes, compares) = (block.bytes.clone().into_boxed_slice(), form.compares);
+        let known = Changeable { bytes, compares, edge: begun.edge, trusted };
+        work.unit.changing.fragments.insert(form.id, known);
     }
-    work.created.push(id);
+    work.created.push(form.id);
     if next.is_none() || matches!(next, Some(Next::Return(_))) {
         work.close_fragment();
     }
     next
+}
+
+/// Emits the places at which a fragment is entered, and what comes before its counts.
+fn begin_fragment(
+    by: &Translator,
+    work: &mut Work<'_>,
+    block: &Block,
+    form: &Form,
+    entry: bool,
+) -> Begun {
+    work.emitter.start_piece();
+    let start = work.emitter.here();
+    if entry {
+        finish::lay_entry(by, work, block.pc);
+    }
+    let head = (!form.merged()).then(|| open_head(work, bits::UNCOUNTED));
+    let edge = form.behind.filter(|_| form.private).map(|from| open_edge(work, from));
+    let join = work.emitter.here();
+    if form.compares {
+        heads::self_check(&mut work.emitter, block.pc, &block.bytes);
+    }
+    if form.ends {
+        let counter = work.cache.counters.push(EventDeltas::default(), Role::CallTarget(form.id));
+        calls::ask_once(&mut work.emitter, block.pc, counter);
+    }
+    work.emitter.fragment = Some(form.id);
+    work.emitter.dcache = watches(by, work.unit, block.pc);
+    if work.emitter.dcache.is_some() {
+        work.emitter.watch.dead_after = liveness::dead_behind(by, work, block);
+    }
+    Begun { start, head, edge, join }
+}
+
+/// Takes what a block counts from the LWP countdown, before its first instruction and right before
+/// its charge. Returns it, and the state bits until the charge.
+fn count_down(by: &Translator, work: &mut Work<'_>, block: &Block, form: &Form) -> (Countdown, u8) {
+    let countdown = countdown_of(by, work.unit, block);
+    let mut before = if form.merged() { bits::EDGE | bits::UNCOUNTED } else { bits::UNCOUNTED };
+    // A block that counts nothing still lets a noted event be recorded before it begins.
+    let notes = notes(by, work.unit);
+    if !countdown.is_zero() || notes {
+        if !form.counted {
+            before = 0;
+        } else if !countdown.is_zero() {
+            before = bits::EDGE | bits::UNCOUNTED;
+        }
+        let mut trip = Trip::new(block.pc, form.id, countdown, form.flags_dead, before);
+        trip.table =
+            notes.then(|| countdown::instruction_table(&mut work.emitter, block)).flatten();
+        countdown::take(&mut work.emitter, trip);
+    }
+    (countdown, before)
+}
+
+/// Returns the charge of a block whose executions are counted, and the code behind it that the
+/// charge takes for given, where that may change.
+fn charge(
+    by: &Translator,
+    work: &mut Work<'_>,
+    block: &Block,
+    form: &Form,
+    before: u8,
+) -> (Option<Charge>, Option<Neighbour>) {
+    if !form.counted {
+        return (None, None);
+    }
+    // A charge in the middle of a block is undone by instructions executed so far.
+    let first = form.flags_dead || by.profiles();
+    let early = first || form.value.is_some();
+    let dead_at = if early { None } else { block.first_dead_point(0) };
+    let wants_trust = form.private && !form.compares && !early && dead_at.is_none();
+    let trusted = if wants_trust { liveness::trusted_behind(by, work, block) } else { None };
+    let (id, counts) = (form.id, deltas(block));
+    let counter = match form.behind {
+        Some(from) => {
+            let role = Role::RunsBehind { into: id, from };
+            work.cache.counters.push(counts.plus(NOT_TAKEN), role)
+        }
+        None => work.cache.counters.push(counts, Role::Runs(id)),
+    };
+    let charge = match dead_at.or(trusted.as_ref().map(|_| block.insns.len())) {
+        Some(at) => Charge::at(counter, at, before),
+        None => {
+            let in_terminator = !first && borrows(&block.terminator);
+            Charge { counter, at: 0, flags_dead: form.flags_dead, before, in_terminator }
+        }
+    };
+    (Some(charge), trusted)
+}
+
+/// An operand is out of reach: the block is executed natively, one instruction at a time, and the
+/// host counts.
+fn step_instead(
+    work: &mut Work<'_>,
+    fragment: &mut Fragment,
+    charge: Option<Charge>,
+    merged: bool,
+) {
+    work.emitter.rewind(fragment.join);
+    if let Some(charge) = charge {
+        let left = if merged { NOT_TAKEN } else { EventDeltas::default() };
+        work.cache.counters.set(charge.counter, left);
+        heads::count(&mut work.emitter, charge.counter, false, charge.before);
+    }
+    terminators::ask(&mut work.emitter, RequestKind::Step, fragment.pc);
+    fragment.deltas = EventDeltas::default();
+    fragment.countdown = (0, 0);
+    fragment.instructions = 1;
+    fragment.charged_first = merged && work.emitter.charging.first;
 }
 
 /// Returns the amount that `block` of `unit` takes from the LWP countdown.
