@@ -24,7 +24,6 @@ const LARGE: &[(&str, &str, [usize; 2])] = &[
     ("lwp-dbt", "Routines", [15, 2]),
     ("lwp-dbt", "Translator", [9, 79]),
     ("lwp-dbt", "Unit", [15, 23]),
-    ("lwp-vcpu", "ThreadLwp", [12, 55]),
 ];
 
 /// Adds the fields and methods that a file without its tests has, by type. Of types of one name the
