@@ -91,7 +91,7 @@ struct Sampling {
 }
 
 impl Sampling {
-    /// Returns whether events are sampled, and the unit is off.
+    /// Returns whether the host samples, and the unit is off.
     fn is_on(&self) -> bool {
         self.sampler.is_some()
     }

@@ -1,17 +1,19 @@
 //! The clocks of a thread, which its unit counts.
 
 use lwp_arch::retired::Access;
+use lwp_dbt::Slot;
 use lwp_dbt::context::{MOST_BRANCHES, MOST_NOTES};
 use lwp_model::Occurrences;
 use lwp_uarch::{CoreClock, ReferenceClock};
 
 use crate::config::LwpConfig;
+use crate::contexts::Context;
 
 /// The clocks of a thread, and the time for which it waits.
 #[derive(Clone, Debug)]
 pub(super) struct Clocks {
-    pub(super) core: CoreClock,
-    pub(super) reference: ReferenceClock,
+    core: CoreClock,
+    reference: ReferenceClock,
     /// The time for which misses and mispredicted branches have been waited for, in units of 1/256
     /// of a cycle.
     waits_256: u64,
@@ -86,5 +88,27 @@ impl Clocks {
     pub(super) fn retire(&mut self, accesses: &[Access], mispredicted: bool) -> (u32, u32) {
         let cycles = self.core.retire(accesses, mispredicted);
         (cycles, self.reference.advance(u64::from(cycles)) as u32)
+    }
+
+    /// Publishes what the counters of clocks follow from, of which `room` is left, and `more` than
+    /// what is left of the countdown of instructions. Returns whether it can be told.
+    pub(super) fn write(&self, context: Context<'_>, room: &Occurrences, more: u64) -> bool {
+        let (rate, remainder, per) = self.reference.division();
+        let halves = |low: u64, high: u64| {
+            Some(u64::from(u32::try_from(low).ok()?) | u64::from(u32::try_from(high).ok()?) << 32)
+        };
+        let (Some(rates), Some(rest)) = (halves(rate, per), halves(0, remainder)) else {
+            return false;
+        };
+        // Counters have 26 bits; what is not watched is not written.
+        let low = |count: u64| count & u64::from(u32::MAX);
+        let (offset, divisor) = self.core.division();
+        context.set(Slot::LwpCoreOffset, offset);
+        context.set(Slot::LwpCoreDivisor, divisor);
+        context.set(Slot::LwpReferenceRate, rates);
+        context.set(Slot::LwpClockRest, rest | low(more));
+        let base = low(room.core_clocks) | low(room.reference_clocks) << 32;
+        context.set(Slot::LwpClockBase, base);
+        true
     }
 }

@@ -19,7 +19,7 @@ use crate::contexts::Context;
 
 /// The caches of a thread.
 #[derive(Clone, Debug)]
-pub struct DataCache {
+pub(super) struct DataCache {
     /// The hierarchy behind the first level.
     outer: Hierarchy,
     /// The first level's, which is in the context.
@@ -82,7 +82,7 @@ pub fn masks(shape: &CacheShape) -> [u64; 4] {
 
 impl DataCache {
     /// Cold caches.
-    pub fn new(caches: &Caches) -> Self {
+    pub(super) fn new(caches: &Caches) -> Self {
         let outer = Hierarchy::new(&caches.levels, caches.memory);
         Self { outer, shape: caches.levels[0].shape, cold: true, begun: None }
     }

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use lwp_arch::{EventKind, RingOffset};
 use lwp_dbt::Slot;
 use lwp_dbt::context::{CORE_BY_RDPID, PROCESSOR_SEGMENT};
-use lwp_model::{Direct, Xorshift32};
+use lwp_model::{Direct, LwpUnit, Xorshift32};
 use lwp_ptrace::sys;
 
 use super::countdown::Countdown;
@@ -26,8 +26,9 @@ impl ThreadUnit {
         context.set(Slot::LwpBlock, flushed.map_or(0, |block| block.0));
         context.set(Slot::LwpEvents, 0);
         let Some(direct) = direct else { return };
-        self.write_ring(context, &direct);
-        self.write_counters(context, countdown);
+        let core = if self.surroundings.moves { core_source() } else { 0 };
+        write_ring(context, &direct, core);
+        countdown.write_counters(context, &self.model);
         let interval = self.model.interval(EventKind::ValueSample).unwrap_or(0);
         let mask = (1u64 << direct.random_bits) - 1;
         context.set(Slot::LwpValueBase, countdown.published[2] as u64);
@@ -35,26 +36,6 @@ impl ThreadUnit {
         self.write_events(context, countdown, mask);
         context.set(Slot::LwpRandomMask, mask);
         context.set(Slot::LwpRandom, u64::from(self.surroundings.random.state()));
-    }
-
-    fn write_ring(&self, context: Context<'_>, direct: &Direct) {
-        context.set(Slot::LwpRingSize, u64::from(direct.size));
-        context.set(Slot::LwpContinuous, u64::from(direct.continuous));
-        context.set(Slot::LwpRingHead, u64::from(direct.head.0));
-        context.set(Slot::LwpHeadAt, direct.head_at.0);
-        context.set(Slot::LwpTailAt, direct.tail_at.0);
-        context.set(Slot::LwpThreshold, direct.threshold.map_or(NEVER, u64::from));
-        let core = if self.surroundings.moves { core_source() } else { 0 };
-        context.set(Slot::LwpCore, u64::from(core));
-    }
-
-    /// The event counters that are parts of the countdown as they stand.
-    fn write_counters(&self, context: Context<'_>, countdown: &Countdown) {
-        let at = |kind| self.model.counter_address(kind).map_or(0, |address| address.0);
-        let [high, low] = countdown.kinds().map(at);
-        context.set(Slot::LwpHighAt, high);
-        context.set(Slot::LwpLowAt, if countdown.selection.instructions { low } else { 0 });
-        context.set(Slot::LwpValueAt, at(EventKind::ValueSample));
     }
 
     /// Publishes what the counters of clocks follow from, if any are watched. Whether SLWPCB can
@@ -68,25 +49,12 @@ impl ThreadUnit {
         if !plain || self.judge.is_some() {
             return false;
         }
-        let (rate, remainder, per) = self.clocks.reference.division();
-        let halves = |low: u64, high: u64| {
-            Some(u64::from(u32::try_from(low).ok()?) | u64::from(u32::try_from(high).ok()?) << 32)
-        };
-        let (Some(rates), Some(rest)) = (halves(rate, per), halves(0, remainder)) else {
-            return false;
-        };
         let room = self.model.headroom();
-        // Counters have 26 bits; what is not watched is not written.
-        let low = |count: u64| count & u64::from(u32::MAX);
         let more = room.instructions.wrapping_sub(countdown.published[0].cast_unsigned());
-        let (offset, divisor) = self.clocks.core.division();
+        if !self.clocks.write(context, &room, more) {
+            return false;
+        }
         let at = |kind| self.model.counter_address(kind).map_or(0, |address| address.0);
-        context.set(Slot::LwpCoreOffset, offset);
-        context.set(Slot::LwpCoreDivisor, divisor);
-        context.set(Slot::LwpReferenceRate, rates);
-        context.set(Slot::LwpClockRest, rest | low(more));
-        let base = low(room.core_clocks) | low(room.reference_clocks) << 32;
-        context.set(Slot::LwpClockBase, base);
         context.set(Slot::LwpCoreClocksAt, at(EventKind::CoreClocks));
         context.set(Slot::LwpReferenceClocksAt, at(EventKind::ReferenceClocks));
         true
@@ -102,21 +70,59 @@ impl ThreadUnit {
 
     /// Takes in what the routines have stored since `countdown` was published.
     pub(super) fn take_direct(&mut self, context: Context<'_>, countdown: &mut Countdown) {
-        if self.model.direct().is_some() {
-            self.take_stored(context, countdown);
+        if self.model.direct().is_none() {
+            return;
         }
-        self.take_events(context, countdown);
+        self.model.set_head(RingOffset(context.get(Slot::LwpRingHead) as u32));
+        countdown.take_values(context, &mut self.model);
+        self.surroundings.random = Xorshift32::new(context.get(Slot::LwpRandom) as u32);
+        if self.records_events() {
+            countdown.take_events(context, &mut self.model);
+        }
+    }
+}
+
+impl Countdown {
+    /// Publishes where the event counters stand that are parts of the countdown.
+    fn write_counters(&self, context: Context<'_>, unit: &LwpUnit) {
+        let at = |kind| unit.counter_address(kind).map_or(0, |address| address.0);
+        let [high, low] = self.kinds().map(at);
+        context.set(Slot::LwpHighAt, high);
+        context.set(Slot::LwpLowAt, if self.selection.instructions { low } else { 0 });
+        context.set(Slot::LwpValueAt, at(EventKind::ValueSample));
     }
 
-    fn take_stored(&mut self, context: Context<'_>, countdown: &mut Countdown) {
-        self.model.set_head(RingOffset(context.get(Slot::LwpRingHead) as u32));
+    /// Takes in the value samples that have passed since the countdown was published.
+    fn take_values(&mut self, context: Context<'_>, unit: &mut LwpUnit) {
         let values = context.get(Slot::LwpValueBase) as i64;
-        if self.model.counter_address(EventKind::ValueSample).is_some() {
-            countdown.published[2] = values;
-            self.model.set_counter(EventKind::ValueSample, values as i32);
+        if unit.counter_address(EventKind::ValueSample).is_some() {
+            self.published[2] = values;
+            unit.set_counter(EventKind::ValueSample, values as i32);
         }
-        self.surroundings.random = Xorshift32::new(context.get(Slot::LwpRandom) as u32);
     }
+
+    /// Takes in what the counters of the unit, of which translated code records the events, have
+    /// been reloaded with since the countdown was published.
+    fn take_events(&mut self, context: Context<'_>, unit: &mut LwpUnit) {
+        let bases = [Slot::LwpHighBase, Slot::LwpLowBase].map(|slot| context.get(slot) as i64);
+        for (part, (kind, base)) in self.kinds().into_iter().zip(bases).enumerate() {
+            if self.published[part] != base {
+                self.published[part] = base;
+                unit.set_counter(kind, base as i32);
+            }
+        }
+    }
+}
+
+/// Publishes the ring as it stands. `core`: the means by which translated code reads its core.
+fn write_ring(context: Context<'_>, direct: &Direct, core: u32) {
+    context.set(Slot::LwpRingSize, u64::from(direct.size));
+    context.set(Slot::LwpContinuous, u64::from(direct.continuous));
+    context.set(Slot::LwpRingHead, u64::from(direct.head.0));
+    context.set(Slot::LwpHeadAt, direct.head_at.0);
+    context.set(Slot::LwpTailAt, direct.tail_at.0);
+    context.set(Slot::LwpThreshold, direct.threshold.map_or(NEVER, u64::from));
+    context.set(Slot::LwpCore, u64::from(core));
 }
 
 /// The means by which translated code reads its core: RDPID where the processor has it.

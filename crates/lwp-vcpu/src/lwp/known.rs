@@ -170,20 +170,6 @@ impl ThreadUnit {
         let branch = [false, true].map(|taken| u64::from(first_dword(DueFor::Branch, taken)));
         context.set(Slot::LwpFirstOfBranch, branch[0] | branch[1] << 32);
     }
-
-    /// Takes in what the counters have been reloaded with since `countdown` was published.
-    pub(super) fn take_events(&mut self, context: Context<'_>, countdown: &mut Countdown) {
-        if !self.records_events() {
-            return;
-        }
-        let bases = [Slot::LwpHighBase, Slot::LwpLowBase].map(|slot| context.get(slot) as i64);
-        for (part, (kind, base)) in countdown.kinds().into_iter().zip(bases).enumerate() {
-            if countdown.published[part] != base {
-                countdown.published[part] = base;
-                self.model.set_counter(kind, base as i32);
-            }
-        }
-    }
 }
 
 impl Sampling {

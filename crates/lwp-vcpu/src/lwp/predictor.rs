@@ -30,7 +30,7 @@ pub(super) struct Judge {
     ip: Option<IpFilter>,
     /// Each instruction is reported: which of them count is decided here.
     each: bool,
-    /// Branches may be written down: neither is that so, nor are misses counted.
+    /// Branches may be written down: no misses are counted, and not each instruction is reported.
     written: bool,
     /// Branches that counted and have passed since the countdown was published.
     passed: u64,
