@@ -9,7 +9,9 @@
 //! A thread with profiling on runs on another *side* of its address space: translations that count
 //! down, with a low window and arenas of their own. With profiling off it runs the plain ones.
 
+mod clocks;
 mod component;
+mod countdown;
 mod dcache;
 mod direct;
 mod due;
@@ -25,20 +27,22 @@ mod predictor;
 mod profiled;
 mod profiling;
 mod sampler;
+mod thread_cache;
+mod unit;
 
-use lwp_arch::retired::{Access, AccessKind, Branch, BranchKind};
-use lwp_arch::{AppPc as Ip, Fault, Retired};
-use lwp_dbt::context::{LWP_LOW_MAX, LWP_SHIFT, MOST_NOTES};
+use lwp_arch::Fault;
+use lwp_arch::retired::{Access, AccessKind, BranchKind};
 use lwp_dbt::{EventDeltas, FragmentId, IpFilter, Selection, Slot};
-use lwp_model::{Cpu, LinearMemory, LwpUnit, Occurrences, Signals, Watched, Xorshift32};
+use lwp_model::{Cpu, LinearMemory, Signals, Xorshift32};
 use lwp_ptrace::Tid;
-use lwp_uarch::{CoreClock, ReferenceClock};
+use lwp_ptrace::regs::Raw;
 
 use crate::config::{Config, LwpConfig};
-use crate::contexts::{Context, LwpWords};
+use crate::contexts::Context;
 use crate::machine::Thread;
 pub use component::{BeforeState, restores_lwp};
-pub use dcache::{DataCache, LEAST_WAY_BYTES, can_be_kept, can_be_watched, masks};
+use countdown::{Countdown, countdown};
+pub use dcache::{LEAST_WAY_BYTES, can_be_kept, can_be_watched, masks};
 pub use instruction::is_elsewhere;
 use kept::Kept;
 pub use kept::{report_early, report_kept};
@@ -46,22 +50,18 @@ pub use known::{KnownCuts, finish_record};
 pub use leave::{give_back, rest_of, set_result};
 use modelled::Tally;
 pub use modelled::watched_config;
-use predictor::Judge;
 pub use profiled::Profiled;
 pub use profiling::Profiling;
 pub use sampler::selection as sampled_selection;
 use sampler::{Sampler, generator};
+use thread_cache::{ThreadCache, allow_notes};
+use unit::ThreadUnit;
 
 /// The profile of a thread.
 #[derive(Clone, Debug)]
 pub struct ThreadLwp {
-    unit: LwpUnit,
-    clocks: Clocks,
-    surroundings: Surroundings,
-    /// The events that are counted down.
-    pub selection: Selection,
-    /// The countdown as it was published: high part, low part, value samples.
-    published: [i64; 3],
+    unit: ThreadUnit,
+    countdown: Countdown,
     /// The cut fragment that the thread has been led to.
     cut: Option<Cut>,
     /// An interrupt has been sent to the thread, which must see it before it goes on.
@@ -69,34 +69,9 @@ pub struct ThreadLwp {
     /// The number of times that a fault has been handed to the program in vain.
     touched: u32,
     /// The data cache, where its misses are counted.
-    dcache: Option<Box<DataCache>>,
-    /// The branch predictor, where one is modelled.
-    judge: Option<Box<Judge>>,
-    /// Misses of the data cache on their way to the unit.
-    misses: UnitMisses,
+    cache: ThreadCache,
     /// The sampling of events, where the host does that instead of the unit.
     sampling: Sampling,
-}
-
-/// The clocks of a thread.
-#[derive(Clone, Debug)]
-struct Clocks {
-    core: CoreClock,
-    reference: ReferenceClock,
-    /// The time for which misses have been waited for, in units of 1/256 of a cycle.
-    waits_256: u64,
-}
-
-/// Misses of the data cache on their way to the unit.
-#[derive(Clone, Debug)]
-struct UnitMisses {
-    /// Misses that have passed since the countdown was published.
-    passed: u64,
-    /// The number of lines that the next access touches, where it is known to miss: if fewer misses
-    /// may pass, it is made alone.
-    lines: u64,
-    /// Misses of the instruction that retires next.
-    waiting: Vec<Access>,
 }
 
 /// The sampling of a thread's events by the host.
@@ -113,6 +88,28 @@ struct Sampling {
     /// Misses by instruction, where they are wanted: there is a sampler then, which samples
     /// nothing.
     tally: Option<Box<Tally>>,
+}
+
+impl Sampling {
+    /// Returns whether the host samples, and the unit is off.
+    fn is_on(&self) -> bool {
+        self.sampler.is_some()
+    }
+
+    /// Lets an instruction pass which has missed with `accesses`, where `selection` is counted
+    /// down.
+    fn retire(&mut self, executed: &Executed, accesses: &[Access], selection: &Selection) {
+        if !selection.admits(executed.ip) {
+            return;
+        }
+        if let Some(tally) = &mut self.tally {
+            accesses.iter().for_each(|access| tally.add(executed.ip, access));
+        }
+        if let Some(sampler) = &mut self.sampler {
+            let loads = accesses.iter().filter(|access| access.kind == AccessKind::Load);
+            sampler.retire(executed, loads.count() as u64, &mut self.overdue);
+        }
+    }
 }
 
 /// A cut fragment on its way.
@@ -160,6 +157,21 @@ struct Surroundings {
     core: u8,
 }
 
+impl Surroundings {
+    fn new(random: Xorshift32) -> Self {
+        Self { random, timestamp: 0, interrupts: 0, moves: false, core: 0 }
+    }
+
+    /// Notes the processor on which the stopped thread `tid` is, which has not said it.
+    fn look_for_core(&mut self, tid: Tid) {
+        if self.moves
+            && let Some(core) = processor_of(tid)
+        {
+            self.core = core;
+        }
+    }
+}
+
 impl Signals for Surroundings {
     fn threshold_interrupt(&mut self, _vector: u8) {
         self.interrupts += 1;
@@ -193,30 +205,13 @@ const CPU: Cpu = Cpu::user_64();
 
 impl ThreadLwp {
     fn new(config: &LwpConfig, random: Xorshift32) -> Self {
-        let mut unit = LwpUnit::new(config.processor);
-        unit.enable_events(config.events);
         Self {
-            unit,
-            clocks: Clocks {
-                core: CoreClock::new(config.machine.clock),
-                reference: clock(config),
-                waits_256: 0,
-            },
-            surroundings: Surroundings {
-                random,
-                timestamp: 0,
-                interrupts: 0,
-                moves: false,
-                core: 0,
-            },
-            selection: Selection::default(),
-            published: [0; 3],
+            unit: ThreadUnit::new(config, random),
+            countdown: Countdown::default(),
             cut: None,
             interrupted: false,
             touched: 0,
-            dcache: None,
-            judge: None,
-            misses: UnitMisses { passed: 0, lines: 1, waiting: Vec::new() },
+            cache: ThreadCache::new(None),
             sampling: Sampling::default(),
         }
     }
@@ -237,8 +232,8 @@ impl ThreadLwp {
             false => Sampler::idle(&run.sampling.events),
         };
         Self {
-            selection: Selection { ip, ..selection },
-            dcache: selection.dcache.then(|| Box::new(DataCache::new(&config.caches))),
+            countdown: Countdown::new(Selection { ip, ..selection }),
+            cache: ThreadCache::new(selection.dcache.then_some(&config.caches)),
             sampling: Sampling {
                 sampler: Some(sampler),
                 overdue: Vec::new(),
@@ -251,80 +246,39 @@ impl ThreadLwp {
 
     /// A profile has been loaded: its clocks start, and what it counts is selected.
     fn start(&mut self, config: &LwpConfig) {
-        self.clocks.core = CoreClock::new(config.machine.clock);
-        self.clocks.reference = clock(config);
-        self.clocks.waits_256 = 0;
-        self.selection = self.unit.watched().map(selection).unwrap_or_default();
-        self.judge = Judge::new(config.predictor, &mut self.selection);
-        self.dcache = self.selection.dcache.then(|| Box::new(DataCache::new(&config.caches)));
+        let selection = self.unit.start(config);
+        self.countdown.selection = selection;
+        self.cache.start(selection.dcache.then_some(&config.caches));
+    }
+
+    /// Returns the events that are counted down.
+    pub fn selection(&self) -> Selection {
+        self.countdown.selection
+    }
+
+    /// Lets only instructions that `ip` admits count.
+    pub fn filter_by(&mut self, ip: Option<IpFilter>) {
+        self.countdown.selection.ip = ip;
     }
 
     /// The amounts that may pass before an event is due: high part, low part, value samples.
     fn room(&self) -> [i64; 3] {
-        if let Some(sampler) = &self.sampling.sampler {
-            return sampler.room();
+        match &self.sampling.sampler {
+            Some(sampler) => sampler.room(),
+            None => self.unit.room(self.selection().instructions),
         }
-        let room = self.unit.headroom();
-        let waits = self.cycles_of_waits(&room);
-        let room = self.judge.as_ref().map_or(room, |judge| judge.limit(room));
-        let (high, low) = if self.selection.instructions {
-            let cycles = self.cycles_within(&room) - waits;
-            (room.instructions.min(self.clocks.core.instructions_within(cycles)), room.branches)
-        } else {
-            (room.branches, Occurrences::UNLIMITED)
-        };
-        [high, low, room.values].map(|part| part.min(Occurrences::UNLIMITED) as i64)
-    }
-
-    /// The number of core cycles that may pass before a clock event is due.
-    fn cycles_within(&self, room: &Occurrences) -> u64 {
-        let reference = self.clocks.reference.units_within(room.reference_clocks);
-        room.core_clocks.min(reference).min(Occurrences::UNLIMITED)
-    }
-
-    /// The number of misses that may be noted before an event can be due: of misses, or of the
-    /// clocks, which wait for them, so that half of what may pass is left to them.
-    fn misses_within(&self, room: &Occurrences) -> u64 {
-        let waits =
-            self.clocks.core.waits_within(self.cycles_within(room), self.longest_wait_256());
-        room.dcache.min(waits).min(u64::from(MOST_NOTES))
-    }
-
-    /// The cycles that these, or the branches that may be written down, can take.
-    fn cycles_of_waits(&self, room: &Occurrences) -> u64 {
-        let waits_256 = match self.dcache {
-            Some(_) => self.misses_within(room) * self.longest_wait_256(),
-            None => self.branches_within(room) * self.clocks.core.misprediction_256(),
-        };
-        waits_256.div_ceil(256)
-    }
-
-    /// The longest time for which a miss can be waited for.
-    fn longest_wait_256(&self) -> u64 {
-        let slowest = self.dcache.as_ref().map_or(0, |cache| cache.slowest_cycles());
-        self.clocks.core.longest_stall_256(slowest)
     }
 
     /// Lets `high` and `low` of the countdown, and value samples, pass.
     fn pass(&mut self, high: u64, low: u64, values: u64) {
-        if let Some(sampler) = &mut self.sampling.sampler {
-            sampler.pass(high, low);
-            sampler.pass_misses(std::mem::take(&mut self.misses.passed));
-            return;
+        let misses = self.cache.take_passed();
+        match &mut self.sampling.sampler {
+            Some(sampler) => {
+                sampler.pass(high, low);
+                sampler.pass_misses(misses);
+            }
+            None => self.unit.pass(self.selection().instructions, [high, low, values], misses),
         }
-        let dcache = std::mem::take(&mut self.misses.passed);
-        let mut passed = Occurrences { values, dcache, ..Occurrences::default() };
-        let judged = self.take_judged();
-        if self.selection.instructions {
-            passed.instructions = high;
-            passed.branches = low + judged;
-            let waits = self.clocks.core.wait(std::mem::take(&mut self.clocks.waits_256));
-            passed.core_clocks = self.clocks.core.retire_many(high) + waits;
-            passed.reference_clocks = self.clocks.reference.advance(passed.core_clocks);
-        } else {
-            passed.branches = high + judged;
-        }
-        self.unit.pass(&passed);
     }
 
     /// Takes in what translated code has counted since the countdown was published.
@@ -332,58 +286,84 @@ impl ThreadLwp {
     /// The data cache accesses of the instruction at `but` are left: it is about to retire.
     fn collect_but(&mut self, context: Context<'_>, known: &KnownCuts, but: Option<u64>) {
         self.take_notes(context, but);
-        self.take_branches(context, known);
-        if self.sampling.sampler.is_some() {
+        self.unit.take_branches(context, known);
+        let [high, low, values] = if self.sampling.is_on() {
             let [high, low] = self.since_published(context);
             self.sampling.take_kept(context);
-            self.pass(high, low, 0);
-            self.publish(context);
-            return;
-        }
-        let [high, low] = countdown(context);
-        let left = [high, low, context.get(Slot::LwpValue) as i64];
-        self.take_direct(context);
-        self.take_events(context);
-        let [high, low, values] =
-            std::array::from_fn(|part| LwpWords::passed(self.published[part], left[part]));
+            [high, low, 0]
+        } else {
+            let [high, low] = countdown(context);
+            let left = [high, low, context.get(Slot::LwpValue) as i64];
+            self.unit.take_direct(context, &mut self.countdown);
+            self.countdown.passed(left)
+        };
         self.pass(high, low, values);
-        self.published = self.room();
-        self.write(context);
+        self.publish(context);
     }
 
-    /// The amounts of the high and the low part that have passed since the countdown was published.
+    /// The amounts of the high and the low part that have passed since the countdown of samples was
+    /// published.
     fn since_published(&self, context: Context<'_>) -> [u64; 2] {
-        let ([high, low], kept) = self.sampling.countdown_with_kept(context);
-        let published = self.published[0].saturating_add_unsigned(kept);
-        [LwpWords::passed(published, high), LwpWords::passed(self.published[1], low)]
+        let (left, kept) = self.sampling.countdown_with_kept(context);
+        self.countdown.passed_with_kept(left, kept)
     }
 
     /// Publishes the countdown.
     fn publish(&mut self, context: Context<'_>) {
-        self.published = self.room();
-        self.write(context);
-    }
-
-    /// Writes the countdown with nothing dealt out: the next block that counts has it dealt.
-    fn write(&mut self, context: Context<'_>) {
-        let [high, low, values] = self.published;
-        context.set(Slot::LwpHigh, high as u64);
-        context.set(Slot::LwpLow, low as u64);
-        context.set(Slot::LwpValue, values as u64);
-        context.lwp().deal_nothing();
-        match self.sampling.sampler {
-            None => {
-                self.write_direct(context);
-                self.write_branches(context);
+        let room = self.room();
+        self.countdown.publish(context, room);
+        let room_for_misses = match &self.sampling.sampler {
+            Some(sampler) => {
+                let room = sampler.room_for_misses();
+                self.sampling.write(context, &self.countdown.selection);
+                room
             }
-            Some(_) => self.write_samples(context),
-        }
-        self.write_cache(context);
+            None => {
+                self.unit.write_direct(context, &self.countdown);
+                self.unit.write_branches(context, self.selection().instructions);
+                self.unit.room_for_misses()
+            }
+        };
+        // A sample needs no more than their number, unless not all count.
+        let keeps = self.sampling.needs_levels() || self.selection().ip.is_some();
+        self.cache.write(context, room_for_misses, keeps);
     }
 
-    /// Returns whether an instruction at `ip` passes the profile's filter.
-    fn admits(&self, ip: u64) -> bool {
-        self.selection.admits(ip) && self.judge.as_ref().is_none_or(|judge| judge.admits(ip))
+    /// Goes through the notes of misses. Those of the instruction at `but` are left to be reported
+    /// with it.
+    fn take_notes(&mut self, context: Context<'_>, but: Option<u64>) {
+        let outer = self.sampling.needs_levels();
+        let misses = self.cache.take_notes(context, outer, but);
+        misses.iter().for_each(|(ip, access)| self.miss_passes(*ip, access));
+    }
+
+    /// A miss of the instruction at `ip`, which translated code counts, has passed.
+    fn miss_passes(&mut self, ip: u64, access: &Access) {
+        let counts = match self.sampling.is_on() {
+            true => self.sampling.miss_passes(ip, access),
+            false => self.unit.miss_passes(ip, access),
+        };
+        self.cache.pass(u64::from(counts));
+    }
+
+    /// A cut fragment of one instruction may note whatever it accesses.
+    fn allow_notes(&mut self, context: Context<'_>) {
+        if self.cache.is_kept() {
+            self.take_notes(context, None);
+            allow_notes(context);
+        }
+    }
+
+    /// The thread leaves translated code, perhaps at a repeated string instruction that has begun,
+    /// or behind it while what it has accessed is being worked out.
+    fn leave_repeat(&mut self, tid: Tid, context: Context<'_>, regs: &Raw) {
+        let Some(pc) = self.cache.leave_repeat(tid, context, regs) else { return };
+        self.take_notes(context, None);
+        let misses = self.cache.finish_repeat(tid, context, pc, regs);
+        // There was room for all of them, so no event expires on one.
+        if self.selection().admits(pc) {
+            misses.iter().for_each(|access| self.miss_passes(pc, access));
+        }
     }
 
     /// Reports an instruction to the unit. `Err` where its record cannot be stored.
@@ -392,74 +372,25 @@ impl ThreadLwp {
         memory: &mut M,
         executed: &Executed,
     ) -> Result<(), Fault> {
-        if let Some(sampler) = &mut self.sampling.sampler {
-            let waiting = std::mem::take(&mut self.misses.waiting);
-            if !self.selection.admits(executed.ip) {
-                return Ok(());
-            }
-            if let Some(tally) = &mut self.sampling.tally {
-                waiting.iter().for_each(|access| tally.add(executed.ip, access));
-            }
-            let loads = waiting.iter().filter(|access| access.kind == AccessKind::Load);
-            sampler.retire(executed, loads.count() as u64, &mut self.sampling.overdue);
+        let (waiting, selection) = (self.cache.take_waiting(), self.selection());
+        if self.sampling.is_on() {
+            self.sampling.retire(executed, &waiting, &selection);
             return Ok(());
         }
-        let mut branch =
-            executed.branch.map(|(kind, taken)| Branch { kind, taken, predicted: None });
-        if let (Some(judge), Some(branch)) = (&mut self.judge, &mut branch) {
-            judge.judge(branch, executed);
-        }
-        let mispredicted = branch.is_some_and(|branch| branch.predicted == Some(false));
-        let counts = !executed.crosses_privilege && self.admits(executed.ip);
-        let accesses = std::mem::take(&mut self.misses.waiting);
-        let (core, reference) = match counts {
-            true => {
-                let cycles = self.clocks.core.retire(&accesses, mispredicted);
-                (cycles, self.clocks.reference.advance(u64::from(cycles)) as u32)
-            }
-            false => (0, 0),
-        };
-        let retired = Retired {
-            branch,
-            accesses: &accesses,
-            core_cycles: core,
-            reference_cycles: reference,
-            crosses_privilege: executed.crosses_privilege,
-            ..Retired::plain(Ip(executed.ip), Ip(executed.next))
-        };
-        self.unit.retire(&CPU, &retired, memory, &mut self.surroundings).map(|_| ())
+        self.unit.retire(memory, executed, &waiting, &selection)
     }
-}
 
-fn clock(config: &LwpConfig) -> ReferenceClock {
-    ReferenceClock::of_core_cycles(config.machine.reference_hz, config.machine.core_hz)
-}
+    /// Returns whether every branch of the thread is reported, because a predictor judges it and it
+    /// may not be written down.
+    pub fn reports_each_branch(&self) -> bool {
+        self.unit.reports_each_branch()
+    }
 
-/// The events that have to be counted down for a profile that watches `watched`.
-fn selection(watched: Watched) -> Selection {
-    let ip = |range: lwp_model::IpRange| IpFilter {
-        base: range.base,
-        limit: range.limit,
-        inverted: range.inverted,
-    };
-    let selection = Selection {
-        values: watched.values,
-        instructions: watched.instructions || watched.core_clocks || watched.reference_clocks,
-        branches: watched.branches,
-        dcache: watched.dcache,
-        ip: watched.ip.map(ip),
-    };
-    // A filter where nothing is filtered would only make translations differ.
-    Selection { ip: selection.ip.filter(|_| selection.filters()), ..selection }
-}
-
-/// The rest of the countdown: high and low part.
-fn countdown(context: Context<'_>) -> [i64; 2] {
-    let counted = context.get(Slot::LwpGiven).wrapping_sub(context.lwp().words());
-    [
-        context.get(Slot::LwpHigh).wrapping_sub(counted >> LWP_SHIFT) as i64,
-        context.get(Slot::LwpLow).wrapping_sub(counted & LWP_LOW_MAX) as i64,
-    ]
+    /// Returns whether the thread must be stopped instead of answered: a signal that has been sent
+    /// to it would reach it some instructions later.
+    pub fn take_interrupted(&mut self) -> bool {
+        std::mem::take(&mut self.interrupted)
+    }
 }
 
 impl Thread {
@@ -467,32 +398,15 @@ impl Thread {
     fn lwp_begin(&mut self, config: &LwpConfig, run: &Config) -> &mut ThreadLwp {
         let random = self.lwp_state.random.unwrap_or(Xorshift32::new(run.program.seed as u32));
         let lwp = self.lwp.get_or_insert_with(|| Box::new(ThreadLwp::new(config, random)));
-        lwp.surroundings.moves = !run.program.deterministic;
+        lwp.unit.surroundings.moves = !run.program.deterministic;
         lwp
     }
 
     /// Forgets the thread's profile. Its random bits go on when there is another.
     pub fn lwp_end(&mut self) {
         if let Some(lwp) = self.lwp.take() {
-            self.lwp_state.random = Some(lwp.surroundings.random);
+            self.lwp_state.random = Some(lwp.unit.surroundings.random);
         }
-    }
-}
-
-impl ThreadLwp {
-    /// Notes the processor on which the stopped thread `tid` is, which has not said it.
-    fn look_for_core(&mut self, tid: Tid) {
-        if self.surroundings.moves
-            && let Some(core) = processor_of(tid)
-        {
-            self.surroundings.core = core;
-        }
-    }
-
-    /// Returns whether the thread must be stopped instead of answered: a signal that has been sent
-    /// to it would reach it some instructions later.
-    pub fn take_interrupted(&mut self) -> bool {
-        std::mem::take(&mut self.interrupted)
     }
 }
 
@@ -521,7 +435,7 @@ mod tests {
         memory.poke(LinearAddr(BLOCK + 128 + 8), &EventSlot::new(3, 3).to_bytes());
         memory.map(LinearAddr(RING), RING_BYTES.into());
         let mut lwp = ThreadLwp::new(&config, Xorshift32::new(1));
-        let (unit, signals) = (&mut lwp.unit, &mut lwp.surroundings);
+        let (unit, signals) = (&mut lwp.unit.model, &mut lwp.unit.surroundings);
         unit.llwpcb(&CPU, BLOCK, &mut memory, signals).expect("a block");
         unit.settle(&mut memory).expect("a block");
         lwp.start(&config);

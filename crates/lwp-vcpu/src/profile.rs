@@ -447,11 +447,7 @@ impl Tasks {
             tid,
             comm: thread.account.name_in(&observers.reports[image]),
             sampled: thread.sampled_totals(contexts),
-            misses: thread
-                .lwp
-                .as_ref()
-                .map(|lwp| lwp.misses(thread.account.counting))
-                .unwrap_or_default(),
+            misses: thread.misses(),
             ..ThreadExecutions::default()
         })
     }

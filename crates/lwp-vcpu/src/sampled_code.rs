@@ -107,7 +107,7 @@ impl Tasks {
         }
         let ip = caches.of(self).sampled_ip_at(config, tid, pc);
         if let Some(lwp) = self.lwp_mut(tid) {
-            lwp.selection.ip = ip;
+            lwp.filter_by(ip);
         }
     }
 }

@@ -18,7 +18,6 @@ pub const MEASURED: &[&str] = &["lwp-dbt", "lwp-ptrace", "lwp-vcpu"];
 /// go down; `LWP_BLESS=1 cargo xtask tree` writes them anew.
 #[rustfmt::skip] // A table: one type a line.
 const LARGE: &[(&str, &str, [usize; 2])] = &[
-    ("lwp-vcpu", "ThreadLwp", [12, 55]),
 ];
 
 /// Adds the fields and methods that a file without its tests has, by type. Of types of one name the

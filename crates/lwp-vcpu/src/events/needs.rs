@@ -87,7 +87,7 @@ pub fn go_on_behind(machine: &mut Machine, tid: Tid, app: &Regs, result: i64) ->
 fn make_side(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
     machine.tracees.set_regs(tid, app)?;
     let thread = machine.tasks.threads.get(&tid).ok_or(Errno::ESRCH)?;
-    let selection = thread.lwp.as_ref().map(|lwp| lwp.selection);
+    let selection = thread.lwp.as_ref().map(|lwp| lwp.selection());
     if selection.is_none() {
         machine.change_side(tid, None);
     }

@@ -201,7 +201,7 @@ impl Profiling<'_> {
         self.tasks.lwp_collect(self.contexts, tid);
         let saved = match access.save {
             Some(how) => {
-                let component = self.tasks.lwp(tid).and_then(|lwp| lwp.unit.xsave());
+                let component = self.tasks.lwp(tid).and_then(|lwp| lwp.unit.model.xsave());
                 let components = self.processor.cpu.components();
                 access.save_component(how, component, components, &mut TraceeMemory::new(tid))
             }
@@ -291,14 +291,14 @@ impl Thread {
         }
         let was_on = self.lwp.is_some();
         let lwp = self.lwp_begin(config, run);
-        let mut unit = lwp.unit.clone();
+        let mut unit = lwp.unit.model.clone();
         let loaded = unit.xrstor(&CPU, component).and_then(|()| unit.settle(memory));
         if loaded.is_ok() {
-            lwp.unit = unit;
+            lwp.unit.model = unit;
             lwp.start(config);
             lwp.publish(context);
         }
-        if !was_on && loaded.is_err() || !lwp.unit.is_on() {
+        if !was_on && loaded.is_err() || !lwp.unit.model.is_on() {
             self.lwp_end();
         }
         loaded

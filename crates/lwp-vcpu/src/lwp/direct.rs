@@ -6,89 +6,55 @@ use std::sync::OnceLock;
 use lwp_arch::{EventKind, RingOffset};
 use lwp_dbt::Slot;
 use lwp_dbt::context::{CORE_BY_RDPID, PROCESSOR_SEGMENT};
-use lwp_model::{Direct, Xorshift32};
+use lwp_model::{Direct, LwpUnit, Xorshift32};
 use lwp_ptrace::sys;
 
-use super::ThreadLwp;
+use super::countdown::Countdown;
+use super::unit::ThreadUnit;
 use crate::contexts::Context;
 
 /// A threshold that no ring reaches.
 const NEVER: u64 = u64::MAX;
 
-impl ThreadLwp {
+impl ThreadUnit {
     /// Publishes where records go and what SLWPCB writes.
-    pub(super) fn write_direct(&self, context: Context<'_>) {
-        let direct = self.unit.direct();
+    pub(super) fn write_direct(&self, context: Context<'_>, countdown: &Countdown) {
+        let direct = self.model.direct();
         context.set(Slot::LwpRing, direct.filter(|d| d.stores).map_or(0, |d| d.ring.0));
-        let flushed = direct.and(self.unit.block()).filter(|_| self.write_clocks(context));
+        let flushed = direct.and(self.model.block());
+        let flushed = flushed.filter(|_| self.write_clocks(context, countdown));
         context.set(Slot::LwpBlock, flushed.map_or(0, |block| block.0));
         context.set(Slot::LwpEvents, 0);
         let Some(direct) = direct else { return };
-        self.write_ring(context, &direct);
-        self.write_counters(context);
-        let interval = self.unit.interval(EventKind::ValueSample).unwrap_or(0);
+        let core = if self.surroundings.moves { core_source() } else { 0 };
+        write_ring(context, &direct, core);
+        countdown.write_counters(context, &self.model);
+        let interval = self.model.interval(EventKind::ValueSample).unwrap_or(0);
         let mask = (1u64 << direct.random_bits) - 1;
-        context.set(Slot::LwpValueBase, self.published[2] as u64);
+        context.set(Slot::LwpValueBase, countdown.published[2] as u64);
         context.set(Slot::LwpValueInterval, interval as u64 & !mask);
-        self.write_events(context, mask);
+        self.write_events(context, countdown, mask);
         context.set(Slot::LwpRandomMask, mask);
         context.set(Slot::LwpRandom, u64::from(self.surroundings.random.state()));
     }
 
-    fn write_ring(&self, context: Context<'_>, direct: &Direct) {
-        context.set(Slot::LwpRingSize, u64::from(direct.size));
-        context.set(Slot::LwpContinuous, u64::from(direct.continuous));
-        context.set(Slot::LwpRingHead, u64::from(direct.head.0));
-        context.set(Slot::LwpHeadAt, direct.head_at.0);
-        context.set(Slot::LwpTailAt, direct.tail_at.0);
-        context.set(Slot::LwpThreshold, direct.threshold.map_or(NEVER, u64::from));
-        let core = if self.surroundings.moves { core_source() } else { 0 };
-        context.set(Slot::LwpCore, u64::from(core));
-    }
-
-    /// The event counters that are parts of the countdown as they stand.
-    fn write_counters(&self, context: Context<'_>) {
-        let at = |kind| self.unit.counter_address(kind).map_or(0, |address| address.0);
-        let branches = at(EventKind::BranchesRetired);
-        let [high, low] = match self.selection.instructions {
-            true => [at(EventKind::InstructionsRetired), branches],
-            false => [branches, 0],
-        };
-        context.set(Slot::LwpHighAt, high);
-        context.set(Slot::LwpLowAt, low);
-        context.set(Slot::LwpValueAt, at(EventKind::ValueSample));
-    }
-
     /// Publishes what the counters of clocks follow from, if any are watched. Whether SLWPCB can
     /// write every counter of the unit from what is published.
-    fn write_clocks(&self, context: Context<'_>) -> bool {
+    fn write_clocks(&self, context: Context<'_>, countdown: &Countdown) -> bool {
         context.set(Slot::LwpCoreDivisor, 0);
         if self.counts_what_is_published() {
             return true;
         }
-        let plain = self.unit.watched().is_some_and(|watched| !watched.dcache);
+        let plain = self.model.watched().is_some_and(|watched| !watched.dcache);
         if !plain || self.judge.is_some() {
             return false;
         }
-        let (rate, remainder, per) = self.clocks.reference.division();
-        let halves = |low: u64, high: u64| {
-            Some(u64::from(u32::try_from(low).ok()?) | u64::from(u32::try_from(high).ok()?) << 32)
-        };
-        let (Some(rates), Some(rest)) = (halves(rate, per), halves(0, remainder)) else {
+        let room = self.model.headroom();
+        let more = room.instructions.wrapping_sub(countdown.published[0].cast_unsigned());
+        if !self.clocks.write(context, &room, more) {
             return false;
-        };
-        let room = self.unit.headroom();
-        // Counters have 26 bits; what is not watched is not written.
-        let low = |count: u64| count & u64::from(u32::MAX);
-        let more = room.instructions.wrapping_sub(self.published[0].cast_unsigned());
-        let (offset, divisor) = self.clocks.core.division();
-        let at = |kind| self.unit.counter_address(kind).map_or(0, |address| address.0);
-        context.set(Slot::LwpCoreOffset, offset);
-        context.set(Slot::LwpCoreDivisor, divisor);
-        context.set(Slot::LwpReferenceRate, rates);
-        context.set(Slot::LwpClockRest, rest | low(more));
-        let base = low(room.core_clocks) | low(room.reference_clocks) << 32;
-        context.set(Slot::LwpClockBase, base);
+        }
+        let at = |kind| self.model.counter_address(kind).map_or(0, |address| address.0);
         context.set(Slot::LwpCoreClocksAt, at(EventKind::CoreClocks));
         context.set(Slot::LwpReferenceClocksAt, at(EventKind::ReferenceClocks));
         true
@@ -97,24 +63,66 @@ impl ThreadLwp {
     /// Returns whether every counter of the unit is a part of the countdown. Those of clocks are
     /// not, and none are where a predictor has every branch reported.
     pub(super) fn counts_what_is_published(&self) -> bool {
-        self.unit.watched().is_some_and(|watched| {
+        self.model.watched().is_some_and(|watched| {
             !watched.core_clocks && !watched.reference_clocks && !watched.dcache
         }) && self.judge.is_none()
     }
 
-    /// Takes in what the routines have stored since the countdown was published.
-    pub(super) fn take_direct(&mut self, context: Context<'_>) {
-        if self.unit.direct().is_none() {
+    /// Takes in what the routines have stored since `countdown` was published.
+    pub(super) fn take_direct(&mut self, context: Context<'_>, countdown: &mut Countdown) {
+        if self.model.direct().is_none() {
             return;
         }
-        self.unit.set_head(RingOffset(context.get(Slot::LwpRingHead) as u32));
-        let values = context.get(Slot::LwpValueBase) as i64;
-        if self.unit.counter_address(EventKind::ValueSample).is_some() {
-            self.published[2] = values;
-            self.unit.set_counter(EventKind::ValueSample, values as i32);
-        }
+        self.model.set_head(RingOffset(context.get(Slot::LwpRingHead) as u32));
+        countdown.take_values(context, &mut self.model);
         self.surroundings.random = Xorshift32::new(context.get(Slot::LwpRandom) as u32);
+        if self.records_events() {
+            countdown.take_events(context, &mut self.model);
+        }
     }
+}
+
+impl Countdown {
+    /// Publishes where the event counters stand that are parts of the countdown.
+    fn write_counters(&self, context: Context<'_>, unit: &LwpUnit) {
+        let at = |kind| unit.counter_address(kind).map_or(0, |address| address.0);
+        let [high, low] = self.kinds().map(at);
+        context.set(Slot::LwpHighAt, high);
+        context.set(Slot::LwpLowAt, if self.selection.instructions { low } else { 0 });
+        context.set(Slot::LwpValueAt, at(EventKind::ValueSample));
+    }
+
+    /// Takes in the value samples that have passed since the countdown was published.
+    fn take_values(&mut self, context: Context<'_>, unit: &mut LwpUnit) {
+        let values = context.get(Slot::LwpValueBase) as i64;
+        if unit.counter_address(EventKind::ValueSample).is_some() {
+            self.published[2] = values;
+            unit.set_counter(EventKind::ValueSample, values as i32);
+        }
+    }
+
+    /// Takes in what the counters of the unit, of which translated code records the events, have
+    /// been reloaded with since the countdown was published.
+    fn take_events(&mut self, context: Context<'_>, unit: &mut LwpUnit) {
+        let bases = [Slot::LwpHighBase, Slot::LwpLowBase].map(|slot| context.get(slot) as i64);
+        for (part, (kind, base)) in self.kinds().into_iter().zip(bases).enumerate() {
+            if self.published[part] != base {
+                self.published[part] = base;
+                unit.set_counter(kind, base as i32);
+            }
+        }
+    }
+}
+
+/// Publishes the ring as it stands. `core`: the means by which translated code reads its core.
+fn write_ring(context: Context<'_>, direct: &Direct, core: u32) {
+    context.set(Slot::LwpRingSize, u64::from(direct.size));
+    context.set(Slot::LwpContinuous, u64::from(direct.continuous));
+    context.set(Slot::LwpRingHead, u64::from(direct.head.0));
+    context.set(Slot::LwpHeadAt, direct.head_at.0);
+    context.set(Slot::LwpTailAt, direct.tail_at.0);
+    context.set(Slot::LwpThreshold, direct.threshold.map_or(NEVER, u64::from));
+    context.set(Slot::LwpCore, u64::from(core));
 }
 
 /// The means by which translated code reads its core: RDPID where the processor has it.

@@ -46,7 +46,7 @@ impl Answer<'_> {
         let mut lwp = self.machine.tasks.lwp_mut(tid);
         let due = lwp.as_ref().and_then(|lwp| lwp.due_index(&block));
         if let Some(lwp) = &mut lwp {
-            lwp.misses.lines = 1;
+            lwp.cache.expect_nothing();
         }
         let Some(index) = due.or(repeats.then_some(0)) else {
             return self.dispatch(pc, false);
@@ -271,19 +271,10 @@ impl Cut {
 impl ThreadLwp {
     /// The instruction of `block` on which an event expires, if one does.
     fn due_index(&self, block: &Block) -> Option<u32> {
-        let [high, low, _] = self.room();
-        let selection = self.selection;
-        let (by_high, by_low) = lwp_dbt::countdown_of(block, &selection);
-        let last = block.instructions() - 1;
-        let first = match selection.instructions {
-            true => (i64::from(by_high) > high).then_some(high as u32),
-            false => (i64::from(by_high) > high).then_some(last),
-        };
-        let second = (i64::from(by_low) > low).then_some(last);
-        let due = first.into_iter().chain(second).min();
-        if selection.dcache {
+        let due = self.countdown.due_index(self.room(), block);
+        if self.selection().dcache {
             // Any access may be the one on which an event expires: one instruction at a time.
-            let misses = self.misses_within(&self.unit.headroom()) < self.misses.lines;
+            let misses = self.unit.room_for_misses() < self.cache.lines();
             return due.or(misses.then_some(0)).map(|_| 0);
         }
         due
@@ -292,23 +283,21 @@ impl ThreadLwp {
     /// The fault that storing the records of instruction `index` would meet, found on a copy, in
     /// `memory`, which nothing is to be written to.
     fn would_fault<M: LinearMemory>(
-        &mut self,
+        &self,
         memory: &mut M,
         block: &Block,
         index: u32,
     ) -> Option<Fault> {
-        // The caches are large, and have no part in this.
-        let (cache, judge) = (self.dcache.take(), self.judge.take());
-        let mut trial = self.clone();
-        (self.dcache, self.judge) = (cache, judge);
-        if trial.selection.instructions {
-            trial.pass(u64::from(index), 0, 0);
+        let selection = self.selection();
+        let mut trial = self.unit.trial();
+        if selection.instructions {
+            trial.pass(true, [u64::from(index), 0, 0], 0);
         }
         let ip = instruction_pcs(block, index as usize + 1).last().copied()?;
         let kind = (index as usize == block.insns.len()).then(|| branch_kind(block)).flatten();
         let executed =
             Executed { branch: kind.map(|kind| (kind, true)), ..Executed::plain(ip, ip) };
-        trial.retire(memory, &executed).err()
+        trial.retire(memory, &executed, self.cache.waiting(), &selection).err()
     }
 
     /// The number of instructions in the cut fragment that the thread is in, and whether `fragment`
@@ -330,7 +319,7 @@ impl Thread {
         self.account.correction.add(deltas, 1);
         let Some(lwp) = &mut self.lwp else { return };
         // Nothing has been dealt out since the cut was made, so nothing else has passed.
-        if lwp.selection.instructions {
+        if lwp.selection().instructions {
             lwp.pass(u64::from(instructions), 0, 0);
         }
     }

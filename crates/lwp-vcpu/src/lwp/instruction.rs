@@ -128,8 +128,8 @@ impl Answer<'_> {
         let tid = self.cx.tid;
         let thread = self.machine.tasks.threads.get_mut(&tid)?;
         match &thread.lwp {
-            Some(lwp) if lwp.unit.is_on() => {
-                let selection = lwp.selection;
+            Some(lwp) if lwp.unit.model.is_on() => {
+                let selection = lwp.selection();
                 let base = self.machine.tasks.base_space(tid)?;
                 match self.machine.caches.side_for(base, selection) {
                     Some(side) => self.machine.change_side(tid, Some(side)),
@@ -201,7 +201,7 @@ impl Profiling<'_> {
         let instruction = insn::decode(&bytes[..got], CodeSize::Bits64).ok()?;
         self.tasks.lwp_collect(self.contexts, tid);
         if let Some(lwp) = self.tasks.lwp_mut(tid) {
-            lwp.look_for_core(tid);
+            lwp.unit.surroundings.look_for_core(tid);
         }
         let timestamp = self.processor.timestamp(self.observers.started);
         let gs_base = self.context(tid).map_or(0, |context| context.get(Slot::AppGs));
@@ -241,13 +241,13 @@ impl Thread {
     ) -> Result<Done, Fault> {
         let Some(config) = &run.lwp else { return Err(Fault::Ud) };
         let lwp = self.lwp_begin(config, run);
-        lwp.surroundings.timestamp = timestamp;
+        lwp.unit.surroundings.timestamp = timestamp;
         let instruction = asked.instruction;
         let width = match instruction.op0_register().is_gpr64() {
             true => Width::W64,
             false => Width::W32,
         };
-        let (unit, signals) = (&mut lwp.unit, &mut lwp.surroundings);
+        let (unit, signals) = (&mut lwp.unit.model, &mut lwp.unit.surroundings);
         let insert = || Insert {
             ip: Ip(instruction.ip()),
             flags: instruction.immediate32() as u16,
@@ -303,14 +303,14 @@ impl Thread {
     ) -> Result<(), Fault> {
         let Some(config) = &run.lwp else { return Err(Fault::Ud) };
         let lwp = self.lwp_begin(config, run);
-        lwp.surroundings.timestamp = timestamp;
-        let (unit, signals) = (&mut lwp.unit, &mut lwp.surroundings);
+        lwp.unit.surroundings.timestamp = timestamp;
+        let (unit, signals) = (&mut lwp.unit.model, &mut lwp.unit.surroundings);
         let executed = unit.execute(&CPU, instruction, Ip(pc), registers, memory, signals);
-        let settled = executed.and_then(|()| lwp.unit.settle(memory));
+        let settled = executed.and_then(|()| lwp.unit.model.settle(memory));
         if instruction.mnemonic == insn::Mnemonic::Llwpcb {
             lwp.start(config);
         }
-        if !lwp.unit.is_on() {
+        if !lwp.unit.model.is_on() {
             self.lwp_end();
         }
         settled
@@ -325,7 +325,7 @@ fn one() -> EventDeltas {
 /// Returns whether a thread runs translations that count down something else than its profile
 /// wants.
 pub fn is_elsewhere(tasks: &Tasks, caches: &CodeCaches, tid: Tid) -> bool {
-    let wanted = tasks.lwp(tid).map(|lwp| lwp.selection);
+    let wanted = tasks.lwp(tid).map(|lwp| lwp.selection());
     let family = tasks.space_index(tid).and_then(|space| caches.family_of(space));
     let counted = match family.map(|family| family.translator.lwp()) {
         Some(Lwp::On(selection)) => Some(selection),

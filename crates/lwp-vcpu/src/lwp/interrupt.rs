@@ -23,7 +23,7 @@ impl Tasks {
         let Some(thread) = self.threads.get_mut(&tid) else { return };
         let pid = thread.pid;
         let Some(lwp) = &mut thread.lwp else { return };
-        if std::mem::take(&mut lwp.surroundings.interrupts) == 0 {
+        if std::mem::take(&mut lwp.unit.surroundings.interrupts) == 0 {
             return;
         }
         match config.map(|config| config.interrupt) {

@@ -10,8 +10,9 @@ use lwp_dbt::context::kept::{COUNT_SHIFT, HEADER, KEPT_BYTES, NO_STACK, STACK_UN
 use lwp_ptrace::Tid;
 use lwp_unwind::{RIP, Registers};
 
+use super::countdown::countdown;
 use super::sampler::Sampler;
-use super::{Sampling, ThreadLwp, countdown};
+use super::{Sampling, ThreadLwp};
 use crate::call_stack::{KeptStack, SampledAt};
 use crate::contexts::{Context, KeptSample};
 use crate::machine::Counting;

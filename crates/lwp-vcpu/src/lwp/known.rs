@@ -2,16 +2,18 @@
 
 use lwp_arch::record::{BranchFlags, Event};
 use lwp_arch::retired::BranchKind;
-use lwp_arch::{AppPc as Ip, EventKind, Record, Revision};
+use lwp_arch::{AppPc as Ip, Record, Revision};
 use lwp_dbt::block::{Block, Terminator};
 use lwp_dbt::context::{CUT_BYTES, CUTS_AT, KnownCut};
 use lwp_dbt::routines::{RECORDED, SAMPLES};
-use lwp_dbt::{CachePc, Slot};
+use lwp_dbt::{CachePc, Selection, Slot};
 use rustc_hash::FxHashMap;
 
+use super::countdown::Countdown;
 use super::due::branch_kind;
 use super::sampler::Sampler;
-use super::{Cut, Executed, ThreadLwp};
+use super::unit::ThreadUnit;
+use super::{Cut, Executed, Sampling, ThreadLwp};
 use crate::contexts::Context;
 
 /// The cuts that a thread's context knows, by their place in it.
@@ -99,53 +101,34 @@ pub enum DueFor {
 impl ThreadLwp {
     /// The event that is due in `block`, where it is one that a thread can record by itself.
     pub(super) fn due_for(&self, block: &Block) -> Option<DueFor> {
-        if self.writes_branches() {
-            return self.branch_is_due(block).then_some(DueFor::Branch);
+        if self.unit.writes_branches() {
+            let due = self.countdown.branch_is_due(self.room(), block);
+            return due.then_some(DueFor::Branch);
         }
-        if !self.records_events() {
+        if !self.unit.records_events() {
             return None;
         }
-        let [high, low, _] = self.room();
-        let (by_high, by_low) = lwp_dbt::countdown_of(block, &self.selection);
-        let (high_due, low_due) = (i64::from(by_high) > high, i64::from(by_low) > low);
-        match (self.selection.instructions, high_due) {
-            // Both on the last instruction are the host's.
-            (true, true) if low_due && high + 1 == i64::from(by_high) => None,
-            (true, true) => Some(DueFor::Instruction),
-            _ => Some(DueFor::Branch),
-        }
+        self.countdown.due_for(self.room(), block)
     }
+}
 
-    /// Returns whether nothing but the branch that ends `block` is due in it, and is to be judged.
-    fn branch_is_due(&self, block: &Block) -> bool {
-        let [high, ..] = self.room();
-        let (by_high, by_low) = lwp_dbt::countdown_of(block, &self.selection);
-        match self.selection.instructions {
-            true => i64::from(by_high) <= high && by_low > 0,
-            false => by_high > 0,
-        }
-    }
-
-    /// Returns whether records of instructions and branches may be stored by the thread.
-    pub(super) fn records_events(&self) -> bool {
-        self.unit.direct().is_some_and(|direct| direct.stores) && self.counts_what_is_published()
-    }
-
-    /// The facts that the thread's context is to know of its cut, the first instructions of a
-    /// block, which are `block`, at `head`. `None` where the thread cannot lead itself there.
-    pub(super) fn known_cut(
+impl Cut {
+    /// The facts that the thread's context is to know of the cut, the first instructions of a
+    /// block, which are `block`, at `head`, where `selection` is counted down. `None` where the
+    /// thread cannot lead itself there.
+    pub(super) fn known(
         &self,
         block: &Block,
         head: CachePc,
         event: DueFor,
+        selection: &Selection,
     ) -> Option<KnownCut> {
-        let cut = self.cut.as_ref().filter(|_| can_be_known(block))?;
-        let &ip = cut.pcs.last()?;
+        let &ip = self.pcs.last().filter(|_| can_be_known(block))?;
         let count = match event {
-            DueFor::Instruction | DueFor::Sample => cut.pcs.len() as u32,
+            DueFor::Instruction | DueFor::Sample => self.pcs.len() as u32,
             DueFor::Branch => 0,
         };
-        let (high, low) = lwp_dbt::countdown_of(block, &self.selection);
+        let (high, low) = lwp_dbt::countdown_of(block, selection);
         Some(KnownCut {
             key: KnownCut::key(block.pc.0, count),
             head: head.0,
@@ -155,59 +138,53 @@ impl ThreadLwp {
             next_mask: if event == DueFor::Branch { u64::MAX } else { 0 },
             high: u32::from(high),
             low: u32::from(low),
-            part: u64::from(event == DueFor::Branch && self.selection.instructions),
+            part: u64::from(event == DueFor::Branch && selection.instructions),
         })
     }
+}
 
-    /// Publishes what the thread needs to record events by itself.
-    pub(super) fn write_events(&self, context: Context<'_>, random_mask: u64) {
-        let [high, low, _] = self.published;
+impl ThreadUnit {
+    /// Returns whether records of instructions and branches may be stored by the thread.
+    pub(super) fn records_events(&self) -> bool {
+        self.model.direct().is_some_and(|direct| direct.stores) && self.counts_what_is_published()
+    }
+
+    /// Publishes what the thread needs to record events of `countdown` by itself.
+    pub(super) fn write_events(
+        &self,
+        context: Context<'_>,
+        countdown: &Countdown,
+        random_mask: u64,
+    ) {
+        let [high, low, _] = countdown.published;
         context.set(Slot::LwpHighBase, high as u64);
         context.set(Slot::LwpLowBase, low as u64);
-        let interval = |kind| self.unit.interval(kind).unwrap_or(0) as u64 & !random_mask;
-        let (instructions, branches) =
-            (interval(EventKind::InstructionsRetired), interval(EventKind::BranchesRetired));
-        let (by, high, low) = match self.selection.instructions {
-            true => (1, instructions, branches),
-            false => (2, branches, 0),
-        };
+        let interval = |kind| self.model.interval(kind).unwrap_or(0) as u64 & !random_mask;
+        let [high, low] = countdown.kinds().map(interval);
+        let by_instruction = countdown.selection.instructions;
+        let by = if by_instruction { 1 } else { 2 };
         context.set(Slot::LwpHighInterval, high);
-        context.set(Slot::LwpLowInterval, low);
+        context.set(Slot::LwpLowInterval, if by_instruction { low } else { 0 });
         context.set(Slot::LwpEvents, if self.records_events() { by } else { 0 });
         context.set(Slot::LwpFirst, u64::from(first_dword(DueFor::Instruction, false)));
         let branch = [false, true].map(|taken| u64::from(first_dword(DueFor::Branch, taken)));
         context.set(Slot::LwpFirstOfBranch, branch[0] | branch[1] << 32);
     }
+}
 
-    /// Publishes whether the thread may lead itself to cut fragments before samples, or keep them.
-    pub(super) fn write_samples(&mut self, context: Context<'_>) {
-        let samples = self.selection.instructions && !self.selection.dcache;
+impl Sampling {
+    /// Publishes whether the thread may lead itself to cut fragments before samples, or keep them,
+    /// where `selection` is counted down.
+    pub(super) fn write(&mut self, context: Context<'_>, selection: &Selection) {
+        let samples = selection.instructions && !selection.dcache;
         context.set(Slot::LwpEvents, if samples { u64::from(SAMPLES) } else { 0 });
-        let sampler = self.sampling.sampler.as_ref().filter(|_| samples);
+        let sampler = self.sampler.as_ref().filter(|_| samples);
         match sampler.and_then(Sampler::keeps) {
             Some((_, interval)) => {
                 context.set(Slot::LwpHighInterval, interval);
-                self.sampling.kept.write(context);
+                self.kept.write(context);
             }
             None => context.set(Slot::StackEnd, 0),
-        }
-    }
-
-    /// Takes in what the counters have been reloaded with since the countdown was published.
-    pub(super) fn take_events(&mut self, context: Context<'_>) {
-        if !self.records_events() {
-            return;
-        }
-        let kinds = match self.selection.instructions {
-            true => [EventKind::InstructionsRetired, EventKind::BranchesRetired],
-            false => [EventKind::BranchesRetired, EventKind::InstructionsRetired],
-        };
-        let bases = [Slot::LwpHighBase, Slot::LwpLowBase].map(|slot| context.get(slot) as i64);
-        for (part, (kind, base)) in kinds.into_iter().zip(bases).enumerate() {
-            if self.published[part] != base {
-                self.published[part] = base;
-                self.unit.set_counter(kind, base as i32);
-            }
         }
     }
 }

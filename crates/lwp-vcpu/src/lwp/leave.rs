@@ -8,7 +8,7 @@ use lwp_ptrace::regs::{Raw, general};
 
 use super::Profiled;
 use super::Profiling;
-use super::dcache::changes_of;
+use super::thread_cache::changes_of;
 use crate::contexts::Context;
 use crate::state::View;
 
@@ -21,19 +21,19 @@ impl Profiling<'_> {
             return false;
         };
         let its = match space.and_then(|space| self.caches.side(space)) {
-            Some((_, family)) if lwp.selection.dcache => {
+            Some((_, family)) if lwp.selection().dcache => {
                 changes_of(context, family, view.app.0.rip)
             }
             _ => 0,
         };
         match view.state.commit {
-            Commit::LwpMoving => lwp.take_move_back(context, false),
-            Commit::LwpMoved => lwp.take_move_back(context, true),
+            Commit::LwpMoving => lwp.cache.take_move_back(context, false),
+            Commit::LwpMoved => lwp.cache.take_move_back(context, true),
             _ => {}
         }
         lwp.leave_repeat(tid, context, &view.app.0);
-        lwp.drop_notes(tid, context, &view.app.0, its);
-        let watches = lwp.selection.dcache;
+        lwp.cache.drop_notes(tid, context, &view.app.0, its);
+        let watches = lwp.selection().dcache;
         let in_cut = self.lwp_settle(tid, view);
         if watches {
             self.tasks.lwp_collect(self.contexts, tid);
@@ -64,7 +64,7 @@ impl Profiling<'_> {
             self.lwp_abandon_cut(tid, executed, rip);
             return true;
         }
-        let selection = profiled.lwp.selection;
+        let selection = profiled.lwp.selection();
         if let (Some(executed), Some(fragment)) = (view.state.countdown, view.fragment) {
             let in_vain = context.lwp().has_taken_in_vain();
             let side = self.tasks.space_index(tid).and_then(|space| self.caches.side(space));

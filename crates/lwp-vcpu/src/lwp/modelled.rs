@@ -8,8 +8,9 @@ use lwp_arch::retired::{Access, AccessKind};
 use lwp_uarch::Caches;
 use rustc_hash::FxHashMap;
 
-use super::ThreadLwp;
+use super::Sampling;
 use crate::config::{Config, LwpConfig};
+use crate::machine::Thread;
 use crate::profile::Misses;
 
 /// The misses of a thread.
@@ -76,14 +77,13 @@ pub fn watched_config(run: &Config) -> LwpConfig {
     config
 }
 
-impl ThreadLwp {
+impl Tally {
     /// Misses by address, in order; `counting` says whether what has passed since the last switch
     /// counts.
-    pub fn misses(&self, counting: bool) -> Vec<(Option<u32>, u64, Misses)> {
-        let Some(tally) = &self.sampling.tally else { return Vec::new() };
-        let mut sums = tally.kept.clone();
+    fn misses(&self, counting: bool) -> Vec<(Option<u32>, u64, Misses)> {
+        let mut sums = self.kept.clone();
         if counting {
-            tally.fresh.iter().for_each(|(ip, misses)| add(sums.entry(*ip).or_default(), *misses));
+            self.fresh.iter().for_each(|(ip, misses)| add(sums.entry(*ip).or_default(), *misses));
         }
         let missed = sums.into_iter().filter(|(_, misses)| *misses != Misses::default());
         let mut missed: Vec<_> = missed.map(|(ip, misses)| (None, ip, misses)).collect();
@@ -91,11 +91,35 @@ impl ThreadLwp {
         missed
     }
 
-    /// Forgets the misses of the thread: they have been reported for good, or are not wanted.
-    pub fn forget_misses(&mut self) {
-        if let Some(tally) = &mut self.sampling.tally {
-            tally.fresh.clear();
-            tally.kept.clear();
+    /// Forgets all misses.
+    pub(super) fn forget(&mut self) {
+        self.fresh.clear();
+        self.kept.clear();
+    }
+}
+
+impl Sampling {
+    /// Returns whether it matters which level of the caches has what the first has not: samples do
+    /// not say.
+    pub(super) fn needs_levels(&self) -> bool {
+        self.sampler.is_none() || self.tally.is_some()
+    }
+
+    /// The instruction at `ip` has missed and passed. Returns whether the miss counts for what is
+    /// sampled.
+    pub(super) fn miss_passes(&mut self, ip: u64, access: &Access) -> bool {
+        if let Some(tally) = &mut self.tally {
+            tally.add(ip, access);
+            return false;
         }
+        access.kind == AccessKind::Load
+    }
+}
+
+impl Thread {
+    /// The misses of the thread by address, in order.
+    pub fn misses(&self) -> Vec<(Option<u32>, u64, Misses)> {
+        let tally = self.lwp.as_ref().and_then(|lwp| lwp.sampling.tally.as_ref());
+        tally.map(|tally| tally.misses(self.account.counting)).unwrap_or_default()
     }
 }

@@ -9,14 +9,14 @@
 
 use lwp_arch::AppPc as Ip;
 use lwp_arch::retired::Branch;
-use lwp_dbt::context::MOST_BRANCHES;
 use lwp_dbt::routines::PREDICTED;
 use lwp_dbt::{IpFilter, Selection, Slot};
 use lwp_model::Occurrences;
 use lwp_uarch::{Predictor, PredictorShape};
 
+use super::Executed;
 use super::known::KnownCuts;
-use super::{Executed, ThreadLwp};
+use super::unit::ThreadUnit;
 use crate::contexts::Context;
 
 /// All kinds, by their places in [`lwp_arch::retired::BranchKind::ALL`].
@@ -30,6 +30,8 @@ pub(super) struct Judge {
     ip: Option<IpFilter>,
     /// Each instruction is reported: which of them count is decided here.
     each: bool,
+    /// Branches may be written down: no misses are counted, and not each instruction is reported.
+    written: bool,
     /// Branches that counted and have passed since the countdown was published.
     passed: u64,
     /// True if what the context says has been written down is of an earlier profile.
@@ -45,8 +47,9 @@ impl Judge {
         selection.branches = EVERY_KIND;
         let ip = selection.ip.take();
         let each = ip.is_some() && selection.instructions;
+        let written = !each && !selection.dcache;
         let predictor = Predictor::new(shape);
-        Some(Box::new(Self { predictor, ip, each, passed: 0, fresh: true }))
+        Some(Box::new(Self { predictor, ip, each, written, passed: 0, fresh: true }))
     }
 
     /// Returns whether an instruction at `ip` counts.
@@ -67,71 +70,68 @@ impl Judge {
         let instructions = if self.each { 0 } else { room.instructions };
         Occurrences { branches: 0, instructions, ..room }
     }
+
+    /// Returns the branches that counted and have not been passed on to the unit, for the last
+    /// time.
+    pub fn take_passed(&mut self) -> u64 {
+        std::mem::take(&mut self.passed)
+    }
 }
 
-impl ThreadLwp {
-    /// Returns whether every branch of the thread is reported, because a predictor judges it and it
-    /// may not be written down.
-    pub fn reports_each_branch(&self) -> bool {
-        self.judge.is_some() && self.branches_within(&self.unit.headroom()) == 0
+impl ThreadUnit {
+    /// Returns whether every branch is reported, because a predictor judges it and it may not be
+    /// written down.
+    pub(super) fn reports_each_branch(&self) -> bool {
+        self.judge.is_some() && self.room_for_branches() == 0
     }
 
     /// Returns whether branches are written down at all.
     pub(super) fn writes_branches(&self) -> bool {
-        self.dcache.is_none() && self.judge.as_ref().is_some_and(|judge| !judge.each)
+        self.judge.as_ref().is_some_and(|judge| judge.written)
     }
 
-    /// The number of branches that may be written down before an event can be due, whatever is said
-    /// of them: of branches, or of the clocks, which wait for those that are mispredicted.
-    pub(super) fn branches_within(&self, room: &Occurrences) -> u64 {
+    /// The number of branches that may be written down before an event can be due.
+    pub(super) fn room_for_branches(&self) -> u64 {
         if !self.writes_branches() {
             return 0;
         }
-        let waits = self
-            .clocks
-            .core
-            .waits_within(self.cycles_within(room), self.clocks.core.misprediction_256());
-        room.branches.min(waits).min(u64::from(MOST_BRANCHES))
+        self.clocks.branches_within(&self.model.headroom())
     }
 
-    /// Publishes how many branches may be written down.
-    pub(super) fn write_branches(&mut self, context: Context<'_>) {
-        let most = self.branches_within(&self.unit.headroom());
+    /// Publishes how many branches may be written down. `by_instruction`: the high part of the
+    /// countdown is of instructions.
+    pub(super) fn write_branches(&mut self, context: Context<'_>, by_instruction: bool) {
+        let most = self.room_for_branches();
         let Some(judge) = &mut self.judge else { return };
         if std::mem::take(&mut judge.fresh) {
             context.set(Slot::LwpBranches, 0);
         }
         context.set(Slot::LwpMostBranches, most);
         if most > 0 {
-            let high = usize::from(!self.selection.instructions);
+            let high = usize::from(!by_instruction);
             context.set(Slot::LwpEvents, u64::from(PREDICTED[high]));
         }
     }
 
     /// Judges the branches that have been written down, which ended the cuts that the thread knows.
     pub(super) fn take_branches(&mut self, context: Context<'_>, known: &KnownCuts) {
-        if context.get(Slot::LwpBranches) == 0 || self.judge.as_ref().is_none_or(|j| j.fresh) {
+        let Some(judge) = self.judge.as_mut().filter(|judge| !judge.fresh) else { return };
+        if context.get(Slot::LwpBranches) == 0 {
             return;
         }
         for [cut, next] in context.lwp().branches() {
             let taken = cut & 1 != 0;
             let Some((executed, kind)) = known.ended(context, cut & !1, next) else { continue };
             let mut branch = Branch { kind, taken, predicted: None };
-            let Some(judge) = &mut self.judge else { return };
             judge.judge(&mut branch, &executed);
             if !judge.admits(executed.ip) {
                 continue;
             }
-            judge.passed += u64::from(self.unit.counts_branch(&branch));
+            judge.passed += u64::from(self.model.counts_branch(&branch));
             if branch.predicted == Some(false) {
-                self.clocks.waits_256 += self.clocks.core.misprediction_256();
+                self.clocks.wait_for_branch();
             }
         }
         context.set(Slot::LwpBranches, 0);
-    }
-
-    /// Branches that counted and have not been passed on to the unit.
-    pub(super) fn take_judged(&mut self) -> u64 {
-        self.judge.as_mut().map_or(0, |judge| std::mem::take(&mut judge.passed))
     }
 }

@@ -71,8 +71,8 @@ impl Tasks {
 
     /// Forgets the misses of a thread: they have been reported for good, or are not wanted.
     pub fn forget_misses(&mut self, tid: Tid) {
-        if let Some(lwp) = self.lwp_mut(tid) {
-            lwp.forget_misses();
+        if let Some(tally) = self.lwp_mut(tid).and_then(|lwp| lwp.sampling.tally.as_mut()) {
+            tally.forget();
         }
     }
 
@@ -96,14 +96,14 @@ impl Profiled<'_, '_> {
         let processor = self.context.get(Slot::Processor);
         if processor != NO_PROCESSOR {
             // The segment's limit has the node in its upper bits.
-            self.lwp.surroundings.core = processor as u8;
+            self.lwp.unit.surroundings.core = processor as u8;
         }
         self.lwp.collect_but(self.context, self.known_cuts, but);
     }
 
     /// An instruction of the thread `tid` is about to be executed natively.
     pub fn about_to_step(&mut self, tracees: &dyn Tracees, tid: Tid, regs: &Raw) {
-        self.lwp.about_to_step(
+        self.lwp.cache.about_to_step(
             || tracees.extended_state(tid).ok().map(Vectors::within),
             tid,
             self.context,
@@ -130,9 +130,11 @@ impl Profiled<'_, '_> {
         head: CachePc,
         event: DueFor,
     ) -> bool {
-        let known = self.lwp.known_cut(block, head, event);
-        let (Some(known), Some(cut)) = (known, self.lwp.cut.clone()) else { return false };
-        self.known_cuts.remember(self.context, side, known, cut)
+        let Some(cut) = &self.lwp.cut else { return false };
+        let Some(known) = cut.known(block, head, event, &self.lwp.selection()) else {
+            return false;
+        };
+        self.known_cuts.remember(self.context, side, known, cut.clone())
     }
 
     /// Returns the event that the thread has noted and not recorded yet.
@@ -148,7 +150,7 @@ impl Profiled<'_, '_> {
             Some(regs) => [regs.rcx, regs.rsi, regs.rdi],
             None => [Slot::Rcx, Slot::Rsi, Slot::Rdi].map(|slot| self.context.get(slot)),
         };
-        self.lwp.repeated(tid, self.context, pc, now);
+        self.lwp.cache.repeated(tid, self.context, pc, now);
     }
 
     /// Makes room for other samples than those that the thread has kept, which have been reported.

@@ -62,7 +62,7 @@ impl Profiling<'_> {
         let executed = instruction::classify(tid, pc, next);
         self.tasks.lwp_collect(self.contexts, tid);
         if let Some(lwp) = self.tasks.lwp_mut(tid) {
-            lwp.look_for_core(tid);
+            lwp.unit.surroundings.look_for_core(tid);
         }
         self.lwp_retire(tid, &executed);
         if self.config.samples()
@@ -80,8 +80,8 @@ impl Profiling<'_> {
         let timestamp = self.processor.timestamp(self.observers.started);
         self.tasks.filter_samples_at(self.config, self.caches, tid, executed.ip);
         if let Some(Profiled { lwp, context, .. }) = self.tasks.profiled(self.contexts, tid) {
-            lwp.surroundings.timestamp = timestamp;
-            lwp.finish_accesses(context, executed.ip);
+            lwp.unit.surroundings.timestamp = timestamp;
+            lwp.cache.finish_accesses(context, executed.ip);
             let _ = lwp.retire(&mut TraceeMemory::new(tid), executed);
         }
         self.tasks.lwp_interrupt(self.tracees, tid, self.config.lwp.as_ref());

@@ -340,7 +340,7 @@ pub fn selection(run: &Config) -> Selection {
 impl ThreadLwp {
     /// The sampler of the thread, with the events that it counts down.
     fn sampler(&self) -> Option<(&Sampler, Selection)> {
-        Some((self.sampling.sampler.as_ref()?, self.selection))
+        Some((self.sampling.sampler.as_ref()?, self.selection()))
     }
 }
 
@@ -417,7 +417,7 @@ impl Answer<'_> {
         let context = self.context();
         let load = is_load(context.get(Slot::LwpMeta));
         let lwp = self.machine.tasks.lwp(tid)?;
-        let (lines, (sampler, selection)) = (lwp.misses.lines, lwp.sampler()?);
+        let (lines, (sampler, selection)) = (lwp.cache.lines(), lwp.sampler()?);
         let (due, room) = (sampler.due_by_miss(), sampler.room_for_misses());
         if !selection.admits(pc.0) {
             // None of its misses counts. Where there is room for none, it finds some alone.

@@ -186,7 +186,7 @@ impl Answer<'_> {
         let PcSource::Known(pc) = state.pc else { return None };
         state.called = false;
         let correction = self.machine.counting().unfinished(tid, &state, fragment);
-        let selection = self.machine.tasks.lwp(tid).map(|lwp| lwp.selection).unwrap_or_default();
+        let selection = self.machine.tasks.lwp(tid).map(|lwp| lwp.selection()).unwrap_or_default();
         if let (Some(executed), Some(fragment)) = (state.countdown, fragment) {
             let code = &self.machine.space_of(tid)?.1.code_cache;
             let rest = rest_of(code, fragment, executed, selection.instructions);

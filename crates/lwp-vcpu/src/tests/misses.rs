@@ -53,8 +53,8 @@ fn about_to_step(scene: &mut Scene, regs: &Regs) {
 }
 
 fn misses(scene: &Scene) -> Vec<(u64, Misses)> {
-    let lwp = scene.machine.tasks.lwp(scene.tid).expect("misses are counted");
-    lwp.misses(true).into_iter().map(|(_, ip, misses)| (ip, misses)).collect()
+    let thread = scene.machine.tasks.threads.get(&scene.tid).expect("it lives");
+    thread.misses().into_iter().map(|(_, ip, misses)| (ip, misses)).collect()
 }
 
 #[test]

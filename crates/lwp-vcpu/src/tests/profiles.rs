@@ -193,7 +193,7 @@ fn a_profile_begins_counts_down_and_ends() {
     assert_eq!(load(&mut scene, block.address()), Answer::Needs(Need::Side));
     let (tid, pc) = (scene.tid, pc_of(leaf));
     assert!(lwp::is_elsewhere(&scene.machine.tasks, &scene.machine.caches, tid));
-    assert!(scene.machine.tasks.lwp(tid).is_some_and(|lwp| lwp.selection.instructions));
+    assert!(scene.machine.tasks.lwp(tid).is_some_and(|lwp| lwp.selection().instructions));
     // LLWPCB itself has retired.
     assert_eq!(scene.context().get(Slot::LwpHigh), 4999);
     scene.set(Slot::LwpHigh, 4000);
