@@ -14,12 +14,6 @@ pub type Sizes = BTreeMap<String, [usize; 2]>;
 /// Packages whose types are measured.
 pub const MEASURED: &[&str] = &["lwp-dbt", "lwp-ptrace", "lwp-vcpu"];
 
-/// Package, type, fields and methods of each type that may be larger than others. The numbers only
-/// go down; `LWP_BLESS=1 cargo xtask tree` writes them anew.
-#[rustfmt::skip] // A table: one type a line.
-const LARGE: &[(&str, &str, [usize; 2])] = &[
-];
-
 /// Adds the fields and methods that a file without its tests has, by type. Of types of one name the
 /// fields of the largest count.
 pub fn measure(lines: &[&str], sizes: &mut Sizes) {
@@ -94,35 +88,13 @@ fn is_field(text: &str) -> bool {
 /// A line for each type of a package that is larger than it may be.
 pub fn faults(package: &str, sizes: &Sizes) -> Vec<String> {
     let mut faults = Vec::new();
-    for (name, size) in sizes {
-        let known = LARGE.iter().find(|(of, known, _)| (*of, *known) == (package, name));
-        let allowed = known.map_or([0; 2], |(.., size)| *size);
-        let kinds = [("fields", MOST_FIELDS), ("methods", MOST_METHODS)];
-        for (index, (what, usual)) in kinds.into_iter().enumerate() {
-            let (found, allowed) = (size[index], allowed[index]);
-            let most = allowed.max(usual);
-            if found > most {
-                faults.push(format!(
-                    "{package}: {name} has {found} {what}, and may have {most} \
-                     (xtask/src/tree/sizes.rs)"
-                ));
-            }
-            if found < allowed && allowed > usual {
-                eprintln!("tree: {package}: {name} has {found} {what}, and needs no {allowed}");
-            }
+    for (name, [fields, methods]) in sizes {
+        let kinds = [("fields", *fields, MOST_FIELDS), ("methods", *methods, MOST_METHODS)];
+        for (what, found, most) in kinds.into_iter().filter(|(_, found, most)| found > most) {
+            faults.push(format!("{package}: {name} has {found} {what}, and may have {most}"));
         }
     }
     faults
-}
-
-/// The rows of the table for a package, as Rust.
-pub fn rows(package: &str, sizes: &Sizes) -> String {
-    let large = |[fields, methods]: &[usize; 2]| *fields > MOST_FIELDS || *methods > MOST_METHODS;
-    let rows = sizes.iter().filter(|(_, size)| large(size));
-    rows.map(|(name, [fields, methods])| {
-        format!("    (\"{package}\", \"{name}\", [{fields}, {methods}]),\n")
-    })
-    .collect()
 }
 
 #[cfg(test)]
@@ -179,11 +151,10 @@ struct One {
     }
 
     #[test]
-    fn a_type_may_not_outgrow_its_allowance() {
+    fn a_type_may_not_outgrow_its_bounds() {
         let fits = Sizes::from([("T".to_owned(), [MOST_FIELDS, MOST_METHODS])]);
         assert_eq!(faults("lwp-vcpu", &fits), [""; 0]);
         let large = Sizes::from([("T".to_owned(), [MOST_FIELDS + 1, MOST_METHODS + 1])]);
         assert_eq!(faults("lwp-vcpu", &large).len(), 2);
-        assert_eq!(rows("p", &large), "    (\"p\", \"T\", [13, 26]),\n");
     }
 }
