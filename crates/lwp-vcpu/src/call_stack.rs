@@ -359,8 +359,10 @@ impl Memory for TraceeStack {
 
 impl lwp_languages::Memory for TraceeStack {
     fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
-        (address..).step_by(8).zip(bytes.chunks_mut(8)).all(|(at, chunk)| {
-            let word = lwp_unwind::Memory::word(self, at);
+        // A program may point to the end of all addresses.
+        bytes.chunks_mut(8).zip((0..).step_by(8)).all(|(chunk, offset)| {
+            let at = address.checked_add(offset);
+            let word = at.and_then(|at| lwp_unwind::Memory::word(self, at));
             word.map(|it| chunk.copy_from_slice(&it.to_le_bytes()[..chunk.len()])).is_some()
         })
     }
@@ -491,5 +493,60 @@ impl Counting<'_> {
         }
         let place = stacks.place((tid, pid), changes, profiler, taken.at.ip);
         taken.report(profiler, &[place]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn me() -> Tid {
+        std::process::id() as Tid
+    }
+
+    #[test]
+    fn a_stack_is_read_as_far_as_a_walk_needs_it() {
+        let words: Box<[u64]> = (0..8 * PIECE).collect();
+        let start = words.as_ptr() as u64;
+        let mut stack = TraceeStack::default();
+        stack.begin(me(), start + 3);
+        for index in [0, 1, 100, 5 * PIECE, 100, 5 * PIECE + 1, 0] {
+            assert_eq!(stack.word(start + 8 * index), Some(index));
+        }
+        assert_eq!(stack.end(), start + 8 * (5 * PIECE + 2));
+        assert!(!stack.fell_short());
+        // A word may lie across two, and a piece may have an odd number of bytes.
+        let mut bytes = [0; 13];
+        assert!(lwp_languages::Memory::read(&mut stack, start + 8, &mut bytes));
+        assert_eq!(bytes[..8], 1_u64.to_le_bytes());
+        assert_eq!(bytes[8..], 2_u64.to_le_bytes()[..5]);
+        assert_eq!(stack.word(start + 4), Some(1 << 32));
+        // What is not there, or wraps around.
+        for address in [8, u64::MAX - 7, u64::MAX] {
+            assert_eq!(stack.word(address), None, "{address:#x}");
+            assert!(!lwp_languages::Memory::read(&mut stack, address, &mut bytes));
+        }
+        stack.begin(me(), u64::MAX);
+        assert_eq!(stack.word(u64::MAX - 7), None);
+    }
+
+    #[test]
+    fn a_copied_stack_has_no_more_than_was_copied() {
+        let words: Box<[u64]> = (0..1024).collect();
+        let start = words.as_ptr() as u64;
+        let bytes: Vec<u8> = (100..132_u64).flat_map(u64::to_le_bytes).collect();
+        let copy = KeptStack { changes: 0, start, bytes };
+        let mut stack = TraceeStack::default();
+        stack.begin(me(), start);
+        assert_eq!(stack.word(start), Some(0));
+        stack.begin_with(me(), &copy);
+        assert_eq!([0, 31].map(|at| stack.word(start + 8 * at)), [Some(100), Some(131)]);
+        assert!(!stack.fell_short());
+        assert_eq!(stack.end(), start + 8 * 32);
+        // The stack is another one by now: its words say nothing.
+        assert_eq!(stack.word(start + 8 * 32), None);
+        assert!(stack.fell_short());
+        stack.begin(me(), start);
+        assert_eq!(stack.word(start + 8 * 32), Some(32));
     }
 }

@@ -164,7 +164,7 @@ impl<'a> Context<'a> {
     }
 
     /// Writes a word anywhere, as its thread can.
-    #[cfg(feature = "attack")]
+    #[cfg(any(test, feature = "attack"))]
     pub fn forge(&self, offset: u64, value: u64) {
         self.memory().store(self.base() + offset % crate::memory_map::SLOT_BYTES, value);
     }

@@ -261,7 +261,7 @@ fn fixed(model: CpuModel, xcr0: u64, leaf: u32, subleaf: u32, raw: [u32; 4]) -> 
         // LAHF, LZCNT (v3); NX, SYSCALL, RDTSCP, 64-bit.
         0x8000_0001 => [0, 0, 1 | u32::from(avx) << 5, 1 << 20 | 1 << 11 | 1 << 27 | 1 << 29],
         0x8000_0002..=0x8000_0004 => brand(leaf),
-        0x8000_0006 => [0, 0, 0x0200_6040, 0],
+        0x8000_0006 => [0, 0, 0x0100_6040, 0],
         0x8000_0007 => [0, 0, 0, 1 << 8],
         0x8000_0008 => [0x0000_3027, 0, 0, 0],
         _ => [0; 4],
@@ -364,6 +364,110 @@ mod tests {
             const AVX512: u32 = 1 << 16 | 1 << 17 | 1 << 28 | 1 << 30 | 1 << 31;
             let ([_, here, ..], [_, shown, ..]) = (sys::cpuid(7, 0), cpu.cpuid(7, 0));
             assert_eq!((shown & AVX512, shown & 1 << 5), (0, here & 1 << 5), "AVX2 as it is here");
+        }
+    }
+
+    #[test]
+    fn fixed_processors_are_the_same_everywhere_and_show_their_level_only() {
+        const AVX: u32 = 1 << 28;
+        const AVX2: u32 = 1 << 5;
+        const AVX512F: u32 = 1 << 16;
+        for (model, levels) in [
+            (CpuModel::V2, [false, false]),
+            (CpuModel::V3, [true, false]),
+            (CpuModel::V4, [true, true]),
+        ] {
+            let cpu = VirtualCpu::new(model, None);
+            let [most, b, c, d] = cpu.cpuid(0, 0);
+            assert_eq!(
+                (most, [b, d, c].map(u32::to_le_bytes).concat()),
+                (0xd, b"GenuineIntel".into())
+            );
+            let ([_, _, first, _], [_, seventh, _, _]) = (cpu.cpuid(1, 0), cpu.cpuid(7, 0));
+            let shown = [first & AVX, seventh & AVX2, seventh & AVX512F].map(|bits| bits != 0);
+            assert_eq!(shown, [levels[0], levels[0], levels[1]], "{model:?}");
+            assert_eq!(cpu.cpuid(7, 1), [0; 4]);
+            // The state that is there to be saved is that of what is shown.
+            let [low, size, ..] = cpu.cpuid(0xd, 0);
+            assert_eq!(u64::from(low), cpu.xcr0());
+            assert!(size >= 576 && cpu.xcr0() & !sys::xcr0() == 0);
+            assert!(levels[0] || cpu.xcr0() & !3 == 0);
+            let brand: Vec<u8> = (0x8000_0002..=0x8000_0004)
+                .flat_map(|leaf| cpu.cpuid(leaf, 0))
+                .flat_map(u32::to_le_bytes)
+                .collect();
+            assert!(brand.starts_with(b"lwp virtual CPU\0"), "{brand:?}");
+            for leaf in [3, 0x14, 0x4000_0000, 0x8000_001c, u32::MAX] {
+                assert_eq!(cpu.cpuid(leaf, 0), [0; 4], "{leaf:#x}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_caches_of_a_fixed_processor_have_their_sizes() {
+        let cpu = VirtualCpu::new(CpuModel::V3, None);
+        let bytes = |subleaf: u32| {
+            let [_, ways, sets, _] = cpu.cpuid(4, subleaf);
+            ((ways >> 22) + 1) * ((ways & 0xfff) + 1) * (sets + 1)
+        };
+        assert_eq!([0, 1, 2, 3].map(bytes), [32 << 10, 32 << 10, 256 << 10, 8 << 20]);
+        let kinds = [0, 1, 2, 3, 4].map(|subleaf| cpu.cpuid(4, subleaf)[0] & 0x1f);
+        assert_eq!(kinds, [1, 2, 3, 3, 0], "data, code, both, both, none");
+        assert_eq!(cpu.cpuid(0x8000_0006, 0)[2] >> 16, 256);
+    }
+
+    #[test]
+    fn what_is_remembered_from_the_start_is_what_would_be_answered() {
+        for model in [CpuModel::Host, CpuModel::HostAvx, CpuModel::V2, CpuModel::V4] {
+            let cpu = VirtualCpu::new(model, None);
+            let mut leaves = Vec::new();
+            for known in cpu.asked_at_start() {
+                leaves.push(known.leaf);
+                let Some(answer) = known.answer else { continue };
+                assert_eq!(answer, cpu.cpuid(known.leaf, known.subleaf.unwrap_or(0)), "{known:?}");
+            }
+            let fixed = matches!(model, CpuModel::V2 | CpuModel::V4);
+            assert!(!fixed || [0, 1, 4, 7, 0xd].iter().all(|leaf| leaves.contains(leaf)));
+            assert!(!leaves.contains(&0x8000_001e), "it differs by processor");
+        }
+        // What only the host's model may show differently is not remembered there.
+        let host = VirtualCpu::new(CpuModel::Host, None);
+        assert_eq!(host.known(0x4000_0000, 0, [1; 4]).map(|known| known.leaf), None);
+        let [fixed, shown] = [CpuModel::V3, CpuModel::Host]
+            .map(|model| VirtualCpu::new(model, None).known(0xb, 1, [7; 4]).expect("it is known"));
+        assert_eq!((fixed.subleaf, fixed.answer), (Some(1), Some([7; 4])));
+        assert_eq!((shown.subleaf, shown.answer), (None, None));
+    }
+
+    #[test]
+    fn features_that_cannot_be_translated_are_not_shown_and_have_a_name() {
+        let here = |(leaf, subleaf): (u32, u32), register: usize| {
+            let there = leaf <= sys::cpuid(0, 0)[0];
+            if there { sys::cpuid(leaf, subleaf)[register] } else { 0 }
+        };
+        let names = hidden();
+        for &(at, register, bits, name) in HIDDEN {
+            assert_eq!(names.contains(&name), here(at, register) & bits != 0, "{name}");
+            for model in [CpuModel::Host, CpuModel::HostAvx, CpuModel::V4] {
+                let shown = VirtualCpu::new(model, None).cpuid(at.0, at.1)[register];
+                assert_eq!(shown & bits, 0, "{name}");
+            }
+        }
+        let host = VirtualCpu::new(CpuModel::Host, None);
+        assert_eq!((host.cpuid(0x24, 0), host.cpuid(0x29, 0)), ([0; 4], [0; 4]));
+    }
+
+    #[test]
+    fn a_processor_with_lightweight_profiling_says_so() {
+        let lwp = LwpConfig::default();
+        for model in [CpuModel::Host, CpuModel::V3] {
+            let cpu = VirtualCpu::new(model, Some(&lwp));
+            assert!(cpu.cpuid(0x8000_0000, 0)[0] >= fn8000_001c::LEAF);
+            assert_ne!(cpu.cpuid(0x8000_0001, 0)[2] & fn8000_0001::ECX_LWP, 0);
+            assert_ne!(cpu.cpuid(fn8000_001c::LEAF, 0), [0; 4]);
+            let without = VirtualCpu::new(model, None);
+            let all = [2, 3].map(|register| without.cpuid(0x8000_0001, 0)[register]);
+            assert_eq!(all[1], cpu.cpuid(0x8000_0001, 0)[3], "nothing else changes");
         }
     }
 }

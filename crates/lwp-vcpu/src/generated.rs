@@ -116,7 +116,12 @@ pub fn improve(machine: &mut Machine) {
 
 /// Lays superblocks over what has been executed often since the counters from `first` on were
 /// `counts`, which they now are. Returns whether there was anything.
-fn look(machine: &mut Machine, index: usize, first: usize, counts: &mut Vec<u64>) -> bool {
+pub(super) fn look(
+    machine: &mut Machine,
+    index: usize,
+    first: usize,
+    counts: &mut Vec<u64>,
+) -> bool {
     let threads = machine.tasks.threads_in(index);
     let Some((_, family)) = machine.caches.side(index) else { return false };
     let mut counted = Counted::new(first, &family.code_cache);

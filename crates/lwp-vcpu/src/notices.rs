@@ -538,3 +538,6 @@ impl Guarding<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,23 +5,33 @@
 //! would do to them. A test says what translated code asks ([`Scene`]) or for what a thread stops
 //! ([`stage::Stage`]), and looks at what the host does.
 
+mod beginnings;
 mod births;
+mod calls;
 mod changing;
+mod commands;
 mod countdown;
 mod counting;
+mod emulating;
 mod exits;
 mod guards;
 mod keeping;
 mod leaving;
 mod limits;
 mod misses;
+mod natively;
 mod needs;
+mod parts;
 mod places;
 mod profiles;
 mod recording;
 mod script;
+mod serving;
+mod showing;
 mod signals;
 mod stage;
+mod states;
+mod transfers;
 mod wards;
 
 use std::hint::black_box;

@@ -223,4 +223,64 @@ mod tests {
         assert_eq!(many.status, Status::Warn);
         assert!(many.detail.contains("40 us each") && many.help.contains("report"), "{many:?}");
     }
+
+    #[test]
+    fn every_way_in_which_a_program_is_not_started_is_told() {
+        let refusals = [
+            (SpawnError::Exec(sys::Errno(13)), "cannot be executed"),
+            (SpawnError::Killed { signal: SIGSYS, core: false }, "signal 31"),
+            (SpawnError::Nul, "NUL"),
+        ];
+        for (error, words) in refusals {
+            let check = refused(error);
+            assert_eq!((check.status, &*check.name), (Status::Fail, "ptrace"));
+            assert!(check.detail.contains(words), "{check:?}");
+        }
+    }
+
+    #[test]
+    fn a_trial_works_if_its_program_ends_well_and_has_been_counted() {
+        let thread = |instructions| ThreadReport {
+            tid: 1,
+            comm: "true".into(),
+            counts: Counts { instructions, ..Counts::default() },
+            started: Instant::now(),
+            ended: None,
+            sampled: Vec::new(),
+            cpu: None,
+        };
+        let outcome = |status, instructions, uncounted: Option<&str>| Outcome {
+            status,
+            processes: vec![ProcessReport {
+                pid: 1,
+                parent: 0,
+                maker: 0,
+                started: Instant::now(),
+                command: "true".into(),
+                comm: "true".into(),
+                threads: vec![thread(instructions)],
+                uncounted: uncounted.map(Into::into),
+            }],
+            elapsed: Duration::from_micros(2500),
+            user: Duration::ZERO,
+            system: Duration::ZERO,
+            host: Duration::ZERO,
+            alone: Alone::default(),
+        };
+        let killed = |signal| ExitStatus::Signal { signal, core: false };
+        for (outcome, status, words) in [
+            (outcome(ExitStatus::Code(0), 7, None), Status::Ok, "7 instructions in 2.5 ms"),
+            (outcome(ExitStatus::Code(0), 0, None), Status::Fail, "after 0 instructions"),
+            (outcome(ExitStatus::Code(3), 7, None), Status::Fail, "Code(3)"),
+            (outcome(ExitStatus::Code(0), 7, Some("no room")), Status::Fail, "no room"),
+            (outcome(killed(SIGSYS), 7, None), Status::Fail, "forbidden"),
+            (outcome(killed(SIGKILL), 7, None), Status::Fail, "after 7 instructions"),
+        ] {
+            let check = run(Path::new("true"), Ok(outcome));
+            assert_eq!(check.status, status, "{check:?}");
+            assert!(check.detail.contains(words) && check.detail.starts_with("true"), "{check:?}");
+        }
+        let missing = Error::NotFound { program: "true".into() };
+        assert_eq!(run(Path::new("true"), Err(missing)).detail, "true: not found");
+    }
 }

@@ -43,7 +43,11 @@ const IGNORED_BY_DEFAULT: u64 = bit(17) | bit(18) | bit(23) | bit(28);
 const NEVER_BLOCKED: u64 = bit(4) | bit(5) | bit(7) | bit(8) | bit(9) | bit(11) | bit(19) | bit(31);
 
 pub const fn bit(signal: u32) -> u64 {
-    1 << (signal - 1)
+    match signal {
+        1..=64 => 1 << (signal - 1),
+        // A program may write another number where its call stands.
+        _ => 0,
+    }
 }
 
 /// The means by which ignored signals are kept from a thread.

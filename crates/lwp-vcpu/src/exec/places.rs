@@ -264,4 +264,174 @@ mod tests {
         let at = gap_near(&with_wanted(&theirs, &wanted), code, 256 << 20).unwrap();
         assert!(at >= wanted[1].1, "{at:#x}");
     }
+
+    /// Code of the file with this inode.
+    fn code((start, end): (u64, u64), inode: u64) -> Mapping {
+        let line = format!("{start:x}-{end:x} r-xp 00000000 fe:01 {inode} /file{inode}");
+        crate::maps::parse(&line).expect("a line of maps")
+    }
+
+    const PROGRAM: u64 = 0x5555_5555_0000;
+    const LIBRARY: u64 = 0x7fff_f7d0_0000;
+    const MIB: u64 = 1 << 20;
+
+    /// A program at this address and a library, which are in order.
+    fn usual(program: u64) -> (Vec<Mapping>, Anchors) {
+        let mappings = vec![
+            code((program, program + MIB), 1),
+            mapping((program + MIB, program + 2 * MIB)),
+            code((LIBRARY, LIBRARY + 2 * MIB), 2),
+            mapping((0x7fff_fff0_0000, 0x7fff_ffff_0000)),
+        ];
+        (mappings, Anchors { program: program + 0x100, library: LIBRARY })
+    }
+
+    /// Asserts that nothing lies where the arenas are to be, nor two of them in the same place.
+    fn assert_free(plans: &[ArenaPlan], mappings: &[Mapping]) {
+        for (index, (at, bytes, offset)) in plans.iter().enumerate() {
+            let hit = |start: u64, end: u64| start < at + bytes && *at < end;
+            assert!(!mappings.iter().any(|it| hit(it.start, it.end)), "{plans:x?}");
+            for (other, its, behind) in &plans[..index] {
+                assert!(!hit(*other, other + its), "{plans:x?}");
+                assert!(*behind + its <= *offset || offset + bytes <= *behind, "{plans:x?}");
+            }
+        }
+    }
+
+    /// Returns whether code there can address what code in an arena addresses.
+    fn reaches((at, bytes, _): ArenaPlan, code: u64) -> bool {
+        code.max(at + bytes) - code.min(at) < REACH
+    }
+
+    #[test]
+    fn arenas_lie_below_the_program_and_its_libraries() {
+        let (mappings, anchors) = usual(PROGRAM);
+        let plans = plan_arenas(&mappings, anchors);
+        let [library, program] = plans[..] else { panic!("{plans:x?}") };
+        assert!(reaches(library, LIBRARY + 2 * MIB) && library.0 < LIBRARY);
+        assert!(reaches(program, PROGRAM + MIB) && program.0 < PROGRAM);
+        assert_eq!([library.1, program.1], [GIB; 2]);
+        assert_free(&plans, &mappings);
+        // Without an auxiliary vector they are found by where they lie.
+        assert_eq!(plan_arenas(&mappings, Anchors::default()), plans);
+        // One arena is near both.
+        let (mappings, anchors) = usual(LIBRARY - 256 * MIB);
+        assert_eq!(plan_arenas(&mappings, anchors).len(), 1);
+        assert_eq!(plan_arenas(&[], anchors), []);
+    }
+
+    #[test]
+    fn arenas_of_a_process_that_runs_already_find_room_or_are_left_out() {
+        let (mut mappings, anchors) = usual(PROGRAM);
+        // Something lies in every usual place, with gaps of 200 MiB between.
+        let blocks = (0..40).map(|index| LIBRARY - (index + 1) * 208 * MIB);
+        let taken: Vec<Mapping> = blocks.map(|start| mapping((start, start + 8 * MIB))).collect();
+        mappings.extend(taken);
+        mappings.sort_by_key(|it| it.start);
+        let plans = plan_arenas(&mappings, anchors);
+        assert_free(&plans, &mappings);
+        assert_eq!((plans.len(), plans[0].1), (2, GIB / 8), "{plans:x?}");
+        assert!(reaches(plans[0], LIBRARY));
+        // No room at all: code there runs one instruction at a time.
+        let full = [
+            mapping((LIBRARY - 8 * GIB, LIBRARY)),
+            code((LIBRARY, LIBRARY + MIB), 2),
+            mapping((LIBRARY + MIB, LIBRARY + 8 * GIB)),
+        ];
+        let anchors = Anchors { program: 0, library: LIBRARY };
+        assert_eq!(plan_arenas(&full, anchors), []);
+    }
+
+    #[test]
+    fn a_program_at_a_fixed_address_has_its_arena_below_the_low_window() {
+        let (mut mappings, anchors) = usual(0x40_0000);
+        let plans = plan_arenas(&mappings, anchors);
+        let (at, bytes, offset) = plans[1];
+        assert_eq!((at + bytes, offset), (LOW, 2 * GIB));
+        assert_free(&plans, &mappings);
+        // Its heap has grown to there.
+        mappings.insert(2, mapping((LOW - 100 * MIB, LOW - 90 * MIB)));
+        let plans = plan_arenas(&mappings, anchors);
+        assert_free(&plans, &mappings);
+        assert!(plans[1].0 + plans[1].1 <= LOW && plans[1].1 >= 64 * MIB, "{plans:x?}");
+    }
+
+    #[test]
+    fn sides_have_arenas_near_the_libraries_and_near_the_program() {
+        let (mappings, anchors) = usual(PROGRAM);
+        let plans = plan_side(&mappings, anchors);
+        assert_eq!(plans.iter().map(|it| it.1).collect::<Vec<_>>(), [ARENAS_SIDE[0]; 2]);
+        assert!(reaches(plans[0], LIBRARY) && reaches(plans[1], PROGRAM));
+        assert_free(&plans, &mappings);
+        // Both are near each other.
+        let (mappings, anchors) = usual(LIBRARY - 256 * MIB);
+        assert_eq!(plan_side(&mappings, anchors).len(), 1);
+        // The smaller one where there is no room for the larger.
+        let tight = [
+            mapping((1 << 20, LIBRARY - 80 * MIB)),
+            code((LIBRARY, LIBRARY + MIB), 2),
+            mapping((LIBRARY + MIB, (1 << 47) - 4096)),
+        ];
+        let plans = plan_side(&tight, Anchors { program: 0, library: LIBRARY });
+        assert_eq!(plans.iter().map(|it| it.1).collect::<Vec<_>>(), [ARENAS_SIDE[1]]);
+        assert_free(&plans, &tight);
+    }
+
+    #[test]
+    fn low_windows_go_where_nothing_lies() {
+        assert_eq!(low_for_side(&[]).map(|it| it.low), Some(LOW));
+        let taken = [mapping((LOW, LOW + 4096))];
+        let next = low_for_side(&taken).expect("there is room").low;
+        assert!(next > LOW && next < 1 << 31, "{next:#x}");
+        assert!(low_for_side(&[mapping((0x1_0000, 1 << 31))]).is_none());
+    }
+
+    /// A family without arenas.
+    fn family() -> Family {
+        let layout = low_window(LOW);
+        let basis =
+            crate::family::Basis { plan: lwp_dbt::Plan::Exact, lwp: lwp_dbt::Lwp::Absent, layout };
+        Family::new(0, &basis, lwp_dbt::block::Emulated::default()).expect("memory for code")
+    }
+
+    #[test]
+    fn code_far_from_everything_gets_an_arena_in_a_gap_near_it() {
+        let mut family = family();
+        let (mut mappings, _) = usual(PROGRAM);
+        let far = (0x1000_0000_0000, 0x1000_0010_0000);
+        mappings.insert(0, mapping(far));
+        for reach in [Reach::Near, Reach::Any] {
+            let arena = planned_arena(&family, &mappings, far, reach).expect("there is room");
+            let plan = (arena.address, arena.bytes, arena.offset);
+            assert!(reaches(plan, far.0) && arena.bytes == ARENA_ELSEWHERE);
+            assert_eq!(arena.offset, 3 * GIB);
+            assert_free(&[plan], &mappings);
+        }
+        // Only what need not be near may be far away.
+        let full = [
+            mapping((1 << 20, far.0)),
+            code(far, 1),
+            mapping((far.1, far.0 + 8 * GIB)),
+            mapping((far.0 + 16 * GIB, far.0 + 17 * GIB)),
+        ];
+        assert!(planned_arena(&family, &full, far, Reach::Near).is_err());
+        let arena = planned_arena(&family, &full, far, Reach::Any).expect("there is room");
+        assert_free(&[(arena.address, arena.bytes, arena.offset)], &full);
+        // Each takes half of what is left at most, and at last there is nothing left.
+        let mut used = 0;
+        let refused = loop {
+            match planned_arena(&family, &mappings, far, Reach::Near) {
+                Ok(arena) => {
+                    assert!(arena.bytes <= (GIB - used) / 2 && arena.offset == 3 * GIB + used);
+                    family.add_arena(arena.address, arena.bytes, arena.offset);
+                    used += arena.bytes;
+                    mappings.push(mapping((arena.address, arena.address + arena.bytes)));
+                    mappings.sort_by_key(|it| it.start);
+                }
+                Err(reason) => break reason,
+            }
+        };
+        assert_eq!(refused, "too many distant pieces of code");
+        assert!(used > GIB / 2 && used < GIB, "{used:#x}");
+    }
 }

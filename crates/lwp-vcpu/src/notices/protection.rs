@@ -93,10 +93,6 @@ impl Changes {
         let guarded = self.guarded.iter().map(|page| protect(page, READ_EXECUTE));
         guarded.chain(self.released.iter().map(|page| protect(page, READ_WRITE_EXECUTE))).collect()
     }
-
-    fn is_empty(&self) -> bool {
-        self.guarded.is_empty() && self.released.is_empty()
-    }
 }
 
 impl Notices {
@@ -322,13 +318,14 @@ impl Guarding<'_> {
         status: &Status,
     ) -> Result<bool, Errno> {
         let Some(protection) = notices.protection() else { return Ok(false) };
-        let released = std::mem::take(&mut *protection.released()).into_iter().collect();
-        let changes = Changes { guarded, released };
-        if changes.is_empty() {
+        if guarded.is_empty() && !notices.has_released() {
             return Ok(false);
         }
+        // Pages are taken off the list by a thread that is there to see to them.
         let stack = self.tracees.regs(tid)?.0.rsp;
         let site = protection.site(tid).ok_or(Errno::ESRCH)?;
+        let released = std::mem::take(&mut *protection.released()).into_iter().collect();
+        let changes = Changes { guarded, released };
         let mut injector = Injector::new(self.tracees, tid, site, status);
         let calls = changes.calls();
         if let Some((_, family)) = self.caches.space_of(self.tasks, tid)

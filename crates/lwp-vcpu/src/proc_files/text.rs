@@ -372,4 +372,47 @@ mod tests {
         let none = line("unlimited");
         assert_eq!(String::from_utf8_lossy(&shown(&none, [10000, 90])), none);
     }
+
+    #[test]
+    fn policies_of_our_mappings_are_left_out() {
+        let mappings: Vec<Mapping> =
+            [false, true].map(header).iter().filter_map(|it| mapping_of(it.as_bytes())).collect();
+        let line =
+            |ours: bool| format!("{:08x} default anon=3\n", if ours { LOW } else { 0x10_0000 });
+        let text = [line(false), line(true), "odd line\n".into()].concat();
+        let shown = numa_maps(text.as_bytes(), &mappings);
+        assert_eq!(String::from_utf8_lossy(&shown), [line(false), "odd line\n".into()].concat());
+    }
+
+    /// An entry of a directory, as a call with its length and its name at these places tells it.
+    fn entry((length_at, name_at): (usize, usize), name: &str) -> Vec<u8> {
+        let length = (name_at + name.len() + 2).next_multiple_of(8);
+        let mut bytes = vec![0; length];
+        bytes[length_at..length_at + 2].copy_from_slice(&(length as u16).to_le_bytes());
+        bytes[name_at..name_at + name.len()].copy_from_slice(name.as_bytes());
+        bytes
+    }
+
+    #[test]
+    fn files_of_our_mappings_are_not_listed() {
+        let mappings: Vec<Mapping> =
+            [false, true].map(header).iter().filter_map(|it| mapping_of(it.as_bytes())).collect();
+        for (number, at) in
+            [(nr::GETDENTS, (16, 18)), (nr::GETDENTS_32, (8, 10)), (nr::GETDENTS64, (16, 19))]
+        {
+            let dot = entry(at, ".");
+            let theirs = entry(at, &format!("{:x}-{:x}", 0x10_0000, 0x20_0000));
+            let ours = entry(at, &format!("{:x}-{:x}", LOW, LOW + 0x10_0000));
+            let all = [&dot[..], &ours, &theirs, &ours].concat();
+            assert_eq!(entries(&all, number, &mappings), [&dot[..], &theirs].concat(), "{number}");
+            assert_eq!(entries(&ours, number, &mappings), []);
+            // What is cut off, or says that it has no length, ends.
+            for end in 0..all.len() {
+                assert!(entries(&all[..end], number, &mappings).len() <= end);
+            }
+            let mut endless = theirs.clone();
+            endless[at.0..at.0 + 2].fill(0);
+            assert!(entries(&endless, number, &mappings).len() <= endless.len());
+        }
+    }
 }

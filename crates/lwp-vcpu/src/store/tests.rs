@@ -253,3 +253,49 @@ fn root_leaves_nothing_in_the_home_of_another_user() {
     assert!(!top.join("mine/lwp").exists());
     std::fs::remove_dir_all(&top).unwrap();
 }
+
+#[test]
+fn what_is_verified_is_whole_or_removed() {
+    let place = place("verify");
+    let store = Store::open(&place, 1 << 20).unwrap();
+    let origin = Origin::default().of_profile();
+    let profile = Description { origin, code_bytes: (0, 0), ..about("/bin/true") };
+    let key = profile.origin.key();
+    store.save(key, &profile, &[image(3000, 1)]).unwrap();
+    // Nothing that could be executed.
+    store.save(Key(7), &about("/bin/true"), &[image(3000, 2)]).unwrap();
+    let items = store.items().unwrap();
+    let verified = |key: Key| {
+        let item = items.iter().find(|item| item.name.as_c_str() == &*name_of(key)).unwrap();
+        store.verify(item)
+    };
+    assert!(verified(key).is_ok());
+    assert!(matches!(verified(Key(7)), Err(Fault::Damaged)));
+    assert!(path_of(&place, key).exists() && !path_of(&place, Key(7)).exists());
+    // It is gone by now, or cut off.
+    assert!(verified(Key(7)).is_err());
+    let path = path_of(&place, key);
+    let whole = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &whole[..whole.len() - 1]).unwrap();
+    assert!(verified(key).is_err());
+    assert_eq!(store.files().unwrap().len(), 0);
+    std::fs::remove_dir_all(&place).unwrap();
+}
+
+#[test]
+fn writers_that_are_left_behind_hold_the_store_together() {
+    let place = place("held");
+    let store = Store::open(&place, 1 << 20).unwrap();
+    // Nobody writes.
+    store.settle();
+    let (one, other) = (store.lock_shared().unwrap(), store.lock_shared().unwrap());
+    drop(one);
+    let dir = fs::openat(&store.dir, c".", OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty());
+    let dir = dir.unwrap();
+    let alone = || fs::flock(&dir, fs::FlockOperation::NonBlockingLockExclusive);
+    assert!(alone().is_err(), "the other one is still writing");
+    drop(other);
+    assert!(alone().is_ok());
+    assert!(store.lock_shared().is_err());
+    std::fs::remove_dir_all(&place).unwrap();
+}

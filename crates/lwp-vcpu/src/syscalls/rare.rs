@@ -263,4 +263,69 @@ mod tests {
         assert_eq!(bytes_of_segment(segments, 11), Some(4096));
         assert_eq!(bytes_of_segment(segments, 4096), None);
     }
+
+    #[test]
+    fn words_of_64_bits_come_in_halves() {
+        let me = std::process::id() as i32;
+        let call = |rax, rbx| of_32_bits(me, &Raw { rax, rbx, ..registers() });
+        // ipc(2) attaches the segment of its second argument at its fifth.
+        let attach = call(117, IPC_SHMAT).expect("shmat");
+        assert_eq!((attach.number, attach.args), (nr::SHMAT, [0x2000, 9, 7, 0]));
+        assert_eq!(call(117, 1), None, "semaphores are no memory");
+        let seek = call(140, 5).expect("_llseek");
+        assert_eq!((seek.number, seek.args), (nr::LSEEK, [5, 0x2000 << 32 | 7, 9, 0]));
+        let read = call(180, 5).expect("pread64");
+        assert_eq!((read.number, read.args[3]), (nr::PREAD64, 9 << 32 | 0x32));
+        // The old mmap(2) has its arguments in memory, which the low 32 bits may not reach.
+        assert_eq!(call(90, 8), None);
+    }
+
+    #[test]
+    fn children_are_traced_and_the_program_has_its_flags_back() {
+        let me = std::process::id() as i32;
+        let (flags, own) = (0x11 | CLONE_UNTRACED, 0xffff_ffff_0000_0000 | CLONE_UNTRACED);
+        let mut regs = Raw { rbx: own, ..registers() };
+        let held = hold(me, &Pending::new(nr::CLONE, [flags, 0, 0, 0]), &mut regs);
+        assert_eq!((held, regs.rbx), (Some(Held::First(own)), 0x11));
+        held.expect("it is held").put_back(me, &mut regs);
+        assert_eq!(regs.rbx, own);
+        assert_eq!(hold(me, &Pending::new(nr::CLONE, [0x11, 0, 0, 0]), &mut regs), None);
+        assert_eq!(hold(me, &Pending::new(nr::GETPID, [flags, 0, 0, 0]), &mut regs), None);
+    }
+
+    #[test]
+    fn flags_in_memory_are_put_back_unless_the_program_has_written_there() {
+        use std::sync::atomic::{AtomicU64, Ordering};
+        let me = std::process::id() as i32;
+        let word = Box::new(AtomicU64::new(0x11 | CLONE_UNTRACED));
+        let mut regs = registers();
+        let at = word.as_ptr() as u64;
+        let call = |bytes| Pending::new(nr::CLONE3, [at, bytes, 0, 0]);
+        let now = || word.load(Ordering::SeqCst);
+        assert_eq!(hold(me, &call(4), &mut regs), None, "too short for flags");
+        let held = hold(me, &call(88), &mut regs).expect("it is held");
+        assert_eq!(now(), 0x11);
+        held.put_back(me, &mut regs);
+        assert_eq!(now(), 0x11 | CLONE_UNTRACED);
+        let held = hold(me, &call(88), &mut regs).expect("it is held");
+        word.store(5, Ordering::SeqCst);
+        held.put_back(me, &mut regs);
+        assert_eq!((now(), regs.rbx), (5, registers().rbx));
+        assert_eq!(hold(me, &call(88), &mut regs), None);
+        let nowhere = Pending::new(nr::CLONE3, [8, 88, 0, 0]);
+        assert_eq!(hold(me, &nowhere, &mut regs), None);
+    }
+
+    #[test]
+    fn advice_whose_parts_cannot_be_read_may_be_about_everything() {
+        let me = std::process::id() as i32;
+        let call = |parts, many| Pending::new(nr::PROCESS_MADVISE, [0, parts, many, 4]);
+        assert_eq!(advised(me, &call(8, 1)), Effect::Protected((0, u64::MAX)));
+        assert_eq!(advised(me, &call(8, 0)), Effect::None);
+        let hostile = Box::new([u64::MAX - 8, u64::MAX]);
+        let Effect::Protected((from, to)) = advised(me, &call(hostile.as_ptr() as u64, 1)) else {
+            panic!("it is about something");
+        };
+        assert!(from <= to, "{from:#x} {to:#x}");
+    }
 }

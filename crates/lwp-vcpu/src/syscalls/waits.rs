@@ -75,17 +75,19 @@ pub fn timeout(pid: i32, tid: i32, regs: &Regs) -> Option<(Duration, i64)> {
         },
         IO_URING_ENTER if regs.r10 & IORING_ENTER_EXT_ARG != 0 => {
             let relative = regs.r10 & IORING_ENTER_ABS_TIMER == 0;
-            let time = memory::read_u64(tid, regs.r8 + 16).ok().filter(|_| relative)?;
+            let time = memory::read_u64(tid, regs.r8.wrapping_add(16)).ok().filter(|_| relative)?;
             (timespec(tid, time)?, ETIME)
         }
         _ => return None,
     })
 }
 
+/// The time at `address`; `None` where there is none that the kernel would take.
 fn timespec(tid: i32, address: u64) -> Option<Duration> {
     let seconds = memory::read_u64(tid, address).ok()?;
-    let nanos = memory::read_u64(tid, address + 8).ok()?;
-    Some(Duration::new(seconds, u32::try_from(nanos).ok()?))
+    let nanos = memory::read_u64(tid, address.wrapping_add(8)).ok()?;
+    let nanos = u32::try_from(nanos).ok().filter(|nanos| *nanos < 1_000_000_000)?;
+    Some(Duration::new(seconds, nanos))
 }
 
 /// Returns whether the kernel makes the call at hand again with all of its time, though it does so
@@ -158,5 +160,80 @@ mod tests {
         ] {
             assert_eq!(minds_signals(0, &call, USR1), minds, "{:?}", call.0.orig_rax);
         }
+    }
+
+    /// A call with these fourth and fifth arguments.
+    fn waits(number: u64, r10: u64, r8: u64) -> Regs {
+        Regs(Raw { orig_rax: number, r10, r8, ..Regs::default().0 })
+    }
+
+    fn at<const N: usize>(words: &[u64; N]) -> u64 {
+        words.as_ptr() as u64
+    }
+
+    #[test]
+    fn the_time_of_a_call_is_where_the_call_has_it() {
+        let me = std::process::id() as i32;
+        let time = Box::new([3, 500_000_000]);
+        let whole = Duration::new(3, 500_000_000);
+        let extended = Box::new([0, 0, at(&time), 0]);
+        let exact = IORING_ENTER_EXT_ARG | IORING_ENTER_ABS_TIMER;
+        for (regs, expected) in [
+            (call(RT_SIGTIMEDWAIT, 0, at(&time)), Some((whole, EAGAIN))),
+            (waits(SEMTIMEDOP, at(&time), 0), Some((whole, EAGAIN))),
+            (waits(IO_GETEVENTS, 0, at(&time)), Some((whole, 0))),
+            (waits(EPOLL_PWAIT2, at(&time), 0), Some((whole, 0))),
+            (waits(EPOLL_WAIT, 1500, 0), Some((Duration::from_millis(1500), 0))),
+            // It waits for ever.
+            (waits(EPOLL_WAIT, u64::from(u32::MAX), 0), None),
+            (waits(EPOLL_PWAIT2, 0, 0), None),
+            (waits(IO_URING_ENTER, IORING_ENTER_EXT_ARG, at(&extended)), Some((whole, ETIME))),
+            (waits(IO_URING_ENTER, exact, at(&extended)), None),
+            (waits(IO_URING_ENTER, 0, at(&extended)), None),
+            (waits(IO_URING_ENTER, IORING_ENTER_EXT_ARG, 8), None),
+            (waits(KILL, 1500, at(&time)), None),
+        ] {
+            assert_eq!(timeout(me, me, &regs), expected, "{}", regs.0.orig_rax);
+        }
+    }
+
+    #[test]
+    fn a_time_that_is_none_is_no_time() {
+        let me = std::process::id() as i32;
+        // A program may write there while its call waits.
+        for time in [[0, 1_000_000_000], [u64::MAX, u64::from(u32::MAX)], [1, u64::MAX]] {
+            let time = Box::new(time);
+            assert_eq!(timeout(me, me, &waits(EPOLL_PWAIT2, at(&time), 0)), None, "{time:?}");
+        }
+    }
+
+    #[test]
+    fn calls_that_unblock_signals_mind_them() {
+        const USR1: u64 = 1 << 9;
+        let me = std::process::id() as i32;
+        let (set, other, extended) = (Box::new([USR1]), Box::new([USR1 << 1]), Box::new([0, 0, 0]));
+        let registers = Regs::default().0;
+        let of = |regs: Raw| minds_signals(me, &Regs(regs), USR1);
+        let wait = |rdi| Raw { orig_rax: RT_SIGTIMEDWAIT, rdi, ..registers };
+        assert!(of(wait(at(&set))) && !of(wait(at(&other))));
+        // What cannot be read may be any of them.
+        assert!(of(wait(8)));
+        assert!(of(Raw { orig_rax: RT_SIGSUSPEND, ..registers }));
+        for (number, with, without) in [
+            (PPOLL, Raw { r10: 1, ..registers }, registers),
+            (PSELECT6, Raw { r9: 1, ..registers }, registers),
+            (IO_PGETEVENTS, Raw { r9: 1, ..registers }, registers),
+            (EPOLL_PWAIT, Raw { r8: 1, ..registers }, registers),
+            (EPOLL_PWAIT2, Raw { r8: 1, ..registers }, registers),
+            (
+                IO_URING_ENTER,
+                Raw { r10: IORING_ENTER_EXT_ARG, r8: at(&set), ..registers },
+                Raw { r10: IORING_ENTER_EXT_ARG, r8: at(&extended), ..registers },
+            ),
+        ] {
+            assert!(of(Raw { orig_rax: number, ..with }), "{number}");
+            assert!(!of(Raw { orig_rax: number, ..without }), "{number}");
+        }
+        assert!(of(Raw { orig_rax: FORK, ..registers }));
     }
 }

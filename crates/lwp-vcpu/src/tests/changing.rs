@@ -118,3 +118,40 @@ fn generated_code_that_has_run_for_a_while_is_translated_anew_with_counters() {
     generated::improve(&mut scene.machine);
     assert!(is_there(&mut scene, unit));
 }
+
+#[test]
+fn a_look_at_generated_code_takes_what_has_been_executed_since_the_last_one() {
+    let (mut scene, unit) = changing(true);
+    generated::improve(&mut scene.machine);
+    let (_, family) = scene.machine.space_of(scene.tid).expect("an address space");
+    let first = family.code_cache.counters().len();
+    generated::improve(&mut scene.machine);
+    scene.head(pc_of(branches));
+    scene.head(pc_of(leaf));
+    let index = scene.machine.tasks.space_index(scene.tid).expect("an address space");
+    let executed = |scene: &mut Scene, times: u64| {
+        let (_, family) = scene.machine.space_of(scene.tid).expect("an address space");
+        let counters = family.code_cache.counters();
+        let holding = counters.targets_from(first);
+        for counter in (first..counters.len()).filter(|index| !holding.contains(index)) {
+            scene.context().counters().set(counter as u32, times);
+        }
+        // Where branches led is looked at, too.
+        holding.iter().for_each(|it| scene.context().counters().set(*it as u32, pc_of(leaf)));
+    };
+    let fragments = |scene: &mut Scene| {
+        scene.machine.space_of(scene.tid).expect("an address space").1.code_cache.fragment_count()
+    };
+    let (mut counts, before) = (Vec::new(), fragments(&mut scene));
+    for times in [0, 3, 10_000_000] {
+        executed(&mut scene, times);
+        // Nothing tells of changes to this code: no superblock is laid over it.
+        assert!(!generated::look(&mut scene.machine, index, first, &mut counts));
+        assert!(counts.iter().all(|count| *count == times || *count == 0), "{counts:?}");
+        assert_eq!(counts.contains(&times), times > 0 || !counts.is_empty());
+    }
+    assert_eq!(fragments(&mut scene), before);
+    assert!(is_there(&mut scene, unit));
+    // An address space that is gone has executed nothing.
+    assert!(!generated::look(&mut scene.machine, usize::MAX, first, &mut counts));
+}

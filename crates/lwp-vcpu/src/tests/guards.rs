@@ -172,3 +172,57 @@ fn only_mappings_among_guarded_pages_end_what_threads_know_of_them() {
     notices::tell_again(&mut stage.machine(), stage.tid);
     assert!(guards());
 }
+
+#[test]
+fn pages_get_their_protection_back_when_nobody_can_wait_for_writes() {
+    let (stage, pages) = guarded();
+    stage.machine().caches.withdraw_notices();
+    let machine = stage.machine();
+    let places = machine.caches.of(&machine.tasks);
+    assert!(places.has_released(stage.tid));
+    let notices = places.notices_of(stage.tid).expect("the pages are still protected");
+    drop(machine);
+    assert!(!notices.lacks_guard(pages[0], pages[0] + PAGE));
+    assert_eq!(stage.machine().guarding().unprotect_now(stage.tid), Ok(true));
+    let done = stage.script.done();
+    assert!(pages.iter().all(|page| done.contains(&protects(*page, ALL))), "{done:?}");
+    assert!(protected(&stage, stage.tid).is_empty());
+    assert_eq!(stage.machine().guarding().unprotect_now(stage.tid), Ok(false));
+}
+
+#[test]
+fn the_action_for_a_fault_that_the_kernel_has_reset_is_put_back() {
+    const SIG_IGN: u64 = 1;
+    let (stage, pages) = guarded();
+    let tid = stage.tid;
+    let action = Box::new([SIG_IGN, 0, 0, 0]);
+    stage.machine().tasks.note_fault_action(tid, action.as_ptr() as u64);
+    let done = stage.signal(tid, SIGSEGV, SEGV_ACCERR, pages[0] + 8);
+    // This process does not ignore the signal, as after a fault of ours.
+    let [unprotects, Called(nr::RT_SIGACTION, [number, at, old, size, ..]), goes] = done[..] else {
+        panic!("{done:?}");
+    };
+    assert_eq!(unprotects, protects(pages[0], ALL));
+    assert_eq!((number, old, size), (SIGSEGV as u64, 0, 8));
+    assert_ne!(at, 0);
+    assert_eq!(goes, Goes(tid, Until::Event, 0));
+    // An action that cannot be read is none.
+    stage.machine().tasks.note_fault_action(tid, 8);
+    let done = stage.signal(tid, SIGSEGV, SEGV_ACCERR, pages[0] + 8);
+    assert!(!done.iter().any(|it| matches!(it, Called(nr::RT_SIGACTION, _))), "{done:?}");
+}
+
+#[test]
+fn a_thread_that_cannot_change_protection_leaves_that_to_another() {
+    const EIO: i32 = 5;
+    let (stage, pages) = guarded();
+    stage.machine().guarding().do_without_notices(stage.tid);
+    // It is gone.
+    stage.script.thread(stage.tid, |thread| thread.stopped = false);
+    let gone = stage.machine().guarding().unprotect_now(stage.tid);
+    assert!(gone.is_err_and(|error| error.0 != EIO));
+    assert_eq!(protected(&stage, stage.tid), pages);
+    stage.script.thread(stage.tid, |thread| thread.stopped = true);
+    assert_eq!(stage.machine().guarding().unprotect_now(stage.tid), Ok(true));
+    assert!(protected(&stage, stage.tid).is_empty());
+}

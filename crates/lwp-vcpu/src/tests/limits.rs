@@ -60,7 +60,7 @@ const ASKS: [u8; 19] = [
 ];
 const LAST: u64 = 16;
 const RUNNING_ON_VALGRIND: u64 = 0x1001;
-const CALLGRIND: u64 = 0x4354_0000;
+pub(super) const CALLGRIND: u64 = 0x4354_0000;
 const ZERO_STATS: u64 = CALLGRIND + 1;
 const TOGGLE_COLLECT: u64 = CALLGRIND + 2;
 const START_INSTRUMENTATION: u64 = CALLGRIND + 4;
@@ -76,7 +76,12 @@ fn obedient(collect: bool) -> Scene {
 
 /// The thread makes a request; what it finds in rdx.
 fn request(scene: &mut Scene, number: u64) -> u64 {
-    let asked = words([number, 0, 0, 0, 0, 0]);
+    request_about(scene, number, 0)
+}
+
+/// The same for a request with a first argument.
+pub(super) fn request_about(scene: &mut Scene, number: u64, what: u64) -> u64 {
+    let asked = words([number, what, 0, 0, 0, 0]);
     let code = Box::new(ASKS);
     let at = code.as_ptr() as u64;
     scene.set(Slot::Rax, asked.as_ptr() as u64).set(Slot::Rdx, 77);

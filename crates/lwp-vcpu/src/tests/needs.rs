@@ -286,3 +286,47 @@ fn a_call_of_the_32_bit_table_is_made_natively_unless_ours_is_there() {
     stage.expect_entered(tid, pc + 2, &done);
     assert_eq!(stage.regs(tid).0.rax, 0);
 }
+
+#[test]
+fn a_call_of_the_32_bit_table_is_settled_when_it_has_been_made() {
+    const MPROTECT_32: u64 = 125;
+    const OPEN_32: u64 = 5;
+    let (stage, _) = Stage::at(pc_of(leaf));
+    let (tid, pc) = (stage.tid, code(b"\xcd\x80\x90"));
+    let calls = |number, result: u64| {
+        let done = needs(&stage, Need::Step, pc, |regs| {
+            (regs.0.rax, regs.0.rbx, regs.0.rcx, regs.0.rdx) = (number, 1 << 20, 4096, 1);
+        });
+        assert_eq!(done, [Goes(tid, Until::Instruction, 0)]);
+        assert!(stage.machine().tasks.threads[&tid].pending.is_some());
+        stage
+            .script
+            .thread(tid, |thread| (thread.regs.0.rip, thread.regs.0.rax) = (pc + 2, result));
+        let done = stage.signal(tid, SIGTRAP, TRAP_TRACE, 0);
+        assert!(stage.machine().tasks.threads[&tid].pending.is_none());
+        (done, stage.regs(tid).0.rax)
+    };
+    for result in [0, 0xffff_fff3] {
+        let (done, shown) = calls(MPROTECT_32, result);
+        stage.expect_entered(tid, pc + 2, &done);
+        assert_eq!(shown, result);
+    }
+    // A file that it has opened may show us.
+    let file = File::open("/proc/self/maps").expect("a process has mappings");
+    let fd = file.as_raw_fd() as u64;
+    let (done, shown) = calls(OPEN_32, fd);
+    let replaced = |it: &Done| matches!(it, Called(nr::DUP3, [_, to, ..]) if *to == fd);
+    assert!(done.iter().any(replaced), "{done:?}");
+    assert_eq!(shown, fd);
+}
+
+#[test]
+fn what_the_virtual_cpu_lacks_is_not_called_by_the_32_bit_table_either() {
+    const PTRACE_32: u64 = 26;
+    const EPERM: u64 = -1_i64 as u64;
+    let (stage, _) = Stage::at(pc_of(leaf));
+    let pc = code(b"\xcd\x80\x90");
+    let done = needs(&stage, Need::Step, pc, |regs| regs.0.rax = PTRACE_32);
+    stage.expect_entered(stage.tid, pc + 2, &done);
+    assert_eq!(stage.regs(stage.tid).0.rax, EPERM);
+}

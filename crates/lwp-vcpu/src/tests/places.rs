@@ -3,7 +3,7 @@
 use std::fs::OpenOptions;
 use std::os::fd::AsRawFd;
 
-use lwp_dbt::{Checks, RequestKind, Slot};
+use lwp_dbt::{Checks, RequestKind, Selection, Slot};
 use lwp_ptrace::limits;
 
 use super::needs::needs;
@@ -11,8 +11,10 @@ use super::profiles::{Words, load, profiling};
 use super::script::Done::{self, Called};
 use super::stage::Stage;
 use super::{Answer, Scene, leaf, pc_of};
+use crate::exec;
 use crate::lwp;
 use crate::machine::Need;
+use crate::memory_map::LOW_WINDOWS;
 use crate::syscalls::nr;
 use crate::written_files::opened_for_writing;
 
@@ -155,4 +157,41 @@ fn all_memory_that_is_locked_is_the_program_s() {
         }
     }
     assert_eq!(stage.slot(stage.tid, Slot::Pc), pc + 2);
+}
+
+/// A way of profiling, one of many.
+fn selection(number: u8) -> Selection {
+    Selection { instructions: true, branches: number, ..Selection::default() }
+}
+
+#[test]
+fn an_address_space_has_so_many_sides_and_then_takes_those_that_nobody_runs_on() {
+    let (stage, _) = Stage::at(pc_of(leaf));
+    let tid = stage.tid;
+    let most = LOW_WINDOWS as u8 - 1;
+    let base = stage.machine().tasks.base_space(tid).expect("an address space");
+    let sides = || stage.machine().caches.sides(base).count() - 1;
+    let side_for = |number| stage.machine().caches.side_for(base, selection(number));
+    let add = |number| exec::add_side(&mut stage.machine(), tid, selection(number));
+    for number in 0..most + 3 {
+        assert_eq!(add(number), Ok(()));
+        assert_eq!(sides(), usize::from(most.min(number + 1)));
+        assert!(side_for(number).is_some());
+    }
+    // The oldest have been given up.
+    assert_eq!((side_for(0), side_for(1), side_for(2)), (None, None, None));
+    // None can be where there is a thread on each.
+    let threads: Vec<_> = (3..most + 3).map(|number| (number, stage.another())).collect();
+    for (number, thread) in &threads {
+        let side = side_for(*number);
+        stage.machine().change_side(thread.tid, side);
+    }
+    let refused = add(most + 3).expect_err("all are in use");
+    assert!(refused.contains("too many different ways"), "{refused}");
+    assert_eq!(sides(), usize::from(most));
+    // One of them ends its profile.
+    let (number, thread) = &threads[4];
+    stage.machine().change_side(thread.tid, None);
+    assert_eq!(add(most + 3), Ok(()));
+    assert_eq!((side_for(*number), sides()), (None, usize::from(most)));
 }

@@ -12,19 +12,22 @@ use crate::profile::{Block, BlockCount, Module, Place, Sample, Sink, ThreadExecu
 
 /// Everything that a sink has been told.
 #[derive(Debug, Default)]
-struct Told {
-    modules: Vec<Module>,
-    blocks: Vec<Block>,
-    threads: Vec<ThreadExecutions>,
-    samples: Vec<(u32, Vec<Place>)>,
+pub(super) struct Told {
+    pub modules: Vec<Module>,
+    pub blocks: Vec<Block>,
+    pub threads: Vec<ThreadExecutions>,
+    pub samples: Vec<(u32, Vec<Place>)>,
+    pub parts: Vec<(i32, Vec<u32>, String)>,
+    /// It wants to know where indirect calls led.
+    pub wants_calls: bool,
 }
 
 /// A sink that remembers.
 #[derive(Clone, Debug, Default)]
-struct Notes(Arc<Mutex<Told>>);
+pub(super) struct Notes(Arc<Mutex<Told>>);
 
 impl Notes {
-    fn with<R>(&self, look: impl FnOnce(&mut Told) -> R) -> R {
+    pub fn with<R>(&self, look: impl FnOnce(&mut Told) -> R) -> R {
         look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -42,14 +45,29 @@ impl Sink for Notes {
         self.with(|told| told.threads.push(thread.clone()));
     }
 
+    fn part(&mut self, pid: i32, serials: &[u32], label: &str) {
+        self.with(|told| told.parts.push((pid, serials.to_vec(), label.to_owned())));
+    }
+
+    fn wants_calls(&self) -> bool {
+        self.with(|told| told.wants_calls)
+    }
+
     fn sample(&mut self, sample: &Sample<'_>) {
         self.with(|told| told.samples.push((sample.event, sample.stack.to_vec())));
     }
 }
 
-fn recorded(set_up: impl FnOnce(&mut Config), plan: Plan) -> (Scene, Notes) {
+pub(super) fn recorded(set_up: impl FnOnce(&mut Config), plan: Plan) -> (Scene, Notes) {
     let notes = Notes::default();
     (Scene::told(set_up, plan, Some(Box::new(notes.clone()))), notes)
+}
+
+/// An exact run that also tells where indirect calls led.
+pub(super) fn recorded_with_calls() -> (Scene, Notes) {
+    let notes = Notes::default();
+    notes.with(|told| told.wants_calls = true);
+    (Scene::told(|_| {}, Plan::Exact, Some(Box::new(notes.clone()))), notes)
 }
 
 #[test]
@@ -116,7 +134,7 @@ fn a_sample_is_told_with_the_place_of_the_instruction() {
 }
 
 /// Has the thread execute one of our markers.
-fn mark(scene: &mut Scene, code: u8) {
+pub(super) fn mark(scene: &mut Scene, code: u8) {
     let marker = instruction(&[0x0f, 0x1f, 0x80, b'L', b'W', b'P', code]);
     // What follows lies in memory that cannot be executed.
     assert_eq!(scene.ask(RequestKind::Marker, address(&marker)), Answer::Needs(Need::Step));

@@ -7,11 +7,13 @@ use lwp_ptrace::Stop;
 use lwp_ptrace::regs::Regs;
 use lwp_ptrace::tracees::Until;
 
+use super::needs::needs;
 use super::script::Done::{Detached, Goes, Interrupted, Listens};
-use super::stage::Stage;
+use super::stage::{Idle, Stage};
 use super::{branches, leaf, pc_of};
 use crate::events::calm;
 use crate::machine::{Mode, Need};
+use crate::syscalls::nr;
 
 const SIGTRAP: i32 = 5;
 const SIGABRT: i32 = 6;
@@ -369,4 +371,86 @@ fn a_thread_that_is_let_go_takes_its_own_registers_along() {
     assert_eq!((regs.rip, regs.rbx, regs.gs_base), (pc_of(leaf), 9, 0x5000));
     assert!(stage.machine().tasks.threads.is_empty());
     assert!(stage.machine().tasks.processes.is_empty());
+}
+
+#[test]
+fn a_calm_thread_is_looked_at_now_and_then_and_stopped_once_for_that() {
+    let (stage, _) = waits_calmly();
+    let tid = stage.tid;
+    let look = |all| calm::look(&mut stage.machine(), all);
+    let next = look(false).expect("it is looked at again");
+    assert_eq!(stage.script.done(), []);
+    // It is to be let go: until it has stopped, nothing more is asked of it.
+    let soon = look(true).expect("its stop is waited for");
+    assert_eq!(stage.script.done(), [Interrupted(tid)]);
+    assert!(soon <= next);
+    look(true);
+    assert_eq!(stage.script.done(), []);
+    // It has stopped, and its call goes on.
+    stage.stop(tid, Stop::Interrupted);
+    look(true);
+    assert_eq!(stage.script.done(), [Interrupted(tid)]);
+    let (awake, _) = Stage::at(pc_of(leaf));
+    assert_eq!(calm::look(&mut awake.machine(), true), None, "nobody is calm");
+}
+
+/// A process of two threads chooses a handler for a signal that it ignores; one of them asks.
+fn chooses_a_handler(handler: u64, signal: u64) -> (Stage, Idle, bool) {
+    let (stage, _) = Stage::at(pc_of(leaf));
+    let (tid, other) = (stage.tid, stage.another());
+    let action = Box::new([handler, 0, 0, 0]);
+    let waits = stage.asking(tid, RequestKind::Syscall, b"\x0f\x05\x90".as_ptr() as u64);
+    stage.stands(tid, &waits);
+    let mut machine = stage.machine();
+    let slot = machine.tasks.threads[&tid].slot;
+    let at = action.as_ptr() as u64;
+    for (field, value) in [
+        (Slot::Rax, nr::RT_SIGACTION),
+        (Slot::Rdi, signal),
+        (Slot::Rsi, at),
+        (Slot::Rdx, 0),
+        (Slot::R10, 8),
+    ] {
+        machine.contexts.context(slot).set(field, value);
+    }
+    machine.answer(slot, false);
+    let settles = machine.tasks.threads[&tid].errand.need == Some(Need::Settle);
+    drop(machine);
+    (stage, other, settles)
+}
+
+#[test]
+fn a_handler_is_chosen_when_no_signal_is_on_its_way_that_was_ignored_before() {
+    // Programs in this language begin with it ignored.
+    const SIGPIPE: u64 = 13;
+    const HANDLER: u64 = 0x5000;
+    for (handler, signal) in [(HANDLER, SIGUSR1 as u64), (1, SIGPIPE), (HANDLER, 65)] {
+        let (_stage, _other, settles) = chooses_a_handler(handler, signal);
+        assert!(!settles, "{handler:#x} for {signal}");
+    }
+    let (stage, other, settles) = chooses_a_handler(HANDLER, SIGPIPE);
+    assert!(settles);
+    let tid = stage.tid;
+    let pc = b"\x0f\x05\x90".as_ptr() as u64;
+    let settle = |signal: u64| {
+        needs(&stage, Need::Settle, pc, |regs| {
+            (regs.0.rax, regs.0.rdi, regs.0.r10) = (nr::RT_SIGACTION, signal, 8);
+        })
+    };
+    let waited = || stage.machine().tasks.threads[&tid].signals.waited;
+    // The other thread has been stopped by such a signal, which is to be thrown away.
+    stage.script.thread(other.tid, |thread| thread.info = Some((SIGPIPE as i32, SI_USER, 0)));
+    for times in 1..=2 {
+        let done = settle(SIGPIPE);
+        stage.expect_entered(tid, pc, &done);
+        assert_eq!(waited(), times);
+    }
+    // By the time that it asks again there is none; nor is there one of a number that is none.
+    stage.script.thread(other.tid, |thread| thread.info = None);
+    for signal in [SIGPIPE, 0, 65, u64::MAX] {
+        let done = settle(signal);
+        assert_eq!(done.last(), Some(&Goes(tid, Until::Event, 0)));
+        assert_eq!(stage.regs(tid).0.rip, stage.routine(|routines| routines.run));
+        assert_eq!(waited(), 0);
+    }
 }
