@@ -3,7 +3,7 @@
 //! An image is looked up where it lies: tables are sorted by what is searched for, so that putting
 //! one in place costs its relocations and nothing for each fragment. Addresses are relative, to the
 //! module or to the unit's code; counters and entries are numbered from zero. [`crate::freeze`]
-//! writes images, [`CodeCache::restore`] puts one in place.
+//! writes images, [`CodeCache::restore`](crate::CodeCache::restore) puts one in place.
 //!
 //! ```text
 //! header      HEADER_WORDS words of 8 bytes, see `Header`
@@ -147,7 +147,7 @@ pub(crate) struct Header {
     /// The fragments that have a pc of their own; behind them are those that are only parts of
     /// superblocks.
     pub reachable: u64,
-    /// A number of [`Knowledge`].
+    /// A number of [`Knowledge`](crate::Knowledge).
     pub knowledge: u64,
     /// Records of each table.
     pub counts: [u64; table::BYTES.len()],

@@ -21,7 +21,8 @@ pub struct Routines {
     pub run: u32,
     /// Answer: restore all registers, make the system call, continue at `Go`.
     pub run_and_go: u32,
-    /// Make the system calls listed at rbx, then stop at a breakpoint; see [`BATCH_WORDS`].
+    /// Make the system calls listed at rbx, then stop at a breakpoint; see
+    /// [`BATCH_WORDS`](super::BATCH_WORDS).
     pub batch: u32,
     /// Replace the contexts of a new process: see [`MoveIn`].
     pub move_in: MoveIn,
