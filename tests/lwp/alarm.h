@@ -1,4 +1,4 @@
-/* SIGALRM at a steady rate, for programs that are to be interrupted everywhere. */
+/* SIGALRM for programs that are to be interrupted everywhere. */
 #ifndef ALARM_H
 #define ALARM_H
 
@@ -16,10 +16,18 @@ static void on_alarm(void (*handler)(int))
 }
 
 /* Every so many microseconds; never with 0. */
-static void alarm_every(long microseconds)
+static inline void alarm_every(long microseconds)
 {
 	struct itimerval often = { { 0, microseconds }, { 0, microseconds } };
 	setitimer(ITIMER_REAL, &often, NULL);
+}
+
+/* Once, in so many microseconds; never with 0. A program that asks again behind each alarm gets on
+ * however long an alarm takes. */
+static inline void alarm_once(long microseconds)
+{
+	struct itimerval once = { { 0, 0 }, { 0, microseconds } };
+	setitimer(ITIMER_REAL, &once, NULL);
 }
 
 #endif

@@ -1,5 +1,5 @@
 /* LWPINS, LWPVAL and SLWPCB while a timer interrupts them everywhere: no record is lost, made twice or
- * torn, and every result reaches its register. Arguments: rounds, and microseconds between interrupts. */
+ * torn, and every result reaches its register. Arguments: rounds, and microseconds until an interrupt. */
 #define _GNU_SOURCE
 #include <lwp.h>
 #include <signal.h>
@@ -60,7 +60,7 @@ int main(int argc, char **argv)
 		return 2;
 	long every = argc > 2 ? atol(argv[2]) : 0;
 	on_alarm(tick);
-	alarm_every(every);
+	alarm_once(every);
 
 	block.flags = LWP_FLAG(1);
 	block.buffer_size_random = sizeof ring;
@@ -68,7 +68,12 @@ int main(int argc, char **argv)
 	struct lwp_event_slot *values = lwp_slot(&block, &capabilities, 1);
 	values->interval = values->counter = EVERY - 1;
 	__llwpcb(&block);
+	sig_atomic_t seen = 0;
 	for (unsigned round = 1; round <= rounds; round++) {
+		if (ticks != seen) {
+			seen = ticks;
+			alarm_once(every);
+		}
 		if (__lwpins32(7, round, 5))
 			complain("carry", 1, 0);
 		__lwpval32(9, round, 6);
