@@ -41,9 +41,7 @@ impl CodeCache {
             }
             Role::NotTaken(id) => add(Execution::NotTaken(id), 1),
             Role::Superblock(first) => self.along(Some(first), 1, add),
-            Role::SideExit(id) => {
-                self.left(id, self.calls && calls_indirectly(&self.fragment(id)), add)
-            }
+            Role::SideExit(id) => self.left(id, counts_call(self, &self.fragment(id)), add),
             Role::CutOff(id) => self.along(Some(id), -1, add),
             Role::CutOffBranch(id) => self.left(id, true, add),
             Role::Head(_) | Role::CallTarget(_) | Role::Called(_) | Role::Target(_) => {}
@@ -77,8 +75,7 @@ impl CodeCache {
         if is_not_taken(fragment.deltas) {
             add(Execution::NotTaken(id), times);
         }
-        if self.calls
-            && calls_indirectly(&fragment)
+        if counts_call(self, &fragment)
             && let Some(next) = self.within(id).and_then(|within| within.next)
         {
             add(Execution::Called(id, self.fragment(next).pc), times);
@@ -110,9 +107,9 @@ impl CodeCache {
     }
 }
 
-/// Returns whether a fragment ends in an indirect call.
-fn calls_indirectly(fragment: &Fragment) -> bool {
-    fragment.deltas.calls == 1 && fragment.deltas.indirect == 1
+/// Returns whether a fragment ends in an indirect call that is counted by where it leads.
+fn counts_call(cache: &CodeCache, fragment: &Fragment) -> bool {
+    cache.calls && fragment.deltas.calls == 1 && fragment.deltas.indirect == 1
 }
 
 /// Returns whether these are the counts of a fragment whose conditional branch is not taken.

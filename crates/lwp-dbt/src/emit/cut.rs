@@ -9,8 +9,6 @@ use crate::context::{RequestKind, Slot};
 use crate::plan::Lwp;
 use crate::state_map::bits;
 
-// ---- cut fragments -------------------------------------------------------------------------
-
 /// Rule 18. Ends a cut fragment: the block's last instruction is executed and the host is told,
 /// with the pc where control is then. `Err` where an operand is out of reach or the instruction
 /// cannot be executed here.

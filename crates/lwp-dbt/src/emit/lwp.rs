@@ -27,8 +27,6 @@ impl Emitter<'_> {
     }
 }
 
-// ---- the four instructions -----------------------------------------------------------------
-
 /// Rule 17. `charged` are the state bits while the instruction has not been executed, `done`
 /// those when it has. Returns false where its operand cannot be reached from here.
 ///

@@ -185,12 +185,12 @@ mod tests {
         assert!(refusal.help.contains("SYS_PTRACE"));
     }
 
-    #[test]
-    fn many_single_steps_are_a_defect() {
+    /// The outcome of a program of one thread that has executed so many instructions.
+    fn outcome(instructions: u64) -> Outcome {
         let thread = ThreadReport {
             tid: 1,
             comm: "true".into(),
-            counts: Counts { instructions: 100_000, ..Counts::default() },
+            counts: Counts { instructions, ..Counts::default() },
             started: Instant::now(),
             ended: None,
             sampled: Vec::new(),
@@ -206,16 +206,23 @@ mod tests {
             threads: vec![thread],
             uncounted: None,
         };
-        let outcome = |instructions| Outcome {
+        Outcome {
             status: ExitStatus::Code(0),
-            processes: vec![process.clone()],
+            processes: vec![process],
             elapsed: Duration::ZERO,
             user: Duration::ZERO,
             system: Duration::ZERO,
             host: Duration::ZERO,
-            alone: Alone { instructions, time: Duration::from_micros(instructions * 40) },
+            alone: Alone::default(),
+        }
+    }
+
+    #[test]
+    fn many_single_steps_are_a_defect() {
+        let check = |instructions| {
+            let alone = Alone { instructions, time: Duration::from_micros(instructions * 40) };
+            single_steps(Path::new("true"), &Outcome { alone, ..outcome(100_000) })
         };
-        let check = |steps| single_steps(Path::new("true"), &outcome(steps));
         assert_eq!(check(0).status, Status::Ok);
         assert_eq!(check(100).status, Status::Ok);
         assert!(check(100).detail.contains("100 of 100000"), "{:?}", check(100));
@@ -240,32 +247,11 @@ mod tests {
 
     #[test]
     fn a_trial_works_if_its_program_ends_well_and_has_been_counted() {
-        let thread = |instructions| ThreadReport {
-            tid: 1,
-            comm: "true".into(),
-            counts: Counts { instructions, ..Counts::default() },
-            started: Instant::now(),
-            ended: None,
-            sampled: Vec::new(),
-            cpu: None,
-        };
-        let outcome = |status, instructions, uncounted: Option<&str>| Outcome {
-            status,
-            processes: vec![ProcessReport {
-                pid: 1,
-                parent: 0,
-                maker: 0,
-                started: Instant::now(),
-                command: "true".into(),
-                comm: "true".into(),
-                threads: vec![thread(instructions)],
-                uncounted: uncounted.map(Into::into),
-            }],
-            elapsed: Duration::from_micros(2500),
-            user: Duration::ZERO,
-            system: Duration::ZERO,
-            host: Duration::ZERO,
-            alone: Alone::default(),
+        let outcome = |status, instructions, uncounted: Option<&str>| {
+            let elapsed = Duration::from_micros(2500);
+            let mut outcome = Outcome { status, elapsed, ..outcome(instructions) };
+            outcome.processes[0].uncounted = uncounted.map(Into::into);
+            outcome
         };
         let killed = |signal| ExitStatus::Signal { signal, core: false };
         for (outcome, status, words) in [

@@ -123,7 +123,7 @@ fn begins(scene: &mut Scene) -> (usize, Table) {
     (index, table)
 }
 
-/// Whether an address space's table has an entry of a function.
+/// Returns whether an address space's table has an entry of a function.
 fn has(caches: &mut CodeCaches, index: usize, pc: u64) -> bool {
     let (space, family) = caches.side(index).expect("an address space");
     let Some((_, code)) = space.code.at(pc) else { return false };

@@ -35,7 +35,7 @@ struct Site {
     fragment: FragmentId,
     /// The counter that holds where the call led first.
     counter: u32,
-    /// Where translated code goes on behind the counting, and the call itself.
+    /// The address at which translated code goes on behind the counting, and the call itself.
     after: u64,
     pc: u64,
 }
@@ -75,7 +75,14 @@ fn called_elsewhere(scene: &Scene, site: Site, target: u64, times: u64) {
     }
 }
 
-/// Where indirect calls from a place led, as is reported, and how often.
+/// The thread calls `target` from the site, and finds no room to count that.
+fn calls_without_room(scene: &mut Scene, site: Site, target: u64) -> Answer {
+    scene.set(Slot::CallAfter, site.after).set(Slot::CallTarget, target);
+    scene.set(Slot::CallSite, call_site(site.counter).into());
+    scene.ask(RequestKind::Calls, pc_of(leaf))
+}
+
+/// The targets of indirect calls from a place, as they are reported, and how often each was called.
 fn led(scene: &mut Scene, notes: &Notes, from: u64) -> BTreeSet<(u64, u64)> {
     scene.machine.counting().report_thread(scene.tid);
     notes.with(|told| {
@@ -107,10 +114,8 @@ fn a_call_for_which_there_is_no_room_is_made_anew_and_none_is_lost() {
     let [first, second, third] = [leaf, branches, much].map(pc_of);
     called(&scene, site, first, 5);
     called_elsewhere(&scene, site, second, 3);
-    scene.set(Slot::CallAfter, site.after).set(Slot::CallTarget, third);
-    scene.set(Slot::CallSite, call_site(site.counter).into());
     let before = scene.counts();
-    assert_eq!(scene.ask(RequestKind::Calls, pc_of(leaf)), Answer::Goes(site.pc));
+    assert_eq!(calls_without_room(&mut scene, site, third), Answer::Goes(site.pc));
     assert_eq!(scene.context().counters().calls_to(call_site(site.counter), second), 0);
     assert_eq!(led(&mut scene, &notes, site.pc), [(first, 5), (second, 3)].into());
     assert!(scene.counts().calls <= before.calls, "it has not been made yet");
@@ -123,9 +128,7 @@ fn a_call_that_led_elsewhere_most_often_gets_that_as_its_first_target() {
     let [first, second] = [leaf, branches].map(pc_of);
     called(&scene, site, first, 5);
     called_elsewhere(&scene, site, second, CALL_OFTEN.into());
-    scene.set(Slot::CallAfter, site.after).set(Slot::CallTarget, second);
-    scene.set(Slot::CallSite, call_site(site.counter).into());
-    assert_eq!(scene.ask(RequestKind::Calls, pc_of(leaf)), Answer::Goes(site.pc));
+    assert_eq!(calls_without_room(&mut scene, site, second), Answer::Goes(site.pc));
     let counters = scene.context().counters();
     assert_eq!([site.counter, site.counter + 1].map(|at| counters.get(at)), [!second, 0]);
     let expected = [(first, 5), (second, CALL_OFTEN.into())].into();
@@ -225,7 +228,7 @@ fn what_is_executed_while_nobody_counts_is_not_told() {
     });
 }
 
-/// How the last instruction of a block ends it, as a decoder has it.
+/// The way in which the last instruction of a block ends it, as a decoder has it.
 fn decoded(block: &Block) -> Option<BlockEnd> {
     let decoder = Decoder::with_ip(64, &block.bytes, block.pc, DecoderOptions::NONE);
     Some(match decoder.into_iter().last()?.flow_control() {

@@ -211,7 +211,7 @@ fn translations_of_different_kinds_are_kept_apart() {
     }
 }
 
-/// What becomes of a file's bytes.
+/// A change of a file's bytes.
 type Damage<'a> = &'a dyn Fn(&mut Vec<u8>);
 
 #[test]

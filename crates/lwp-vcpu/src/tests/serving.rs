@@ -55,7 +55,7 @@ fn translated(machine: &Mutex<Machine>, tid: i32) -> usize {
     family.modules.iter().map(|(_, module)| module.unit.new_fragments()).sum()
 }
 
-/// What is translated of `much`, and of what it leads to, by one answer.
+/// The number of fragments that one answer translates of `much`, and of the code that it leads to.
 fn by_one_answer() -> usize {
     let mut scene = Scene::exact();
     scene.set(Slot::Spin, 1000).head(pc_of(much));
