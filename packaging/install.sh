@@ -61,7 +61,10 @@ case :$PATH: in
     *":$prefix/bin:"*) ;;
     *) echo "add it to the path: export PATH=\"$prefix/bin:\$PATH\"" ;;
 esac
-if [ "$(id -u)" = 0 ] && command -v ldconfig >/dev/null; then
-    # So that programs find the libraries, where the system looks there.
-    ldconfig
-fi
+case $(id -u):$prefix in
+    0:/usr | 0:/usr/local)
+        # So that programs find the libraries: the system looks for them there.
+        if command -v ldconfig >/dev/null; then
+            ldconfig || echo "install: ldconfig failed: run it again, or programs do not find the libraries" >&2
+        fi ;;
+esac

@@ -1,7 +1,6 @@
-# A timer that fires into a computation: what counts/interrupted and counts/superblocks have in common.
+# A timer that fires into a computation: counts/interrupted and counts/superblocks share it.
 
-# Sets SIGALRM's handler; the timer fires every `period` microseconds if there is an argument, whose
-# number is in r15. Leads to `bad` where that is refused.
+# Sets SIGALRM's handler and the timer. Leads to `bad` where that is refused.
         .macro  start_timer
         movl    $13, %eax               # rt_sigaction(SIGALRM)
         movl    $14, %edi
@@ -11,6 +10,11 @@
         syscall
         testq   %rax, %rax
         jnz     bad
+        set_timer
+        .endm
+
+# Sets the timer if there is an argument, whose number is in r15; the call is the same without one.
+        .macro  set_timer
         leaq    timer(%rip), %rsi
         leaq    timer_off(%rip), %rax
         cmpq    $2, %r15
@@ -71,11 +75,12 @@ restorer:
         syscall
         .endm
 
-        .macro  timer_data period
+# The timer fires in `first` microseconds, and every `period` of them after that; never again with 0.
+        .macro  timer_data first, period
         .data
         .balign 8
 action: .quad   handler, 0x14000000, restorer, 0  # SA_RESTORER | SA_RESTART
-timer:  .quad   0, \period, 0, \period
+timer:  .quad   0, \period, 0, \first
 timer_off: .quad 0, 0, 0, 0
 signals: .quad  0
         .endm

@@ -33,7 +33,7 @@ leaf:   incq    %r14
 other:  decq    %r14
         ret
         counting_handler
-        timer_data 700
+        timer_data 700, 700
 table:  .quad   leaf, leaf, other, leaf
 text:   .ascii  "# signals "
 digits: .ascii  "0000000000000000\n"
