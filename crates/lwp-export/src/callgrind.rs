@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 
 use lwp_profile::{Call, CallGraph, FunctionId, Inclusive, LocationId, Profile, Values};
-use lwp_symbols::function_name;
+use lwp_symbols::FunctionNames;
 
 use crate::{INFERRED, one_line};
 
@@ -88,6 +88,7 @@ struct Output<'a> {
     /// Indices of the events to write.
     events: Vec<usize>,
     text: String,
+    functions: FunctionNames<'a>,
     names: HashMap<(char, String), usize>,
     graph: CallGraph,
     inclusive: Vec<Inclusive>,
@@ -147,6 +148,7 @@ impl<'a> Output<'a> {
             (0..profile.events.len()).map(|event| Inclusive::of(profile, &graph, event)).collect();
         Self {
             profile,
+            functions: FunctionNames::new(profile),
             form,
             events,
             text: String::new(),
@@ -251,7 +253,7 @@ impl<'a> Output<'a> {
         let object = self.name('o', &profile.module_of(function).path);
         let own_file = file_of(profile, function);
         let file = self.name('f', &own_file);
-        let name = self.name('n', &function_name(profile, function, true));
+        let name = self.function_number(function);
         self.line(format_args!("\nob={object}\nfl={file}\nfn={name}"));
         let mut current = own_file.clone();
         for row in self.rows(function, &own_file, locations, calls) {
@@ -331,12 +333,17 @@ impl<'a> Output<'a> {
         Values(self.inclusive.iter().map(of).collect())
     }
 
+    fn function_number(&mut self, id: FunctionId) -> String {
+        let name = self.functions.get(id).to_owned();
+        self.name('n', &name)
+    }
+
     fn callee(&mut self, to: FunctionId, count: u64) {
         let profile = self.profile;
         let callee = profile.function(to);
         let object = self.name('o', &profile.module_of(to).path);
         let file = self.name('f', &file_of(profile, to));
-        let name = self.name('n', &function_name(profile, to, true));
+        let name = self.function_number(to);
         self.line(format_args!("cob={object}\ncfi={file}\ncfn={name}"));
         let place = self.place(callee.address, callee.line);
         self.line(format_args!("calls={count} {place}"));

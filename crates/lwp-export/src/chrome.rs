@@ -1,7 +1,7 @@
 //! Chrome's trace events: contexts side by side, their width in events where others have time.
 
 use lwp_profile::{Profile, Tree};
-use lwp_symbols::function_name;
+use lwp_symbols::FunctionNames;
 use lwp_terminal::escape::json;
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ pub fn render(profile: &Profile, event: usize) -> String {
         "ph": "M", "pid": 1, "tid": 1, "name": "process_name",
         "args": { "name": one_line(&profile.command) },
     })];
-    children(profile, &tree, 0, 0, &mut events);
+    children(&FunctionNames::new(profile), profile, &tree, (0, 0), &mut events);
     let mut words = format!(
         "widths are {}, not time",
         profile.events.get(event).map_or("", |event| event.name.as_str())
@@ -31,17 +31,23 @@ pub fn render(profile: &Profile, event: usize) -> String {
     json(&document.to_string())
 }
 
-fn children(profile: &Profile, tree: &Tree, node: usize, start: u64, out: &mut Vec<Value>) {
+fn children(
+    names: &FunctionNames<'_>,
+    profile: &Profile,
+    tree: &Tree,
+    (node, start): (usize, u64),
+    out: &mut Vec<Value>,
+) {
     let mut at = start;
     for number in tree.called(node).filter(|child| tree.total(*child) > 0) {
         let child = tree.node(number);
         out.push(json!({
             "ph": "X", "pid": 1, "tid": 1, "ts": at, "dur": child.total,
-            "name": function_name(profile, child.function, true),
+            "name": names.get(child.function),
             "cat": profile.module_of(child.function).name(),
             "args": { "own": child.own },
         }));
-        children(profile, tree, number, at, out);
+        children(names, profile, tree, (number, at), out);
         at = at.saturating_add(child.total);
     }
 }

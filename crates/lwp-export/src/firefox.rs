@@ -9,7 +9,7 @@ use fxprof_processed_profile::{
     SamplingInterval, Timestamp, WeightType,
 };
 use lwp_profile::{Inferred, Profile, Recording};
-use lwp_symbols::function_name;
+use lwp_symbols::FunctionNames;
 use lwp_terminal::escape;
 
 use crate::{INFERRED, one_line};
@@ -36,6 +36,7 @@ pub fn render(recording: &Recording, profile: &Profile, event: usize) -> Vec<u8>
     document.set_thread_name(thread, event_name);
     document.set_thread_samples_weight_type(thread, WeightType::Samples);
     let category = document.add_category("Program", CategoryColor::Blue).into();
+    let names = FunctionNames::new(profile);
     let mut at = 0;
     for stack in &inferred.stacks {
         let value = stack.values.get(event);
@@ -44,7 +45,7 @@ pub fn render(recording: &Recording, profile: &Profile, event: usize) -> Vec<u8>
         }
         let mut handle = None;
         for id in &stack.functions {
-            let text = document.intern_string(&function_name(profile, *id, true));
+            let text = document.intern_string(names.get(*id));
             let frame = FrameInfo {
                 frame: Frame::Label(text),
                 category_pair: category,

@@ -3,26 +3,24 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use lwp_profile::{Inferred, Profile};
-use lwp_symbols::function_name;
+use lwp_profile::{FunctionId, Inferred, Profile};
+use lwp_symbols::FunctionNames;
 
 use crate::one_line;
 
 /// The stacks with their counts of one event.
 pub fn render(profile: &Profile, event: usize) -> String {
+    let names = FunctionNames::new(profile);
     let mut lines: BTreeMap<String, u64> = BTreeMap::new();
     for stack in &Inferred::of(profile, event).stacks {
         let value = stack.values.get(event);
         if value == 0 {
             continue;
         }
-        let names: Vec<String> = stack
-            .functions
-            .iter()
-            // A semicolon separates functions.
-            .map(|id| one_line(&function_name(profile, *id, true)).replace(';', ":"))
-            .collect();
-        let sum = lines.entry(names.join(";")).or_default();
+        // A semicolon separates functions.
+        let name = |id: &FunctionId| one_line(names.get(*id)).replace(';', ":");
+        let line = stack.functions.iter().map(name).collect::<Vec<String>>().join(";");
+        let sum = lines.entry(line).or_default();
         *sum = sum.saturating_add(value);
     }
     lines.iter().fold(String::new(), |mut out, (line, value)| {

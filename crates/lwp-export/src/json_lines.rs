@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use lwp_profile::{CallGraph, CallKind, FunctionId, Profile, Values};
-use lwp_symbols::function_name;
+use lwp_symbols::FunctionNames;
 use lwp_terminal::escape;
 use serde_json::{Map, Value, json};
 
@@ -20,13 +20,14 @@ pub fn render(profile: &Profile) -> String {
         "exact": profile.mode == lwp_profile::Mode::Exact,
         "total": counts(profile, &profile.total()),
     }));
+    let names = FunctionNames::new(profile);
     let graph = CallGraph::of(profile);
     for (index, own) in graph.own.iter().enumerate().filter(|(_, own)| !own.is_zero()) {
         let id = FunctionId(index as u32);
         let function = profile.function(id);
         line(json!({
             "kind": "function",
-            "function": function_name(profile, id, true),
+            "function": names.get(id),
             "symbol": function.name,
             "module": profile.module_of(id).path,
             "build_id": profile.module_of(id).build_id_hex(),
@@ -46,9 +47,9 @@ pub fn render(profile: &Profile) -> String {
         let from = call.from.map(|id| profile.location(id));
         line(json!({
             "kind": "call",
-            "caller": from.map(|from| function_name(profile, from.function(), true)),
+            "caller": from.map(|from| names.get(from.function())),
             "address": from.map(|from| from.address),
-            "callee": function_name(profile, call.to, true),
+            "callee": names.get(call.to),
             "how": match call.kind {
                 CallKind::Direct => "direct",
                 CallKind::Tail => "tail",

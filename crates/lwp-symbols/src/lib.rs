@@ -44,7 +44,7 @@ pub use jitdump::{JitDump, parse as parse_jitdump};
 pub use keeping::names;
 pub use live::{Live, LiveFunction};
 pub use matching::{ModulePair, counterparts, has_module, is_called, matched};
-pub use naming::function_name;
+pub use naming::{FunctionNames, function_name};
 pub use near::{Inlined, inlined_named, similar_names};
 pub use perf_map::parse as parse_perf_map;
 pub use resolve::{

@@ -1,5 +1,7 @@
 //! The names of a profile's functions.
 
+use std::cell::OnceCell;
+
 use lwp_profile::{FunctionId, Origin, Profile};
 
 use crate::demangle::demangle;
@@ -13,5 +15,25 @@ pub fn function_name(profile: &Profile, id: FunctionId, demangled: bool) -> Stri
         _ if function.name.is_empty() => "[inlined]".to_owned(),
         _ if demangled => demangle(&function.name),
         _ => function.name.clone(),
+    }
+}
+
+/// The names of a profile's functions in reports, each demangled once. Stacks lead through the same
+/// functions again and again.
+#[derive(Debug)]
+pub struct FunctionNames<'a> {
+    profile: &'a Profile,
+    names: Vec<OnceCell<String>>,
+}
+
+impl<'a> FunctionNames<'a> {
+    /// The names of the functions of `profile`.
+    pub fn new(profile: &'a Profile) -> Self {
+        Self { profile, names: vec![OnceCell::new(); profile.functions.len()] }
+    }
+
+    /// Returns the name of a function of the profile, demangled.
+    pub fn get(&self, id: FunctionId) -> &str {
+        self.names[id.index()].get_or_init(|| function_name(self.profile, id, true))
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use lwp_export::Format;
 use lwp_profile::Profile;
 use lwp_report::escape::printable;
-use lwp_symbols::{Detail, function_name};
+use lwp_symbols::{Detail, FunctionNames};
 
 use crate::args::{CommandLine, usage_error};
 use crate::ending::Ending;
@@ -50,10 +50,12 @@ fn script(input: &Path, inline: bool) -> Result<Ending, Failure> {
 
 /// One block for each sample: readers count blocks. Time is the number of the sample.
 fn samples(out: &mut dyn std::io::Write, profile: &Profile, inline: bool) -> std::io::Result<()> {
+    let names = FunctionNames::new(profile);
     let mut number = 0u64;
     for sample in &profile.samples {
         let thread = &profile.threads[sample.thread.index()];
-        let stack = stack(profile, &profile.stacks[sample.stack.index()].locations, inline);
+        let locations = &profile.stacks[sample.stack.index()].locations;
+        let stack = stack((profile, &names), locations, inline);
         // perf's comm has at most fifteen letters, and readers split it off at blanks.
         let comm: String = printable(&thread.comm).chars().take(15).collect();
         for (event, &value) in profile.events.iter().zip(&sample.values.0) {
@@ -77,17 +79,21 @@ fn samples(out: &mut dyn std::io::Write, profile: &Profile, inline: bool) -> std
 }
 
 /// The lines of a stack, innermost first.
-fn stack(profile: &Profile, locations: &[lwp_profile::LocationId], inline: bool) -> String {
+fn stack(
+    (profile, names): (&Profile, &FunctionNames<'_>),
+    locations: &[lwp_profile::LocationId],
+    inline: bool,
+) -> String {
     let mut out = String::new();
     for &id in locations {
         let location = profile.location(id);
         let function = profile.function(location.function());
         let inlined = &location.frames[..location.frames.len() - 1];
         for frame in inlined.iter().filter(|_| inline) {
-            let name = printable(&function_name(profile, frame.function, true));
+            let name = printable(names.get(frame.function));
             out.push_str(&format!("\t{:16x} {name} (inlined)\n", location.address));
         }
-        let name = printable(&function_name(profile, location.function(), true));
+        let name = printable(names.get(location.function()));
         let offset = location.address.wrapping_sub(function.address);
         let module = printable(&profile.modules[location.module.index()].path);
         out.push_str(&format!("\t{:16x} {name}+{offset:#x} ({module})\n", location.address));

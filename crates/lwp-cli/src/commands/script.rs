@@ -3,9 +3,10 @@
 use std::io::Write;
 
 use clap::Args;
-use lwp_profile::{Location, Profile, Recording};
+use lwp_profile::{Location, LocationId, Profile, Recording};
 use lwp_symbols::function_name;
 use lwp_terminal::escape::printable;
+use rustc_hash::FxHashMap;
 
 use crate::ending::Ending;
 use crate::failure::Failure;
@@ -51,6 +52,7 @@ fn header(recording: &Recording) -> String {
 }
 
 fn write(out: &mut dyn Write, profile: &Profile, only: Option<usize>) -> std::io::Result<()> {
+    let mut places = Places { profile, texts: FxHashMap::default() };
     for sample in &profile.samples {
         let thread = &profile.threads[sample.thread.index()];
         let stack = &profile.stacks[sample.stack.index()];
@@ -61,20 +63,32 @@ fn write(out: &mut dyn Write, profile: &Profile, only: Option<usize>) -> std::io
             }
             let name = printable(&profile.events[event].name);
             let comm = printable(&thread.comm);
-            let leaf = profile.location(stack.locations[0]);
             write!(out, "{comm} {}: {value} {name}:", thread.tid)?;
             if !deep {
-                writeln!(out, " {}", place(profile, leaf))?;
+                writeln!(out, " {}", places.text(stack.locations[0]))?;
                 continue;
             }
             writeln!(out)?;
             for id in stack.locations.iter() {
-                writeln!(out, "\t{}", place(profile, profile.location(*id)))?;
+                writeln!(out, "\t{}", places.text(*id))?;
             }
             writeln!(out)?;
         }
     }
     Ok(())
+}
+
+/// The texts of places that have been written: stacks lead through the same ones again and again.
+struct Places<'a> {
+    profile: &'a Profile,
+    texts: FxHashMap<LocationId, String>,
+}
+
+impl Places<'_> {
+    fn text(&mut self, id: LocationId) -> &str {
+        let profile = self.profile;
+        self.texts.entry(id).or_insert_with(|| place(profile, profile.location(id)))
+    }
 }
 
 /// `address function+offset (module) file:line`.
