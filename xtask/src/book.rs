@@ -1,5 +1,5 @@
-//! `cargo xtask book`: links of all documents, the pages of the book, and the code that its
-//! internals name.
+//! `cargo xtask book`: links of all documents, the pages of the book, the code that its internals
+//! name, and the tests that promises name.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 
 use crate::links::{self, Documents};
+use crate::promises;
 use crate::workspace::{self, root};
 
 const BOOK: &str = "docs/book";
@@ -26,6 +27,7 @@ pub fn check() -> Result<()> {
     let mut faults = documents.faults()?;
     faults.extend(unlisted_pages()?);
     faults.extend(missing_functions(&read(WALK)?));
+    faults.extend(promises::faults()?);
     for file in workspace::files()? {
         let named = NAMES_CODE.iter().any(|place| file.starts_with(place));
         if named && file.extension().is_some_and(|it| it == "md") {

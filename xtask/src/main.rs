@@ -19,6 +19,7 @@ mod fleet;
 mod layering;
 mod links;
 mod package;
+mod promises;
 mod spec_matrix;
 mod stress;
 mod toolchains;
