@@ -150,6 +150,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "its walks take an interpreter minutes")]
     fn walks_agree_with_walking() {
         // Against the sum over all walks, taken step by step.
         let calls = vec![

@@ -208,6 +208,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "its many samples take an interpreter minutes")]
     fn parts_follow_each_other_in_order_and_nothing_is_lost() {
         for samples in [1u64, 3, 511, 512, 513, 1024, 5000, 100_001] {
             let course = Course::read(&*file((0..samples).map(|n| (7, (n / 100) as u32)))).unwrap();
@@ -238,6 +239,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "its many samples take an interpreter minutes")]
     fn many_different_stacks_leave_parts_short() {
         let read = |frames: u32| {
             let mut reading = Reading { limit: PARTS, allowed: 1000, ..Reading::default() };
