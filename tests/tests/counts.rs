@@ -24,8 +24,6 @@ const EVENTS: [&str; 8] = [
 /// Event name to count.
 type Counts = BTreeMap<String, u64>;
 
-/// Timers that fire every 150 µs leave a program little time on a machine that does something else as
-/// well: some runs take 40 s there, and natively two.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Reads one JSON object a line with perf's keys.

@@ -27,7 +27,7 @@ pub fn check() -> Result<()> {
     let mut faults = documents.faults()?;
     faults.extend(unlisted_pages()?);
     faults.extend(missing_functions(&read(WALK)?));
-    faults.extend(promises::faults()?);
+    faults.extend(promises::faults(&documents)?);
     for file in workspace::files()? {
         let named = NAMES_CODE.iter().any(|place| file.starts_with(place));
         if named && file.extension().is_some_and(|it| it == "md") {
@@ -93,8 +93,8 @@ fn missing_functions(text: &str) -> Vec<String> {
 fn files_named(text: &str) -> BTreeSet<String> {
     let mut out = BTreeSet::new();
     for (_, line) in links::prose(text) {
-        let spans = line.split('`').skip(1).step_by(2);
-        let files = spans.filter(|span| span.ends_with(".rs") && !span.contains([' ', '*']));
+        let files =
+            links::spans(line).filter(|span| span.ends_with(".rs") && !span.contains([' ', '*']));
         out.extend(files.map(str::to_owned));
     }
     out

@@ -28,7 +28,12 @@ pub struct Documents {
 impl Documents {
     /// Those that git knows.
     pub fn of_tree() -> Result<Self> {
-        Ok(Self { files: workspace::files()?, anchors: HashMap::new() })
+        Ok(Self::of(workspace::files()?))
+    }
+
+    /// These files.
+    pub fn of(files: Vec<PathBuf>) -> Self {
+        Self { files, anchors: HashMap::new() }
     }
 
     /// Faults of every document's relative links.
@@ -177,6 +182,11 @@ pub fn links(text: &str) -> Vec<Link> {
 
 fn is_relative(target: &str) -> bool {
     !target.is_empty() && !target.contains("://") && !target.starts_with("mailto:")
+}
+
+/// The code spans of a line.
+pub fn spans(line: &str) -> impl Iterator<Item = &str> {
+    line.split('`').skip(1).step_by(2)
 }
 
 /// A line without its code spans.

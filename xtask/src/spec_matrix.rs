@@ -18,7 +18,7 @@ use std::fs;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
-use crate::workspace;
+use crate::{links, workspace};
 use sections::Section;
 
 /// The content of the matrix.
@@ -111,7 +111,7 @@ fn choice_faults(text: &str, names: &BTreeSet<&str>) -> Vec<String> {
             faults.push(format!("{number} names no test"));
             continue;
         };
-        let named: Vec<&str> = named.split('`').skip(1).step_by(2).collect();
+        let named: Vec<&str> = links::spans(named).collect();
         faults.extend(
             named
                 .iter()
