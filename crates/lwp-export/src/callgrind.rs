@@ -148,7 +148,7 @@ impl<'a> Output<'a> {
             (0..profile.events.len()).map(|event| Inclusive::of(profile, &graph, event)).collect();
         Self {
             profile,
-            functions: FunctionNames::new(profile),
+            functions: FunctionNames::new(profile, true),
             form,
             events,
             text: String::new(),

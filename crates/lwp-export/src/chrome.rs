@@ -14,7 +14,7 @@ pub fn render(profile: &Profile, event: usize) -> String {
         "ph": "M", "pid": 1, "tid": 1, "name": "process_name",
         "args": { "name": one_line(&profile.command) },
     })];
-    children(&FunctionNames::new(profile), profile, &tree, (0, 0), &mut events);
+    children(&FunctionNames::new(profile, true), profile, &tree, (0, 0), &mut events);
     let mut words = format!(
         "widths are {}, not time",
         profile.events.get(event).map_or("", |event| event.name.as_str())

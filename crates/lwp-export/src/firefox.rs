@@ -36,7 +36,7 @@ pub fn render(recording: &Recording, profile: &Profile, event: usize) -> Vec<u8>
     document.set_thread_name(thread, event_name);
     document.set_thread_samples_weight_type(thread, WeightType::Samples);
     let category = document.add_category("Program", CategoryColor::Blue).into();
-    let names = FunctionNames::new(profile);
+    let names = FunctionNames::new(profile, true);
     let mut at = 0;
     for stack in &inferred.stacks {
         let value = stack.values.get(event);

@@ -10,7 +10,7 @@ use crate::one_line;
 
 /// The stacks with their counts of one event.
 pub fn render(profile: &Profile, event: usize) -> String {
-    let names = FunctionNames::new(profile);
+    let names = FunctionNames::new(profile, true);
     let mut lines: BTreeMap<String, u64> = BTreeMap::new();
     for stack in &Inferred::of(profile, event).stacks {
         let value = stack.values.get(event);

@@ -20,7 +20,7 @@ pub fn render(profile: &Profile) -> String {
         "exact": profile.mode == lwp_profile::Mode::Exact,
         "total": counts(profile, &profile.total()),
     }));
-    let names = FunctionNames::new(profile);
+    let names = FunctionNames::new(profile, true);
     let graph = CallGraph::of(profile);
     for (index, own) in graph.own.iter().enumerate().filter(|(_, own)| !own.is_zero()) {
         let id = FunctionId(index as u32);

@@ -6,7 +6,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use lwp_profile::{CallGraph, FunctionId, Inclusive, LocationId, Profile, Sample};
-use lwp_symbols::function_name;
+use lwp_symbols::FunctionNames;
 
 /// Sort keys, which tell the rows of a table apart; the names are perf's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -181,7 +181,7 @@ pub struct Table {
 impl Table {
     /// Makes the table.
     pub fn new(profile: &Profile, options: &Options) -> Self {
-        let mut names = Names::new(profile, options);
+        let names = Names::new(profile, options);
         let functions_only =
             options.sort.iter().all(|key| matches!(key, SortKey::Dso | SortKey::Sym))
                 && options.sort.contains(&SortKey::Sym)
@@ -218,14 +218,14 @@ impl Table {
             })
             .collect();
         if functions_only {
-            table.add_calls(profile, options, &mut names);
+            table.add_calls(profile, options, &names);
         }
         table.arrange(options);
         table
     }
 
     /// Adds what is known of functions only: calls and inclusive counts.
-    fn add_calls(&mut self, profile: &Profile, options: &Options, names: &mut Names<'_>) {
+    fn add_calls(&mut self, profile: &Profile, options: &Options, names: &Names<'_>) {
         let graph = CallGraph::of(profile);
         let inclusive = Inclusive::of(profile, &graph, options.event);
         self.inclusive_exact = inclusive.exact;
@@ -294,22 +294,19 @@ impl Table {
 struct Names<'a> {
     profile: &'a Profile,
     options: &'a Options,
-    functions: Vec<Option<String>>,
+    functions: FunctionNames<'a>,
 }
 
 impl<'a> Names<'a> {
     fn new(profile: &'a Profile, options: &'a Options) -> Self {
-        Self { profile, options, functions: vec![None; profile.functions.len()] }
+        Self { profile, options, functions: FunctionNames::new(profile, options.demangle) }
     }
 
-    fn function(&mut self, id: FunctionId) -> String {
-        let (profile, demangled) = (self.profile, self.options.demangle);
-        self.functions[id.index()]
-            .get_or_insert_with(|| function_name(profile, id, demangled))
-            .clone()
+    fn function(&self, id: FunctionId) -> String {
+        self.functions.get(id).to_owned()
     }
 
-    fn function_keys(&mut self, id: FunctionId) -> Vec<String> {
+    fn function_keys(&self, id: FunctionId) -> Vec<String> {
         let keys = self.options.sort.clone();
         let key = |key| match key {
             SortKey::Dso => self.profile.module_of(id).name().to_owned(),
@@ -318,7 +315,7 @@ impl<'a> Names<'a> {
         keys.into_iter().map(key).collect()
     }
 
-    fn keys(&mut self, sample: &Sample, leaf: LocationId) -> Vec<String> {
+    fn keys(&self, sample: &Sample, leaf: LocationId) -> Vec<String> {
         let profile = self.profile;
         let location = profile.location(leaf);
         let thread = &profile.threads[sample.thread.index()];

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use lwp_profile::{FunctionId, Profile, Tree};
-use lwp_symbols::function_name;
+use lwp_profile::{Profile, Tree};
+use lwp_symbols::FunctionNames;
 
 use crate::escape::printable;
 use crate::number::{grouped, percent};
@@ -40,11 +40,7 @@ pub fn tree(profile: &Profile, tree: &Tree, shown: &Shown) -> String {
         );
     }
     let _ = writeln!(out, "#\n#  Total    Self  Function");
-    let mut names: Vec<Option<String>> = vec![None; profile.functions.len()];
-    let mut name = |id: FunctionId| -> String {
-        let make = || printable(&function_name(profile, id, shown.demangle));
-        names[id.index()].get_or_insert_with(make).clone()
-    };
+    let names = FunctionNames::new(profile, shown.demangle);
     let least = root.total as f64 * shown.percent_limit / 100.0;
     let mut waiting = below(tree, 0, 0);
     let mut hidden = 0usize;
@@ -59,7 +55,8 @@ pub fn tree(profile: &Profile, tree: &Tree, shown: &Shown) -> String {
         let indent = 2 * depth;
         let total = shown.paint.heat(part(node.total, root.total), &format!("{total:>8}"));
         let own = shown.paint.heat(part(node.own, root.total), &format!("{own:>7}"));
-        let _ = writeln!(out, "{total} {own}  {:indent$}{}", "", name(node.function));
+        let _ =
+            writeln!(out, "{total} {own}  {:indent$}{}", "", printable(names.get(node.function)));
         waiting.extend(below(tree, number, depth + 1));
     }
     if hidden > 0 {

@@ -18,22 +18,23 @@ pub fn function_name(profile: &Profile, id: FunctionId, demangled: bool) -> Stri
     }
 }
 
-/// The names of a profile's functions in reports, each demangled once. Stacks lead through the same
+/// The names of a profile's functions in reports, each made once. Stacks lead through the same
 /// functions again and again.
 #[derive(Debug)]
 pub struct FunctionNames<'a> {
     profile: &'a Profile,
+    demangled: bool,
     names: Vec<OnceCell<String>>,
 }
 
 impl<'a> FunctionNames<'a> {
     /// The names of the functions of `profile`.
-    pub fn new(profile: &'a Profile) -> Self {
-        Self { profile, names: vec![OnceCell::new(); profile.functions.len()] }
+    pub fn new(profile: &'a Profile, demangled: bool) -> Self {
+        Self { profile, demangled, names: vec![OnceCell::new(); profile.functions.len()] }
     }
 
-    /// Returns the name of a function of the profile, demangled.
+    /// Returns the name of a function of the profile, as [`function_name`] does.
     pub fn get(&self, id: FunctionId) -> &str {
-        self.names[id.index()].get_or_init(|| function_name(self.profile, id, true))
+        self.names[id.index()].get_or_init(|| function_name(self.profile, id, self.demangled))
     }
 }

@@ -50,7 +50,7 @@ fn script(input: &Path, inline: bool) -> Result<Ending, Failure> {
 
 /// One block for each sample: readers count blocks. Time is the number of the sample.
 fn samples(out: &mut dyn std::io::Write, profile: &Profile, inline: bool) -> std::io::Result<()> {
-    let names = FunctionNames::new(profile);
+    let names = FunctionNames::new(profile, true);
     let mut number = 0u64;
     for sample in &profile.samples {
         let thread = &profile.threads[sample.thread.index()];
