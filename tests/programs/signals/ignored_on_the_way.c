@@ -3,7 +3,7 @@
  * while it was ignored is gone, however late the other thread would have taken it. */
 #include "check.h"
 
-static atomic_int over, handled;
+static atomic_int begun, over, handled;
 
 static void on_usr1(int number)
 {
@@ -24,6 +24,9 @@ static void send(int how)
 
 static void *sending(void *next)
 {
+    /* A thread that makes another one blocks signals meanwhile, and what is blocked is kept. */
+    while (!atomic_load(&begun))
+        sched_yield();
     for (int i = 0; i < 120; i++) {
         MUST(signal(SIGUSR1, SIG_IGN) != SIG_ERR);
         send(i % 3);
@@ -35,12 +38,14 @@ static void *sending(void *next)
 
 static void computing(void)
 {
+    atomic_store(&begun, 1);
     for (volatile long sum = 0; !atomic_load(&over);)
         sum = sum + 1;
 }
 
 static void waiting(void)
 {
+    atomic_store(&begun, 1);
     for (struct timespec moment = {0, 300000}; !atomic_load(&over);)
         nanosleep(&moment, NULL);
 }
@@ -48,6 +53,7 @@ static void waiting(void)
 static void beside(void (*work)(void), void (*next)(int))
 {
     pthread_t thread;
+    atomic_store(&begun, 0);
     atomic_store(&over, 0);
     MUST(pthread_create(&thread, NULL, sending, (void *)next) == 0);
     work();

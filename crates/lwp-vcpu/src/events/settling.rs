@@ -5,8 +5,9 @@
 //! which would take what is long gone. Such a call is therefore made when no signal is on its way
 //! that was sent before, and no thread is calm that keeps it from itself (`calm.rs`).
 //!
-//! A signal that comes again and again is waited for a number of times only: natively, too, one of
-//! them may come just behind the call.
+//! The thread that is to take a signal may get no processor for a while, so the call waits as long
+//! as nothing happens. Signals that come again and again are waited for a number of times only:
+//! natively, too, one of them may come just behind the call.
 
 use lwp_dbt::Slot;
 use lwp_ptrace::regs::Regs;
@@ -19,8 +20,33 @@ use crate::machine::{Machine, Mode};
 use crate::maps::Status;
 use crate::syscalls::nr;
 
-/// The most times that one call waits.
-const MOST: u32 = 200;
+/// The most times that a call finds signals taken since it last asked, and another on its way.
+const MOST_TAKEN: u32 = 200;
+
+/// The most times that a call asks: seconds.
+const MOST_ASKED: u32 = 100_000;
+
+/// The wait of a call for signals on their way.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wait {
+    /// The times that the call has asked.
+    pub asked: u32,
+    /// The times of those at which signals had been taken since the time before.
+    pub found_taken: u32,
+    /// The signals that the process's threads had taken in all, the last time.
+    taken: u64,
+}
+
+impl Wait {
+    /// Notes that the call asks and that the process has taken `taken` signals in all. Returns
+    /// whether it waits on.
+    fn goes_on(&mut self, taken: u64) -> bool {
+        self.asked += 1;
+        self.found_taken += u32::from(self.taken != taken);
+        self.taken = taken;
+        self.asked <= MOST_ASKED && self.found_taken <= MOST_TAKEN
+    }
+}
 
 /// Returns whether the call that a context describes is to be made here.
 pub fn concerns(machine: &Machine, tid: Tid, slot: usize) -> bool {
@@ -37,10 +63,11 @@ pub fn concerns(machine: &Machine, tid: Tid, slot: usize) -> bool {
         && ignores(&Status::read(tid), signal as u32)
 }
 
-/// Has the threads of a process, which has got another one, ask before such a call. The one that
-/// has made it stands still, so a process of one thread makes no such call meanwhile.
+/// Has the threads of a process that has got one ask before such a call, if they are several. The
+/// maker of a new one stands still, so a process of one thread makes no such call meanwhile.
 pub fn note_beside(machine: &Machine, pid: i32) {
-    for thread in machine.tasks.threads.values().filter(|thread| thread.pid == pid) {
+    let threads: Vec<_> = machine.tasks.threads.values().filter(|it| it.pid == pid).collect();
+    for thread in threads.iter().filter(|_| threads.len() > 1) {
         machine.contexts.context(thread.slot).set(Slot::Beside, 1);
     }
 }
@@ -59,13 +86,14 @@ pub fn call(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
     let signal = app.0.rdi as u32;
     let all: Vec<Tid> = beside(machine, tid).collect();
     // Each of them is asked: those that are calm are stopped.
-    let on_its_way = all.into_iter().filter(|other| awaits(machine, tid, *other, signal)).count();
-    let Some(thread) = machine.tasks.threads.get_mut(&tid) else { return Ok(()) };
-    if on_its_way > 0 && thread.signals.waited < MOST {
-        thread.signals.waited += 1;
+    let on_its_way = all.iter().filter(|other| awaits(machine, tid, **other, signal)).count();
+    let threads = &mut machine.tasks.threads;
+    let taken = all.iter().filter_map(|it| threads.get(it)).map(|it| it.signals.taken).sum();
+    let Some(thread) = threads.get_mut(&tid) else { return Ok(()) };
+    if on_its_way > 0 && thread.signals.wait.goes_on(taken) {
         return go_on(machine, tid, app);
     }
-    thread.signals.waited = 0;
+    thread.signals.wait = Wait::default();
     step(machine, tid, app)
 }
 
@@ -82,4 +110,26 @@ fn awaits(machine: &Machine, tid: Tid, other: Tid, signal: u32) -> bool {
     let taken = || machine.tracees.siginfo(other).is_ok_and(|it| it.signo() as u32 == signal);
     let delivering = matches!(thread.mode, Mode::Delivering { .. });
     unblocked & bit(signal) != 0 || other != tid && (delivering || taken())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_waits_for_a_thread_that_gets_no_processor() {
+        let mut wait = Wait::default();
+        for _ in 0..MOST_ASKED {
+            assert!(wait.goes_on(3));
+        }
+        assert!(!wait.goes_on(3));
+        assert_eq!(wait.found_taken, 1);
+    }
+
+    #[test]
+    fn signals_that_come_again_and_again_are_not_waited_for_without_end() {
+        let mut wait = Wait::default();
+        let times = (1..).take_while(|taken| wait.goes_on(*taken)).count();
+        assert_eq!(times, MOST_TAKEN as usize);
+    }
 }

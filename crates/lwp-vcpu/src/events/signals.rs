@@ -161,6 +161,7 @@ pub fn deliver(
     machine.tracees.set_regs(tid, &native)?;
     if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
         thread.mode = Mode::Delivering { cache, app };
+        thread.signals.taken += 1;
     }
     if dying::hold(machine, tid, signal) {
         return Ok(());

@@ -10,6 +10,7 @@ use lwp_ptrace::regs::Regs;
 use crate::contexts::{FileId, Sum};
 use crate::events::calm::{Calm, Ignored};
 use crate::events::dying::Dying;
+use crate::events::settling::Wait;
 use crate::events::wards::Wards;
 use crate::lwp::{KnownCuts, ThreadLwp};
 use crate::markers::Bounds;
@@ -158,8 +159,10 @@ pub struct ThreadSignals {
     pub calm: Option<Calm>,
     /// Ignored signals of late.
     pub ignored: Ignored,
-    /// The number of times that a call has waited for signals on their way.
-    pub waited: u32,
+    /// The signals that have been delivered to it.
+    pub taken: u64,
+    /// The wait of its call for signals on their way.
+    pub wait: Wait,
 }
 
 /// Counts and times of a thread.

@@ -43,6 +43,7 @@ fn a_new_thread_gets_a_context_of_its_own_in_the_same_address_space() {
     let regs = making(&cache, nr::CLONE, CLONE_VM | CLONE_THREAD);
     assert_eq!(makes(&stage, child.tid, &regs), [Goes(stage.tid, Until::Event, 0)]);
     assert!(matches!(stage.mode(child.tid), Mode::New));
+    assert_eq!([stage.tid, child.tid].map(|tid| stage.slot(tid, Slot::Beside)), [1, 1]);
     let done = stage.stop(child.tid, Stop::Interrupted);
     assert_eq!(done.last(), Some(&Goes(child.tid, Until::Event, 0)));
     let (machine, tids) = (stage.machine(), [stage.tid, child.tid]);
@@ -90,6 +91,7 @@ fn a_forked_process_has_a_copy_of_the_address_space_and_of_the_state() {
     assert_eq!(stage.regs(CHILD).0.rip, stage.routine(|routines| routines.move_in.start));
     assert_eq!(stage.slot(CHILD, Slot::Go), cache.0.rip);
     assert_eq!(stage.slot(CHILD, Slot::Pc), pc_of(leaf));
+    assert_eq!([stage.tid, CHILD].map(|tid| stage.slot(tid, Slot::Beside)), [0, 0]);
 }
 
 #[test]
@@ -342,6 +344,7 @@ fn a_live_process_is_taken_over_with_all_its_threads() {
     for tid in [stage.tid, other.tid] {
         assert!(done.contains(&Goes(tid, Until::Event, 0)), "{done:?}");
         assert_eq!(stage.slot(tid, Slot::AppGs), 0x9000);
+        assert_eq!(stage.slot(tid, Slot::Beside), 1);
     }
     assert_eq!(stage.slot(stage.tid, Slot::Pc), pc_of(leaf));
     assert_eq!(stage.slot(other.tid, Slot::Pc), pc_of(leaf) - 2);

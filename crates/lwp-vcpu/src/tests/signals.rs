@@ -437,13 +437,13 @@ fn a_handler_is_chosen_when_no_signal_is_on_its_way_that_was_ignored_before() {
             (regs.0.rax, regs.0.rdi, regs.0.r10) = (nr::RT_SIGACTION, signal, 8);
         })
     };
-    let waited = || stage.machine().tasks.threads[&tid].signals.waited;
+    let asked = || stage.machine().tasks.threads[&tid].signals.wait.asked;
     // The other thread has been stopped by such a signal, which is to be thrown away.
     stage.script.thread(other.tid, |thread| thread.info = Some((SIGPIPE as i32, SI_USER, 0)));
     for times in 1..=2 {
         let done = settle(SIGPIPE);
         stage.expect_entered(tid, pc, &done);
-        assert_eq!(waited(), times);
+        assert_eq!(asked(), times);
     }
     // By the time that it asks again there is none; nor is there one of a number that is none.
     stage.script.thread(other.tid, |thread| thread.info = None);
@@ -451,6 +451,6 @@ fn a_handler_is_chosen_when_no_signal_is_on_its_way_that_was_ignored_before() {
         let done = settle(signal);
         assert_eq!(done.last(), Some(&Goes(tid, Until::Event, 0)));
         assert_eq!(stage.regs(tid).0.rip, stage.routine(|routines| routines.run));
-        assert_eq!(waited(), 0);
+        assert_eq!(asked(), 0);
     }
 }
