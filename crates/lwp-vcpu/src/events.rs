@@ -147,6 +147,9 @@ impl<'a> Tracer<'a> {
         let regs = machine.tracees.regs(leader.0).map_err(text)?;
         for thread in threads {
             machine.add_thread(thread.0, pid, contexts).ok_or("too many threads at a time")?;
+            if machine.tasks.threads.len() > 1 {
+                settling::note_beside(&machine, thread.0);
+            }
         }
         let mut quiet = regs;
         quiet.forget_syscall();

@@ -13,7 +13,6 @@ use lwp_ptrace::{Tid, Tracees, sys};
 use crate::config::Config;
 use crate::contexts::{Context, Contexts, FileId, Sum};
 use crate::control_line::Line;
-use crate::events::settling;
 use crate::family::Family;
 use crate::lwp::ThreadLwp;
 use crate::markers::Bounds;
@@ -172,7 +171,6 @@ impl Machine {
             account,
         };
         self.tasks.threads.insert(tid, thread);
-        settling::note_beside(self, pid);
         self.tasks.lwp_publish(&self.contexts, tid);
         Some(slot)
     }

@@ -8,7 +8,7 @@ use lwp_ptrace::sys::Errno;
 use lwp_ptrace::{Stop, Tid};
 
 use super::departure::release;
-use super::{Handled, SIGKILL, flush, trap_flag, wards};
+use super::{Handled, SIGKILL, flush, settling, trap_flag, wards};
 use crate::contexts::FileId;
 use crate::exec;
 use crate::exec::{find_syscall, path_of};
@@ -192,6 +192,9 @@ pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bo
     let Some(slot) = machine.add_thread(child, child_pid, contexts) else { return false };
     if let Some(from) = from {
         machine.contexts.context(slot).inherit(machine.contexts.context(from));
+    }
+    if is_thread {
+        settling::note_beside(machine, child);
     }
     // A call that the host has arranged leaves the child its maker's arguments, too.
     let mut arranged = machine.tasks.threads.get(&maker).and_then(|thread| thread.pending);

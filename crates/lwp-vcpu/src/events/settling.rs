@@ -63,12 +63,16 @@ pub fn concerns(machine: &Machine, tid: Tid, slot: usize) -> bool {
         && ignores(&Status::read(tid), signal as u32)
 }
 
-/// Has the threads of a process that has got one ask before such a call, if they are several. The
-/// maker of a new one stands still, so a process of one thread makes no such call meanwhile.
-pub fn note_beside(machine: &Machine, pid: i32) {
-    let threads: Vec<_> = machine.tasks.threads.values().filter(|it| it.pid == pid).collect();
-    for thread in threads.iter().filter(|_| threads.len() > 1) {
-        machine.contexts.context(thread.slot).set(Slot::Beside, 1);
+/// Has the threads of a process that are several since `tid` has come ask before such a call. The
+/// maker of a new thread stands still, so one that is alone makes no such call meanwhile.
+pub fn note_beside(machine: &Machine, tid: Tid) {
+    let told = |tid| machine.context(tid).is_some_and(|context| context.get(Slot::Beside) != 0);
+    let untold = beside(machine, tid).filter(|other| *other != tid).take_while(|it| !told(*it));
+    let untold: Vec<Tid> = untold.collect();
+    for tid in untold.into_iter().chain([tid]) {
+        if let Some(context) = machine.context(tid) {
+            context.set(Slot::Beside, 1);
+        }
     }
 }
 
