@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use crate::deny;
 use crate::workspace::{self, cargo};
@@ -83,12 +83,9 @@ fn has_duckdb(python: &Path) -> bool {
 /// Builds, lints and tests the fleet. Where its packages are neither here nor to be had, it says so
 /// and is content.
 pub fn check() -> Result<()> {
-    let here = of_fleet(&["fetch", "--locked", TARGET, "--offline", "--quiet"]);
-    if workspace::run(here).is_err()
-        && let Err(error) = workspace::run(of_fleet(&["fetch", "--locked", TARGET]))
-    {
+    if let Some(reason) = out_of_reach()? {
         eprintln!(
-            "skipped: the fleet is neither built nor tested: its packages cannot be fetched: {error:#}"
+            "skipped: the fleet is neither built nor tested: its packages cannot be fetched:\n{reason}"
         );
         return Ok(());
     }
@@ -113,6 +110,32 @@ pub fn check() -> Result<()> {
     deny::checked(&of_fleet)
 }
 
+/// Fetches the fleet's packages. Returns cargo's words if they are not here and cannot be
+/// downloaded.
+///
+/// # Errors
+///
+/// If cargo fails for another reason, such as a lock file that does not fit the manifests.
+fn out_of_reach() -> Result<Option<String>> {
+    let mut here = of_fleet(&["fetch", "--locked", TARGET, "--offline", "--quiet"]);
+    if here.stderr(Stdio::null()).status()?.success() {
+        return Ok(None);
+    }
+    let mut fetch = of_fleet(&["fetch", "--locked", TARGET]);
+    let output = fetch.stdin(Stdio::null()).output()?;
+    let words = String::from_utf8_lossy(&output.stderr);
+    match output.status.success() {
+        true => Ok(None),
+        false if tells_of_a_download(&words) => Ok(Some(words.into_owned())),
+        false => bail!("{fetch:?}: {}\n{words}", output.status),
+    }
+}
+
+/// Returns whether cargo says that something could not be downloaded.
+fn tells_of_a_download(words: &str) -> bool {
+    ["failed to download", "Unable to update registry"].iter().any(|it| words.contains(it))
+}
+
 /// The measurements of the fleet.
 #[derive(clap::Args, Debug)]
 #[command(disable_help_flag = true)]
@@ -135,6 +158,17 @@ pub fn measure(measured: &Measured) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_packages_that_cannot_be_downloaded_excuse_the_fleet() {
+        let unreachable = "error: failed to get `flate2` as a dependency of package `lwp-import`\n\n\
+            Caused by:\n  failed to download from `https://index.crates.io/config.json`\n";
+        assert!(tells_of_a_download(unreachable));
+        let stale =
+            "error: cannot update the lock file because --locked was passed to prevent this";
+        assert!(!tells_of_a_download(stale));
+        assert!(!tells_of_a_download("error: failed to run `rustc` to learn about the target"));
+    }
 
     #[test]
     fn tools_that_are_missing_are_named_with_their_tests() {
