@@ -122,7 +122,7 @@ fn out_of_reach() -> Result<Option<String>> {
         return Ok(None);
     }
     let mut fetch = of_fleet(&["fetch", "--locked", TARGET]);
-    let output = fetch.stdin(Stdio::null()).output()?;
+    let output = fetch.output()?;
     let words = String::from_utf8_lossy(&output.stderr);
     match output.status.success() {
         true => Ok(None),
