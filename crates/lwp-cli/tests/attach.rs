@@ -1,15 +1,18 @@
 //! Recording a process that is already running: it is recorded, and lives on unharmed.
 #![allow(clippy::disallowed_methods, reason = "a test may panic")]
 
+#[path = "shared/running.rs"]
+mod running;
 #[path = "shared/tools.rs"]
 mod tools;
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
+use running::start;
 use tools::{has, limited, text};
 
 const LWP: &str = env!("CARGO_BIN_EXE_lwp");
@@ -22,31 +25,6 @@ fn lwp(dir: &Path, arguments: &[&str]) -> Output {
     let output = limited(dir, &[&[LWP], arguments].concat()).output().expect("timeout starts");
     assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
     output
-}
-
-/// A process that is ended with the test.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// Starts a program, and waits for its first line of output.
-fn start(dir: &Path, command: &[&str]) -> (Running, BufReader<std::process::ChildStdout>, String) {
-    let mut child = Command::new(command[0])
-        .args(&command[1..])
-        .current_dir(dir)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("program starts");
-    let mut output = BufReader::new(child.stdout.take().expect("piped"));
-    let mut line = String::new();
-    output.read_line(&mut line).expect("a line");
-    (Running(child), output, line)
 }
 
 /// Computes until its standard input ends, and says whether it always computed the same.

@@ -174,27 +174,59 @@ pub(crate) fn plan(
 /// The kernel refuses to trace a thread of the process.
 pub fn attach(pid: i32) -> Result<Vec<Tracee>, Errno> {
     let mut taken: Vec<Tracee> = Vec::new();
+    let complete = take_all(pid, &mut taken).and_then(|()| {
+        // Whoever it makes until now is found among its threads, or is a process of its own.
+        taken.iter().try_for_each(|thread| sys::set_options(thread.0, OPTIONS))
+    });
+    if complete.is_err() {
+        for thread in taken.drain(..) {
+            let _ = sys::detach(thread.0, 0);
+        }
+    }
+    complete.map(|()| taken)
+}
+
+/// Stops the threads of a process, and those that they make meanwhile.
+fn take_all(pid: i32, taken: &mut Vec<Tracee>) -> Result<(), Errno> {
     loop {
         let before = taken.len();
         for tid in threads_of(pid)? {
-            if taken.contains(&Tracee(tid)) {
-                continue;
-            }
-            match sys::seize(tid, OPTIONS) {
-                Ok(()) => {}
-                // It has ended, or its maker's seizing has brought it along.
-                Err(Errno(libc::ESRCH)) => continue,
-                Err(Errno(libc::EPERM)) if !taken.is_empty() => {}
-                Err(error) => return Err(error),
-            }
-            let _ = sys::interrupt(tid);
-            match Tracee(tid).wait()? {
-                Stop::Exited(_) | Stop::Killed { .. } => continue,
-                _ => taken.push(Tracee(tid)),
+            if !taken.contains(&Tracee(tid)) && take(tid)? {
+                taken.push(Tracee(tid));
             }
         }
         if taken.len() == before {
-            return if taken.is_empty() { Err(Errno::ESRCH) } else { Ok(taken) };
+            return if taken.is_empty() { Err(Errno::ESRCH) } else { Ok(()) };
+        }
+    }
+}
+
+/// Returns whether a thread has ended: the first of a process is there until the last has.
+fn has_ended(tid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{tid}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    matches!(state, None | Some('Z' | 'X'))
+}
+
+/// Stops a thread. False if it has ended.
+fn take(tid: i32) -> Result<bool, Errno> {
+    match sys::seize(tid, 0) {
+        Ok(()) => {}
+        Err(Errno::ESRCH) => return Ok(false),
+        Err(Errno(libc::EPERM)) if has_ended(tid) => return Ok(false),
+        Err(error) => return Err(error),
+    }
+    // One that is gone is waited for.
+    let _ = sys::interrupt(tid);
+    loop {
+        match Tracee(tid).wait()? {
+            Stop::Exited(_) | Stop::Killed { .. } => return Ok(false),
+            // It is delivered, and has taken the place of the stop that was asked for.
+            Stop::Signal(signal) => {
+                let _ = sys::interrupt(tid);
+                let _ = sys::cont(tid, signal);
+            }
+            _ => return Ok(true),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 
 use crate::regs::Regs;
 use crate::stop::Stop;
-use crate::sys::{self, Result, SigInfo};
+use crate::sys::{self, Result, RseqArea, SigInfo};
 use crate::tracee::{Tid, Tracee};
 
 /// The next stop of a thread that goes on, besides signals and events.
@@ -86,6 +86,9 @@ pub trait Tracees: Debug + Send + Sync {
 
     /// Sets the signals that a thread blocks.
     fn set_sigmask(&self, tid: Tid, mask: u64) -> Result<()>;
+
+    /// The area of restartable sequences that a thread has registered.
+    fn rseq_area(&self, tid: Tid) -> Result<Option<RseqArea>>;
 
     /// Sends a signal to a process.
     fn kill(&self, pid: i32, signal: i32) -> Result<()>;
@@ -184,6 +187,10 @@ impl Tracees for Ptrace {
 
     fn set_sigmask(&self, tid: Tid, mask: u64) -> Result<()> {
         sys::set_sigmask(tid, mask)
+    }
+
+    fn rseq_area(&self, tid: Tid) -> Result<Option<RseqArea>> {
+        sys::rseq_area(tid)
     }
 
     fn kill(&self, pid: i32, signal: i32) -> Result<()> {

@@ -91,10 +91,7 @@ impl Attack {
         let mut machine = Machine::new(config(kind), bell, Arc::new(Ptrace));
         let report = machine.observers.add_report(tid, 0, String::new(), String::new());
         let contexts = machine.contexts.files.add().map_err(errno)?;
-        machine
-            .tasks
-            .processes
-            .insert(tid, Process { space: usize::MAX, report, contexts, fault_action: None });
+        machine.tasks.processes.insert(tid, Process::new(report, contexts));
         let slot = machine.add_thread(tid, tid, contexts).ok_or(io::ErrorKind::OutOfMemory)?;
         let mappings = maps::read(tid);
         let made =

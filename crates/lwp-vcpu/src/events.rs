@@ -5,6 +5,7 @@
 
 mod alone;
 mod around;
+mod attaching;
 mod birth;
 pub mod calm;
 mod daemons;
@@ -12,9 +13,11 @@ mod departure;
 pub mod dying;
 mod flush;
 mod image;
+mod leaving;
 mod locking;
 mod needs;
 pub mod obeying;
+mod sequences;
 pub mod settling;
 mod signals;
 mod trap_flag;
@@ -23,22 +26,19 @@ pub mod wards;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use lwp_dbt::Slot;
 use lwp_ptrace::sys::{self, Errno};
 use lwp_ptrace::{Stop, Tid, Tracee};
 use rustc_hash::FxHashSet;
 
-use crate::absent;
 use crate::config::{Control, Target};
-use crate::exec;
-use crate::machine::{Machine, Mode, Process};
+use crate::machine::{Machine, Mode};
 use crate::outcome::ExitStatus;
 use crate::server::lock;
 
 use birth::{Maker, begin, newcomer};
 use daemons::Sessions;
-use departure::{detach_thread, exiting, in_place};
-use image::{new_report, start_image};
+use departure::exiting;
+use image::start_image;
 use needs::satisfy;
 use signals::{delivered, signalled};
 use trap_flag::at_syscall;
@@ -73,6 +73,8 @@ struct Times {
     dying: Option<Instant>,
     /// The time of the next look at sessions.
     look: Option<Instant>,
+    /// The number of looks since everything is to be let go.
+    asked: u32,
 }
 
 /// The tracer's own state.
@@ -114,6 +116,7 @@ impl<'a> Tracer<'a> {
                 calm: None,
                 dying: None,
                 look: None,
+                asked: 0,
             },
             heard: 0,
             detaching: false,
@@ -133,43 +136,12 @@ impl<'a> Tracer<'a> {
     }
 
     /// Takes in a live process, all threads stopped in their application states.
+    ///
+    /// # Errors
+    ///
+    /// The reason why it cannot be translated. It has been let go, and goes on natively.
     pub fn attach(&mut self, pid: i32, threads: &[Tracee]) -> Result<(), String> {
-        let mut machine = lock(self.machine);
-        let leader = threads.iter().find(|thread| thread.0 == pid).or(threads.first());
-        let leader = *leader.ok_or("the process has no threads")?;
-        let report = new_report(&mut machine, pid, 0);
-        let contexts = machine.contexts.files.add().map_err(|error| error.to_string())?;
-        machine
-            .tasks
-            .processes
-            .insert(pid, Process { space: usize::MAX, report, contexts, fault_action: None });
-        let text = |error: Errno| error.to_string();
-        let regs = machine.tracees.regs(leader.0).map_err(text)?;
-        for thread in threads {
-            machine.add_thread(thread.0, pid, contexts).ok_or("too many threads at a time")?;
-            if machine.tasks.threads.len() > 1 {
-                settling::note_beside(&machine, thread.0);
-            }
-        }
-        let mut quiet = regs;
-        quiet.forget_syscall();
-        machine.tracees.set_regs(leader.0, &quiet).map_err(text)?;
-        exec::set_up(&mut machine, leader.0, &quiet)?;
-        machine.remapping().find_heap(leader.0);
-        absent::look_for_descriptors(pid);
-        for thread in threads {
-            let mut regs = match *thread == leader {
-                true => regs,
-                false => machine.tracees.regs(thread.0).map_err(text)?,
-            };
-            if let Some(context) = machine.context(thread.0) {
-                context.set(Slot::AppGs, regs.0.gs_base);
-            }
-            regs.rewind_syscall();
-            exec::enter(&mut machine, thread.0, &regs).map_err(text)?;
-            machine.tracees.cont(thread.0, 0).map_err(text)?;
-        }
-        Ok(())
+        attaching::attach(&mut lock(self.machine), pid, threads)
     }
 
     /// Runs until every tracee is gone; returns how the first process ended.
@@ -238,6 +210,13 @@ impl<'a> Tracer<'a> {
             return;
         }
         self.times.look = Some(now + daemons::LOOK);
+        if self.detaching {
+            self.times.asked += 1;
+            if self.times.asked.is_multiple_of(daemons::PATIENCE) {
+                leaving::let_all_on(&mut lock(self.machine));
+                return;
+            }
+        }
         if !self.detaching {
             if !daemons::are_left_alone(&lock(self.machine), &self.sessions) {
                 return;
@@ -362,21 +341,16 @@ impl<'a> Tracer<'a> {
                 }
                 exiting(&mut machine, tid)
             }
-            Stop::Group(_) if dying::concerns(&machine, tid) => {
-                dying::park(&mut machine, tid, true)
+            // One of a stopped group stays stopped.
+            Stop::Interrupted | Stop::Group(_)
+                if self.detaching && leaving::in_place(&machine, tid) =>
+            {
+                leaving::park(&mut machine, tid, stop)
             }
-            Stop::Group(_) if flush::concerns(&machine, tid) => {
-                flush::park(&mut machine, tid, true)
+            Stop::Group(_) if self.detaching && leaving::is_on_the_way(&machine, tid) => {
+                leaving::arrive(&mut machine, tid)
             }
-            Stop::Group(_) if wards::wants(&machine, tid) => {
-                wards::keep(&mut machine, tid, true);
-                Ok(())
-            }
-            Stop::Group(_) => calm::stopped_by_job_control(&mut machine, tid)
-                .and_then(|()| machine.tracees.listen(tid)),
-            Stop::Interrupted if self.detaching && in_place(&machine, tid) => {
-                detach_thread(&mut machine, tid)
-            }
+            Stop::Group(_) => group_stopped(&mut machine, tid),
             Stop::Interrupted => interrupted(&mut machine, tid),
             Stop::Signal(signal) => signalled(&mut machine, tid, signal),
             Stop::Syscall => at_syscall(&mut machine, tid),
@@ -386,6 +360,9 @@ impl<'a> Tracer<'a> {
         wards::press(&mut machine, tid);
         dying::press_thread(&machine, tid);
         dying::press(&mut machine);
+        if self.detaching {
+            leaving::press(&mut machine, tid);
+        }
         // A thread that is gone under our hands reports its end by itself.
         if let Err(error) = result
             && error != Errno::ESRCH
@@ -510,6 +487,22 @@ impl<'a> Tracer<'a> {
             _ => machine.tracees.cont(tid, 0),
         }
     }
+}
+
+/// A thread has stopped as a member of its group.
+fn group_stopped(machine: &mut Machine, tid: Tid) -> Handled {
+    if dying::concerns(machine, tid) {
+        return dying::park(machine, tid, true);
+    }
+    if flush::concerns(machine, tid) {
+        return flush::park(machine, tid, true);
+    }
+    if wards::wants(machine, tid) {
+        wards::keep(machine, tid, true);
+        return Ok(());
+    }
+    calm::stopped_by_job_control(machine, tid)?;
+    machine.tracees.listen(tid)
 }
 
 fn trace(machine: &Machine, tid: Tid, stop: Stop) {

@@ -14,6 +14,7 @@ use crate::resource_limits::{self, Raised};
 pub mod nr {
     pub const WRITE: u64 = 1;
     pub const OPEN: u64 = 2;
+    pub const CLOSE: u64 = 3;
     pub const FSTAT: u64 = 5;
     pub const LSEEK: u64 = 8;
     pub const MMAP: u64 = 9;
@@ -226,6 +227,8 @@ pub struct Pending {
     pub raised: Option<(i32, Raised)>,
     /// The program's own value of something that INT 0x80 finds changed.
     pub held: Option<Held>,
+    /// The call is made in a form that no kernel accepts.
+    pub refused: bool,
 }
 
 impl Pending {
@@ -303,9 +306,6 @@ pub fn before(
     let answer = |pending: &mut Pending, result| answer_instead(context, pending, result);
     match number {
         nr::RT_SIGRETURN => return (Before::Step, pending),
-        // It is made with a flag that no kernel knows: a filter may allow this call and kill for
-        // any other.
-        nr::RSEQ => context.set(Slot::Rdx, args[2] | NO_RSEQ_FLAG),
         // From the call on the mailbox may not make system calls of its own.
         nr::PRCTL | nr::SECCOMP if installs_filter(&pending) => context.set(Slot::NoSyscalls, 1),
         nr::PRCTL if args[0] == PR_SET_SYSCALL_USER_DISPATCH => answer(&mut pending, EINVAL),
@@ -351,6 +351,13 @@ pub fn before(
         _ => {}
     }
     (Before::Run, pending)
+}
+
+/// Has rseq(2) fail. It is made with a flag that no kernel knows: a filter may allow this call and
+/// kill for any other.
+pub fn refuse_rseq(context: Context<'_>, pending: &mut Pending) {
+    context.set(Slot::Rdx, pending.args[2] | NO_RSEQ_FLAG);
+    pending.refused = true;
 }
 
 /// Returns whether rseq(2), which is refused, is called as no kernel would accept it.
@@ -508,7 +515,7 @@ pub fn after(context: Context<'_>, tid: i32, pending: &Pending, result: u64) -> 
     if let Some(result) = pending.result {
         return (result as u64, Effect::None);
     }
-    if pending.number == nr::RSEQ && result as i64 == EINVAL && !rseq_is_invalid(pending) {
+    if pending.refused && result as i64 == EINVAL && !rseq_is_invalid(pending) {
         return (ENOSYS as u64, Effect::None);
     }
     let failed = (-4095..0).contains(&(result as i64));

@@ -257,7 +257,7 @@ struct Made {
 
 /// Adds a new process, whose first thread has been added.
 fn add_process(machine: &mut Machine, child: Tid, made: Made, contexts: FileId) {
-    let Process { space, report, fault_action, .. } = made.process;
+    let Process { space, report, .. } = made.process;
     let original = machine.caches.spaces.get(space).and_then(Option::as_ref);
     let notices = original.filter(|_| !made.shares_memory).map(|space| space.notices.clone());
     let space = match made.shares_memory {
@@ -270,7 +270,8 @@ fn add_process(machine: &mut Machine, child: Tid, made: Made, contexts: FileId) 
     );
     let report = machine.observers.add_report(child, made.pid, comm, command);
     machine.observers.reports[report].maker = made.maker;
-    machine.tasks.processes.insert(child, Process { space, report, contexts, fault_action });
+    let process = Process { space, report, contexts, ..made.process };
+    machine.tasks.processes.insert(child, process);
     if let Some(raised) = machine.tasks.raised.0.get(&made.pid).copied() {
         machine.tasks.raised.0.insert(child, raised);
     }

@@ -27,7 +27,7 @@ use lwp_ptrace::sys::Errno;
 use super::Handled;
 use crate::machine::{Machine, Mode};
 use crate::maps::Status;
-use crate::syscalls::{self, Transfer};
+use crate::syscalls::{self, Transfer, nr};
 
 /// Signals at shorter intervals than this are not waited for one by one.
 const CLOSE: Duration = Duration::from_millis(5);
@@ -111,8 +111,27 @@ pub fn resume_call_elsewhere(machine: &mut Machine, tid: Tid, cache: &mut Regs) 
     }
 }
 
+/// Returns whether a call has been interrupted, and has done nothing yet.
+fn has_failed(regs: &Regs) -> bool {
+    // What close(2) closes is closed, whatever it returns.
+    regs.in_syscall() && regs.0.rax as i64 == EINTR && regs.0.orig_rax != nr::CLOSE
+}
+
+/// Leads a thread back to a call that has been interrupted and does not start again by itself.
+pub fn take_back(regs: &mut Regs) {
+    if has_failed(regs) {
+        lead_back(regs);
+    }
+}
+
+fn lead_back(regs: &mut Regs) {
+    regs.0.rax = regs.0.orig_rax;
+    regs.0.rip -= 2;
+    regs.forget_syscall();
+}
+
 fn resume(machine: &mut Machine, tid: Tid, cache: &mut Regs, transfer: Option<Transfer>) {
-    let failed = cache.0.rax as i64 == EINTR;
+    let failed = has_failed(cache);
     let interrupted = failed || transfer.is_some();
     let Some(thread) = machine.tasks.threads.get_mut(&tid) else { return };
     if !cache.in_syscall() || !(interrupted || restart::is(cache.0.rax)) {
@@ -139,9 +158,7 @@ fn resume(machine: &mut Machine, tid: Tid, cache: &mut Regs, transfer: Option<Tr
         _ => {
             if interrupted {
                 call.led_back = Some(cache.0.orig_rax);
-                cache.0.rax = cache.0.orig_rax;
-                cache.0.rip -= 2;
-                cache.forget_syscall();
+                lead_back(cache);
             }
             if let Some(transfer) = transfer {
                 transfer.pass_on(cache);
@@ -361,9 +378,7 @@ fn cut_again(
 ) -> Option<Interrupted> {
     let transfer = Transfer::interrupted(machine.context(tid)?, tid, regs)?;
     (call.led_back, call.transfer) = (Some(regs.0.orig_rax), Some(transfer));
-    regs.0.rax = regs.0.orig_rax;
-    regs.0.rip -= 2;
-    regs.forget_syscall();
+    lead_back(regs);
     transfer.pass_on(regs);
     Some(call)
 }

@@ -14,6 +14,10 @@ use crate::machine::Machine;
 /// The interval between looks at sessions once the program is over: nothing tells of a new one.
 pub const LOOK: Duration = Duration::from_millis(20);
 
+/// The number of looks after which threads that stand still, and wait for others to do so, go on
+/// until the next.
+pub const PATIENCE: u32 = 16;
+
 /// The sessions that a program has been in, in one of which its processes are waited for.
 #[derive(Clone, Copy, Debug)]
 pub struct Sessions {

@@ -1,9 +1,7 @@
 //! Threads that end, or that go on without us.
 
-use lwp_dbt::Slot;
 use lwp_ptrace::Tid;
 
-use super::signals::rearm;
 use super::{Handled, wards};
 use crate::machine::{Machine, Mode};
 use crate::profile::look_at_words;
@@ -38,41 +36,6 @@ pub fn exiting(machine: &mut Machine, tid: Tid) -> Handled {
         Warming { space, family, tid }.warm(&what);
     }
     if wards::holds_exiting(machine, tid) { Ok(()) } else { machine.tracees.cont(tid, 0) }
-}
-
-/// Returns whether a thread stands where it can be let go: in translated code, and in an address
-/// space that no other process needs.
-pub fn in_place(machine: &Machine, tid: Tid) -> bool {
-    let Some(thread) = machine.tasks.threads.get(&tid) else { return false };
-    let process = machine.tasks.processes.get(&thread.pid);
-    let space = process.and_then(|process| machine.caches.spaces.get(process.space)?.as_ref());
-    matches!(thread.mode, Mode::Running) && space.is_none_or(|space| space.users == 1)
-}
-
-/// Puts a thread back into its own code and lets it go, counted up to here.
-pub fn detach_thread(machine: &mut Machine, tid: Tid) -> Handled {
-    let regs = machine.tracees.regs(tid)?;
-    let Some(mut view) = machine.view(tid, &regs) else { return machine.tracees.detach(tid) };
-    rearm(machine, tid, &regs, &view.app, true);
-    machine.leave(tid, &regs, &mut view);
-    let mut app = view.app;
-    app.rewind_syscall();
-    app.0.gs_base = machine.context(tid).map_or(0, |context| context.get(Slot::AppGs));
-    machine.tracees.set_regs(tid, &app)?;
-    let pid = machine.tasks.threads.get(&tid).map_or(tid, |thread| thread.pid);
-    let last = machine.tasks.threads.values().filter(|thread| thread.pid == pid).count() == 1;
-    if last && let Err(reason) = machine.mapper().take_down(tid) {
-        lwp_terminal::say!("lwp: process {pid} keeps the virtual CPU's mappings: {reason}");
-    }
-    machine.observers.stop_clock(&machine.config, tid);
-    machine.tasks.note_name(tid);
-    machine.counting().remove_thread(tid);
-    if last && let Some(process) = machine.tasks.processes.remove(&pid) {
-        wards::left(machine, pid);
-        machine.depart(process);
-        machine.tasks.raised.give_back(pid);
-    }
-    machine.tracees.detach(tid)
 }
 
 /// Lets a thread run natively from here on, out of our sight.

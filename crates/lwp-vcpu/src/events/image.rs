@@ -28,10 +28,7 @@ pub fn start_image(machine: &mut Machine, tid: Tid, parent: i32) -> Handled {
     if launched && parent == 0 && !machine.tasks.raised.0.contains_key(&tid) {
         machine.tasks.raised.note_first(tid);
     }
-    machine
-        .tasks
-        .processes
-        .insert(tid, Process { space: usize::MAX, report, contexts, fault_action: None });
+    machine.tasks.processes.insert(tid, Process::new(report, contexts));
     let mut regs = machine.tracees.regs(tid)?;
     let added = machine.observers.extended_stack(&machine.config, tid, &regs);
     regs.0.rsp = added.unwrap_or(regs.0.rsp);

@@ -201,6 +201,16 @@ pub struct Process {
     pub report: usize,
     /// The action that it has set for SIGSEGV, where that is looked at and known.
     pub fault_action: Option<FaultAction>,
+    /// Its threads are registered for rseq(2), as they were when lwp attached to it, or to the
+    /// process that it is a copy of.
+    pub rseq: bool,
+}
+
+impl Process {
+    /// A process without an address space yet.
+    pub fn new(report: usize, contexts: FileId) -> Self {
+        Self { space: usize::MAX, contexts, report, fault_action: None, rseq: false }
+    }
 }
 
 /// All processes and threads.
@@ -239,6 +249,12 @@ impl Tasks {
             self.slots.resize(slot + 1, 0);
         }
         self.slots[slot] = tid;
+    }
+
+    /// Returns whether the threads of a thread's process are registered for rseq(2).
+    pub fn has_rseq(&self, tid: Tid) -> bool {
+        let thread = self.threads.get(&tid);
+        thread.and_then(|it| self.processes.get(&it.pid)).is_some_and(|process| process.rseq)
     }
 
     /// Returns the index of the address space of a thread's process, on the side where nothing is

@@ -11,7 +11,7 @@ use crate::machine::{Machine, Need};
 use crate::maps;
 use crate::notices::awaits_release;
 use crate::resource_limits::{arrange_limit, show_limit};
-use crate::syscalls::{self, Before, Effect, Pending};
+use crate::syscalls::{self, Before, Effect, Pending, nr};
 use crate::ways::Way;
 
 impl Answer<'_> {
@@ -111,6 +111,9 @@ fn look_at_call(machine: &mut Machine, tid: Tid, slot: usize) -> Option<Pending>
     let file = machine.processor.random_file.as_ref().map(|(_, path)| path.as_str());
     let (action, mut pending) = syscalls::before(context, tid, &mut stream, file);
     machine.processor.random = random;
+    if pending.number == nr::RSEQ && !machine.tasks.has_rseq(tid) {
+        syscalls::refuse_rseq(machine.contexts.context(slot), &mut pending);
+    }
     arrange_limit(machine, tid, slot, &mut pending);
     (action != Before::Step).then_some(pending)
 }

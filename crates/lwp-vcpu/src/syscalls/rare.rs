@@ -129,10 +129,13 @@ impl Held {
 
 /// The result of a call of the 32-bit table that is not made, whatever the memory is that it is
 /// about: as the call of the 64-bit table is answered.
-pub fn refused_of_32_bits(pending: &Pending) -> Option<i64> {
+///
+/// The process has rseq(2) if its threads are registered.
+pub fn refused_of_32_bits(pending: &Pending, has_rseq: bool) -> Option<i64> {
     match (pending.number, pending.args[0]) {
         (nr::PTRACE, _) => Some(EPERM),
         (nr::PRCTL, PR_SET_SYSCALL_USER_DISPATCH) => Some(EINVAL),
+        (nr::RSEQ, _) if has_rseq => None,
         (nr::RSEQ, _) if rseq_is_invalid(pending) => Some(EINVAL),
         (nr::RSEQ, _) => Some(ENOSYS),
         (nr::ARCH_PRCTL, ARCH_GET_CPUID) => Some(1),
@@ -245,10 +248,12 @@ mod tests {
 
     #[test]
     fn what_the_virtual_cpu_lacks_is_refused_by_either_table() {
-        let refused = |number, one| refused_of_32_bits(&Pending::new(number, [one, 32, 0, 0]));
+        let call = |number, one| Pending::new(number, [one, 32, 0, 0]);
+        let refused = |number, one| refused_of_32_bits(&call(number, one), false);
         assert_eq!(refused(nr::PTRACE, 0), Some(EPERM));
         assert_eq!(refused(nr::RSEQ, 64), Some(ENOSYS));
         assert_eq!(refused(nr::RSEQ, 1), Some(EINVAL));
+        assert_eq!(refused_of_32_bits(&call(nr::RSEQ, 64), true), None);
         assert_eq!(refused(nr::ARCH_PRCTL, ARCH_SET_CPUID), Some(ENODEV));
         assert_eq!(refused(nr::PRCTL, PR_SET_SYSCALL_USER_DISPATCH), Some(EINVAL));
         assert_eq!(refused(nr::PRCTL, 15), None);

@@ -110,7 +110,7 @@ fn a_host_that_sleeps_is_woken_by_threads_of_any_address_space() {
         let contexts = guard.contexts.files.add().expect("memory for contexts");
         let space = guard.tasks.processes[&tid].space;
         let report = guard.observers.add_report(idle.tid, tid, String::new(), String::new());
-        let process = Process { space, report, contexts, fault_action: None };
+        let process = Process { space, ..Process::new(report, contexts) };
         guard.tasks.processes.insert(idle.tid, process);
         let other = guard.add_thread(idle.tid, idle.tid, contexts).expect("a context");
         guard.tasks.threads.get_mut(&idle.tid).expect("it lives").mode = Mode::Running;

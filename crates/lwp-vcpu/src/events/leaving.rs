@@ -1,0 +1,144 @@
+//! Processes that are let go, and run natively from then on.
+//!
+//! A process is let go as a whole: each of its threads is stopped in translated code, put back into
+//! its own code and *parked*. Once all are, the last work for them is done: the virtual CPU's
+//! mappings go, and so do the threads. A thread that ends meanwhile needs neither.
+//!
+//! An address space that two processes share is left by neither: the parent of a vfork cannot be
+//! stopped before its child is gone.
+
+use lwp_dbt::Slot;
+use lwp_ptrace::{Stop, Tid};
+use rustc_hash::FxHashMap;
+
+use super::signals::rearm;
+use super::{Handled, calm, dying, flush, interrupted, wards};
+use crate::machine::{Machine, Mode, Thread};
+
+/// Returns whether a thread stands where it can be parked: in translated code, and in an address
+/// space that no other process needs.
+pub fn in_place(machine: &Machine, tid: Tid) -> bool {
+    let Some(thread) = machine.tasks.threads.get(&tid) else { return false };
+    matches!(thread.mode, Mode::Running) && !is_shared(machine, thread.pid)
+}
+
+fn is_shared(machine: &Machine, pid: i32) -> bool {
+    let process = machine.tasks.processes.get(&pid);
+    let space = process.and_then(|process| machine.caches.spaces.get(process.space)?.as_ref());
+    space.is_some_and(|space| space.users > 1)
+}
+
+/// Returns whether a thread is about to be in translated code again, with its own registers until
+/// then.
+pub fn is_on_the_way(machine: &Machine, tid: Tid) -> bool {
+    let mode = machine.tasks.threads.get(&tid).map(|thread| thread.mode);
+    matches!(mode, Some(Mode::Delivering { .. } | Mode::Stepping { .. } | Mode::Calling { .. }))
+}
+
+/// A member of a stopped group goes on to translated code.
+pub fn arrive(machine: &mut Machine, tid: Tid) -> Handled {
+    let mode = machine.tasks.threads.get(&tid).map(|thread| thread.mode);
+    if matches!(mode, Some(Mode::Delivering { .. })) {
+        // It stops again, as a member, before it executes anything.
+        machine.tracees.interrupt(tid)?;
+    }
+    interrupted(machine, tid)
+}
+
+/// Puts a thread, which has stopped for this or is a member of a stopped group, back into its own
+/// code and keeps it.
+pub fn park(machine: &mut Machine, tid: Tid, stop: Stop) -> Handled {
+    let mut cache = machine.tracees.regs(tid)?;
+    let group = matches!(stop, Stop::Group(_));
+    // Job control ends a call natively, too.
+    if !group {
+        calm::resume_call_elsewhere(machine, tid, &mut cache);
+    }
+    let Some(mut view) = machine.view(tid, &cache) else {
+        return if group { machine.tracees.listen(tid) } else { machine.tracees.cont(tid, 0) };
+    };
+    rearm(machine, tid, &cache, &view.app, true);
+    machine.leave(tid, &cache, &mut view);
+    view.app.rewind_syscall();
+    view.app.0.gs_base = machine.context(tid).map_or(0, |context| context.get(Slot::AppGs));
+    machine.tracees.set_regs(tid, &view.app)?;
+    if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
+        thread.mode = Mode::Parked { app: view.app, group };
+    }
+    Ok(())
+}
+
+/// After a stop while everything is let go: `tid` is to be parked soon, and processes whose threads
+/// all are leave.
+pub fn press(machine: &mut Machine, tid: Tid) {
+    if in_place(machine, tid) {
+        let _ = machine.tracees.interrupt(tid);
+    }
+    let mut processes: FxHashMap<i32, (bool, bool)> = FxHashMap::default();
+    for thread in machine.tasks.threads.values() {
+        let (any, all) = processes.entry(thread.pid).or_insert((false, true));
+        let parked = matches!(thread.mode, Mode::Parked { .. });
+        *any |= parked;
+        *all &= parked || thread.account.settled;
+    }
+    for (pid, (any, all)) in processes {
+        if !any || is_held(machine, pid) {
+            continue;
+        }
+        match is_shared(machine, pid) {
+            true => let_on(machine, |thread| thread.pid == pid),
+            false if all => leave(machine, pid),
+            false => {}
+        }
+    }
+}
+
+/// Returns whether the threads of a process are parked for something else.
+fn is_held(machine: &Machine, pid: i32) -> bool {
+    let mut threads = machine.tasks.threads.iter().filter(|(_, thread)| thread.pid == pid);
+    threads.any(|(tid, _)| dying::concerns(machine, *tid) || flush::concerns(machine, *tid))
+}
+
+/// Lets those parked threads go on that wait for others, which do not stop.
+pub fn let_all_on(machine: &mut Machine) {
+    let_on(machine, |_| true);
+}
+
+fn let_on(machine: &mut Machine, which: impl Fn(&Thread) -> bool) {
+    let all = machine.tasks.threads.iter();
+    let parked: Vec<Tid> = all.filter(|(_, thread)| which(thread)).map(|(tid, _)| *tid).collect();
+    for tid in parked {
+        if !dying::concerns(machine, tid) && !flush::concerns(machine, tid) {
+            flush::let_on(machine, tid);
+        }
+    }
+}
+
+/// A process leaves, whose threads are parked, counted up to here.
+fn leave(machine: &mut Machine, pid: i32) {
+    let threads = machine.tasks.threads.iter().filter(|(_, thread)| thread.pid == pid);
+    let threads: Vec<(Tid, Mode)> = threads.map(|(tid, thread)| (*tid, thread.mode)).collect();
+    let parked = threads.iter().filter(|(_, mode)| matches!(mode, Mode::Parked { .. }));
+    let runs = |mode: &Mode| matches!(mode, Mode::Parked { group: false, .. });
+    let Some(&(worker, _)) = parked.clone().find(|(_, mode)| runs(mode)).or(parked.clone().next())
+    else {
+        return;
+    };
+    if let Err(reason) = machine.mapper().take_down(worker) {
+        lwp_terminal::say!("lwp: process {pid} keeps the virtual CPU's mappings: {reason}");
+    }
+    for &(tid, _) in parked {
+        machine.observers.stop_clock(&machine.config, tid);
+        machine.tasks.note_name(tid);
+        machine.counting().remove_thread(tid);
+        let _ = machine.tracees.detach(tid);
+    }
+    wards::left(machine, pid);
+    machine.tasks.raised.give_back(pid);
+    // Threads that have not ended yet still belong to it.
+    if threads.iter().all(|(_, mode)| matches!(mode, Mode::Parked { .. }))
+        && let Some(process) = machine.tasks.processes.remove(&pid)
+    {
+        machine.depart(process);
+    }
+}

@@ -1,0 +1,79 @@
+//! Restartable sequences of processes that lwp attaches to.
+//!
+//! The kernel restarts a critical section only while the thread's instruction pointer is inside,
+//! and that of a thread in translated code never is. rseq(2) is therefore refused to programs that
+//! lwp starts. A live process has registered its threads already: it is left alone if it has
+//! critical sections. Otherwise its threads stay registered, and so are those that it makes.
+
+use lwp_ptrace::sys::RseqArea;
+use lwp_ptrace::{Tid, Tracee, memory, sys};
+use object::{Object, ReadCache};
+use rustc_hash::FxHashSet;
+
+use crate::machine::Machine;
+use crate::mapped_file::inode_of;
+use crate::maps::{self, Mapping};
+
+/// Offset of the address of the current critical section in an area.
+const SECTION_AT: u64 = 8;
+/// The section of a file in which it describes its critical sections.
+const DESCRIPTORS: &str = "__rseq_cs";
+
+/// Returns whether some of the stopped threads have registered an area.
+///
+/// # Errors
+///
+/// The reason for which the process cannot be translated: it has critical sections.
+pub fn are_registered(machine: &Machine, pid: i32, threads: &[Tracee]) -> Result<bool, String> {
+    // Kernels before 5.13 do not tell.
+    let areas: Vec<(Tid, Option<RseqArea>)> = threads
+        .iter()
+        .filter_map(|&Tracee(tid)| match machine.tracees.rseq_area(tid) {
+            Ok(area) => area.map(|area| (tid, Some(area))),
+            Err(_) => Some((tid, None)),
+        })
+        .collect();
+    if areas.is_empty() {
+        return Ok(false);
+    }
+    let describes = maps::read(pid).into_iter().find(has_sections(pid));
+    let uses = || areas.iter().find(|(tid, area)| area.is_some_and(|it| is_used(*tid, &it)));
+    let user = match describes {
+        Some(file) => format!("{} has", file.name),
+        None => match uses() {
+            Some((tid, _)) => format!("thread {tid} uses"),
+            None => return Ok(true),
+        },
+    };
+    Err(format!(
+        "{user} restartable sequences (rseq), which a process keeps only if it runs natively; have \
+         lwp start the program, which is then told that there are none"
+    ))
+}
+
+/// Returns whether a thread has entered a critical section since it was last preempted.
+fn is_used(tid: Tid, area: &RseqArea) -> bool {
+    let section = memory::read_u64(tid, area.address.wrapping_add(SECTION_AT));
+    section.is_ok_and(|section| section != 0)
+}
+
+/// Finds the mappings of files that have critical sections, each file once.
+fn has_sections(pid: i32) -> impl FnMut(&Mapping) -> bool {
+    let mut seen = FxHashSet::default();
+    move |mapping| {
+        let is_code = mapping.execute && mapping.inode != 0;
+        is_code && seen.insert((mapping.device, mapping.inode)) && describes_sections(pid, mapping)
+    }
+}
+
+/// Returns whether a mapped file describes critical sections, as far as it can be read.
+fn describes_sections(pid: i32, mapping: &Mapping) -> bool {
+    let path = format!("/proc/{pid}/root{}", mapping.name);
+    // Who serves a file system may be one of the stopped threads.
+    if mapping.is_served(pid) || inode_of(path.as_ref()) != Some(mapping.inode) {
+        return false;
+    }
+    let Ok(file) = sys::open_to_read(&path) else { return false };
+    let cache = ReadCache::new(file);
+    object::File::parse(&cache).is_ok_and(|file| file.section_by_name(DESCRIPTORS).is_some())
+}
