@@ -17,7 +17,7 @@ mod leaving;
 mod locking;
 mod needs;
 pub mod obeying;
-mod sequences;
+pub mod sequences;
 pub mod settling;
 mod signals;
 mod trap_flag;
@@ -389,7 +389,7 @@ impl<'a> Tracer<'a> {
         let pid = machine.tasks.threads.get(&tid).map(|thread| thread.pid);
         machine.counting().remove_thread(tid);
         if let Some(pid) = pid {
-            let last = !machine.tasks.threads.values().any(|thread| thread.pid == pid);
+            let last = machine.tasks.threads_of(pid).next().is_none();
             wards::gone(machine, pid, tid, stop.status(), last);
         }
         if tid == self.first {
@@ -401,7 +401,7 @@ impl<'a> Tracer<'a> {
             });
         }
         let Some(pid) = pid else { return };
-        if !machine.tasks.threads.values().any(|thread| thread.pid == pid)
+        if machine.tasks.threads_of(pid).next().is_none()
             && let Some(process) = machine.tasks.processes.remove(&pid)
         {
             machine.caches.ended(process.space);
@@ -416,14 +416,7 @@ impl<'a> Tracer<'a> {
         let pid = tid;
         machine.tasks.dying.remove(&pid);
         // exec ends all other threads, and the one that called it takes the leader's id.
-        let others: Vec<Tid> = machine
-            .tasks
-            .threads
-            .iter()
-            .filter(|(_, thread)| thread.pid == pid)
-            .map(|(&tid, _)| tid)
-            .collect();
-        for other in others {
+        for other in machine.tasks.tids_of(pid) {
             machine.counting().remove_thread(other);
         }
         let parent = match machine.tasks.processes.remove(&pid) {

@@ -14,7 +14,7 @@ use lwp_ptrace::{Tid, memory};
 use crate::config::{Markers, Plan};
 use crate::contexts::Sum;
 use crate::family::Family;
-use crate::machine::{Account, Counting, Machine, Tasks, Thread};
+use crate::machine::{Account, Counting, Machine, Thread};
 use crate::profile::Profiler;
 use crate::server::Answer;
 use crate::server::{Backlog, remove_entries};
@@ -114,16 +114,6 @@ impl Bounds {
     fn toggle(&mut self, markers: Option<Markers>) {
         let callgrind = matches!(markers, Some(Markers::Callgrind { .. }));
         self.collects = if callgrind { !self.collects } else { !self.frames.is_empty() };
-    }
-}
-
-impl Tasks {
-    /// The threads of a process, in order.
-    fn threads_of(&self, pid: i32) -> Vec<Tid> {
-        let its = self.threads.iter().filter(|(_, it)| it.pid == pid).map(|(tid, _)| *tid);
-        let mut tids: Vec<Tid> = its.collect();
-        tids.sort_unstable();
-        tids
     }
 }
 
@@ -320,7 +310,7 @@ impl Marking<'_> {
         let Some(pid) = self.0.tasks.threads.get(&tid).map(|thread| thread.pid) else { return };
         self.0.tasks.started_counting.insert(pid, on);
         self.switch_at(tid, here);
-        let others: Vec<Tid> = self.0.tasks.threads_of(pid);
+        let others: Vec<Tid> = self.0.tasks.tids_of(pid);
         for tid in others {
             self.0.switch_counting(tid);
         }
@@ -339,7 +329,7 @@ impl Marking<'_> {
     /// Forgets what the process of a thread has counted.
     fn start_over(&mut self, tid: Tid) {
         let Some(pid) = self.0.tasks.threads.get(&tid).map(|thread| thread.pid) else { return };
-        for tid in self.0.tasks.threads_of(pid) {
+        for tid in self.0.tasks.tids_of(pid) {
             self.0.mark_executions(tid, false);
             let total = self.0.thread_sum(tid);
             let Some(thread) = self.0.tasks.threads.get_mut(&tid) else { continue };
@@ -355,7 +345,7 @@ impl Marking<'_> {
         if !self.0.observers.counts_places() {
             return;
         }
-        let threads = self.0.tasks.threads_of(pid);
+        let threads = self.0.tasks.tids_of(pid);
         for &tid in &threads {
             self.0.report_thread(tid);
         }
@@ -467,10 +457,9 @@ impl Marking<'_> {
         let Some(pid) = self.0.tasks.threads.get(&tid).map(|thread| thread.pid) else {
             return true;
         };
-        let waited = |thread: &Thread| {
-            thread.pid == pid && thread.account.bounds.frames.iter().any(|frame| frame.to == pc)
-        };
-        let free = !self.0.tasks.threads.values().any(waited);
+        let waited =
+            |thread: &Thread| thread.account.bounds.frames.iter().any(|frame| frame.to == pc);
+        let free = !self.0.tasks.threads_of(pid).any(|(_, thread)| waited(thread));
         if free && let Some((space, _)) = self.0.caches.space_of(self.0.tasks, tid) {
             space.inserted.withheld.remove(&pc);
         }

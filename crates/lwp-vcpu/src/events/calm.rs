@@ -426,6 +426,6 @@ pub fn look(machine: &mut Machine, all: bool) -> Option<Instant> {
 /// Returns whether a thread in a call may stay calm: no other has begun to handle what it blocks.
 fn still_right(machine: &Machine, tid: Tid, calm: &Calm) -> bool {
     let Some(thread) = machine.tasks.threads.get(&tid) else { return false };
-    let alone = machine.tasks.threads.values().filter(|other| other.pid == thread.pid).count() == 1;
+    let alone = machine.tasks.threads_of(thread.pid).nth(1).is_none();
     calm.call.is_some() && (alone || calm.hidden & !ignored_signals(tid) == 0)
 }

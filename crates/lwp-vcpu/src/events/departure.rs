@@ -49,7 +49,7 @@ pub fn release(machine: &mut Machine, tid: Tid) -> Handled {
         }
         machine.contexts.release(thread.slot);
     }
-    if !machine.tasks.threads.values().any(|thread| thread.pid == pid)
+    if machine.tasks.threads_of(pid).next().is_none()
         && let Some(process) = machine.tasks.processes.remove(&pid)
     {
         wards::left(machine, pid);

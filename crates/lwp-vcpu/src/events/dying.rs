@@ -44,7 +44,7 @@ pub fn hold(machine: &mut Machine, tid: Tid, signal: i32) -> bool {
     }
     show_segment_base(machine, tid);
     let others: Vec<Tid> =
-        threads_of(machine, pid).into_iter().filter(|other| *other != tid).collect();
+        machine.tasks.tids_of(pid).into_iter().filter(|other| *other != tid).collect();
     if others.is_empty() {
         return false;
     }
@@ -88,11 +88,6 @@ fn show_segment_base(machine: &Machine, tid: Tid) {
         // One that is gone reports that by itself.
         let _ = machine.tracees.set_regs(tid, &regs);
     }
-}
-
-fn threads_of(machine: &Machine, pid: i32) -> Vec<Tid> {
-    let all = machine.tasks.threads.iter().filter(|(_, thread)| thread.pid == pid);
-    all.map(|(tid, _)| *tid).collect()
 }
 
 /// Returns whether a thread is to stand still because another of its process dies.
@@ -151,10 +146,10 @@ pub fn press_thread(machine: &Machine, tid: Tid) {
 /// One that executes an instruction natively has the application's registers as well.
 fn all_stand_still(machine: &Machine, pid: i32) -> bool {
     let Some(dying) = machine.tasks.dying.get(&pid) else { return true };
-    machine.tasks.threads.iter().filter(|(_, thread)| thread.pid == pid).all(|(tid, thread)| {
-        *tid == dying.first.0
+    machine.tasks.threads_of(pid).all(|(tid, thread)| {
+        tid == dying.first.0
             || thread.account.settled
-            || dying.later.iter().any(|(later, _)| later == tid)
+            || dying.later.iter().any(|(later, _)| *later == tid)
             || matches!(thread.mode, Mode::Parked { .. } | Mode::Stepping { .. })
     })
 }
@@ -179,7 +174,7 @@ fn live_on(machine: &mut Machine, pid: i32) {
     for (tid, signal) in dying.later {
         take(machine, tid, signal);
     }
-    for tid in threads_of(machine, pid) {
+    for tid in machine.tasks.tids_of(pid) {
         if !flush::concerns(machine, tid) {
             flush::let_on(machine, tid);
         }

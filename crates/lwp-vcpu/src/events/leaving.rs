@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 
 use super::signals::rearm;
 use super::{Handled, calm, dying, flush, interrupted, wards};
-use crate::machine::{Machine, Mode, Thread};
+use crate::machine::{Machine, Mode};
 
 /// Returns whether a thread stands where it can be parked: in translated code, and in an address
 /// space that no other process needs.
@@ -86,7 +86,7 @@ pub fn press(machine: &mut Machine, tid: Tid) {
             continue;
         }
         match is_shared(machine, pid) {
-            true => let_on(machine, |thread| thread.pid == pid),
+            true => let_on(machine, machine.tasks.tids_of(pid)),
             false if all => leave(machine, pid),
             false => {}
         }
@@ -95,19 +95,18 @@ pub fn press(machine: &mut Machine, tid: Tid) {
 
 /// Returns whether the threads of a process are parked for something else.
 fn is_held(machine: &Machine, pid: i32) -> bool {
-    let mut threads = machine.tasks.threads.iter().filter(|(_, thread)| thread.pid == pid);
-    threads.any(|(tid, _)| dying::concerns(machine, *tid) || flush::concerns(machine, *tid))
+    let mut threads = machine.tasks.threads_of(pid);
+    threads.any(|(tid, _)| dying::concerns(machine, tid) || flush::concerns(machine, tid))
 }
 
 /// Lets those parked threads go on that wait for others, which do not stop.
 pub fn let_all_on(machine: &mut Machine) {
-    let_on(machine, |_| true);
+    let all = machine.tasks.threads.keys().copied().collect();
+    let_on(machine, all);
 }
 
-fn let_on(machine: &mut Machine, which: impl Fn(&Thread) -> bool) {
-    let all = machine.tasks.threads.iter();
-    let parked: Vec<Tid> = all.filter(|(_, thread)| which(thread)).map(|(tid, _)| *tid).collect();
-    for tid in parked {
+fn let_on(machine: &mut Machine, threads: Vec<Tid>) {
+    for tid in threads {
         if !dying::concerns(machine, tid) && !flush::concerns(machine, tid) {
             flush::let_on(machine, tid);
         }
@@ -116,8 +115,8 @@ fn let_on(machine: &mut Machine, which: impl Fn(&Thread) -> bool) {
 
 /// A process leaves, whose threads are parked, counted up to here.
 fn leave(machine: &mut Machine, pid: i32) {
-    let threads = machine.tasks.threads.iter().filter(|(_, thread)| thread.pid == pid);
-    let threads: Vec<(Tid, Mode)> = threads.map(|(tid, thread)| (*tid, thread.mode)).collect();
+    let threads = machine.tasks.threads_of(pid);
+    let threads: Vec<(Tid, Mode)> = threads.map(|(tid, thread)| (tid, thread.mode)).collect();
     let parked = threads.iter().filter(|(_, mode)| matches!(mode, Mode::Parked { .. }));
     let runs = |mode: &Mode| matches!(mode, Mode::Parked { group: false, .. });
     let Some(&(worker, _)) = parked.clone().find(|(_, mode)| runs(mode)).or(parked.clone().next())

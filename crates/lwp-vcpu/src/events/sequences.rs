@@ -10,7 +10,7 @@ use lwp_ptrace::{Tid, Tracee, memory, sys};
 use object::{Object, ReadCache};
 use rustc_hash::FxHashSet;
 
-use crate::machine::Machine;
+use crate::machine::{Machine, Tasks};
 use crate::mapped_file::inode_of;
 use crate::maps::{self, Mapping};
 
@@ -49,6 +49,12 @@ pub fn are_registered(machine: &Machine, pid: i32, threads: &[Tracee]) -> Result
         "{user} restartable sequences (rseq), which a process keeps only if it runs natively; have \
          lwp start the program, which is then told that there are none"
     ))
+}
+
+/// Returns whether the threads of a thread's process are registered.
+pub fn has_rseq(tasks: &Tasks, tid: Tid) -> bool {
+    let thread = tasks.threads.get(&tid);
+    thread.and_then(|it| tasks.processes.get(&it.pid)).is_some_and(|process| process.rseq)
 }
 
 /// Returns whether a thread has entered a critical section since it was last preempted.

@@ -78,9 +78,8 @@ pub fn note_beside(machine: &Machine, tid: Tid) {
 
 /// The threads of a thread's process.
 fn beside(machine: &Machine, tid: Tid) -> impl Iterator<Item = Tid> {
-    let threads = &machine.tasks.threads;
-    let pid = threads.get(&tid).map(|thread| thread.pid);
-    threads.iter().filter(move |(_, it)| Some(it.pid) == pid).map(|(tid, _)| *tid)
+    let thread = machine.tasks.threads.get(&tid);
+    thread.into_iter().flat_map(|it| machine.tasks.threads_of(it.pid)).map(|(tid, _)| tid)
 }
 
 /// Makes the call that a thread with the application registers `app` is about to make, or has it

@@ -187,7 +187,7 @@ fn take(machine: &mut Machine, me: i32, pid: i32, bell: i32, flags: u64) -> Resu
     };
     machine.tasks.wards.all.insert(pid, ward);
     if settling {
-        for tid in threads_of(machine, pid) {
+        for tid in machine.tasks.tids_of(pid) {
             machine.tasks.wards.wishes.push(Wish::Stop(tid));
         }
         machine.errands.wake();
@@ -243,7 +243,7 @@ fn give(machine: &mut Machine, pid: i32, guardian: i32) -> Result<(), Errno> {
 fn let_go(machine: &mut Machine, pid: i32) {
     machine.tasks.wards.all.remove(&pid);
     machine.tasks.wards.offered.remove(&pid);
-    for tid in threads_of(machine, pid) {
+    for tid in machine.tasks.tids_of(pid) {
         machine.tasks.wards.wanted.remove(&tid);
         machine.tasks.wards.wishes.push(Wish::Go(tid));
     }
@@ -251,11 +251,6 @@ fn let_go(machine: &mut Machine, pid: i32) {
     let made = |(child, maker): (&i32, &i32)| (*maker == pid).then_some(*child);
     let orphans: Vec<i32> = machine.tasks.wards.offered.iter().filter_map(made).collect();
     orphans.into_iter().for_each(|child| let_go(machine, child));
-}
-
-fn threads_of(machine: &Machine, pid: i32) -> Vec<Tid> {
-    let all = machine.tasks.threads.iter();
-    all.filter(|(_, thread)| thread.pid == pid).map(|(tid, _)| *tid).collect()
 }
 
 /// Does what guardians have asked for.
@@ -369,7 +364,7 @@ pub fn keep(machine: &mut Machine, tid: Tid, group: bool) {
 /// Tells the guardian of a process that all of its threads stand still, once they do.
 fn settle(machine: &mut Machine, pid: i32) {
     let stands = |tid: &Tid| machine.tasks.wards.held.contains_key(tid);
-    let all = threads_of(machine, pid).iter().all(stands);
+    let all = machine.tasks.tids_of(pid).iter().all(stands);
     if all
         && let Some(ward) = machine.tasks.wards.all.get_mut(&pid)
         && std::mem::take(&mut ward.settling)

@@ -251,10 +251,16 @@ impl Tasks {
         self.slots[slot] = tid;
     }
 
-    /// Returns whether the threads of a thread's process are registered for rseq(2).
-    pub fn has_rseq(&self, tid: Tid) -> bool {
-        let thread = self.threads.get(&tid);
-        thread.and_then(|it| self.processes.get(&it.pid)).is_some_and(|process| process.rseq)
+    /// The threads of a process.
+    pub fn threads_of(&self, pid: i32) -> impl Iterator<Item = (Tid, &Thread)> {
+        self.threads.iter().filter(move |(_, it)| it.pid == pid).map(|(tid, it)| (*tid, it))
+    }
+
+    /// The ids of the threads of a process, in order.
+    pub fn tids_of(&self, pid: i32) -> Vec<Tid> {
+        let mut tids: Vec<Tid> = self.threads_of(pid).map(|(tid, _)| tid).collect();
+        tids.sort_unstable();
+        tids
     }
 
     /// Returns the index of the address space of a thread's process, on the side where nothing is

@@ -5,7 +5,7 @@ use lwp_ptrace::Tid;
 
 use super::Answer;
 use super::dispatch::FIRST;
-use crate::events::{settling, wards};
+use crate::events::{sequences, settling, wards};
 use crate::exit::ThreadCx;
 use crate::machine::{Machine, Need};
 use crate::maps;
@@ -111,7 +111,7 @@ fn look_at_call(machine: &mut Machine, tid: Tid, slot: usize) -> Option<Pending>
     let file = machine.processor.random_file.as_ref().map(|(_, path)| path.as_str());
     let (action, mut pending) = syscalls::before(context, tid, &mut stream, file);
     machine.processor.random = random;
-    if pending.number == nr::RSEQ && !machine.tasks.has_rseq(tid) {
+    if pending.number == nr::RSEQ && !sequences::has_rseq(&machine.tasks, tid) {
         syscalls::refuse_rseq(machine.contexts.context(slot), &mut pending);
     }
     arrange_limit(machine, tid, slot, &mut pending);
@@ -138,7 +138,7 @@ fn reported_call(machine: &mut Machine, tid: Tid, slot: usize, pending: Pending)
 pub(super) fn note_filter(machine: &mut Machine, tid: Tid, all: bool) {
     machine.tasks.filtered = true;
     let Some(pid) = machine.tasks.threads.get(&tid).map(|thread| thread.pid) else { return };
-    for thread in machine.tasks.threads.values().filter(|thread| all && thread.pid == pid) {
+    for (_, thread) in machine.tasks.threads_of(pid).filter(|_| all) {
         machine.contexts.context(thread.slot).set(Slot::NoSyscalls, 1);
     }
 }

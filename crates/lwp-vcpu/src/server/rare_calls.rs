@@ -6,6 +6,7 @@ use lwp_ptrace::{Tid, Tracee};
 
 use super::calls::{note_filter, settle_effect};
 use crate::absent;
+use crate::events::sequences;
 use crate::machine::Machine;
 use crate::syscalls::{self, Effect};
 use crate::ways::{REFUSED, Way};
@@ -23,7 +24,7 @@ pub fn put_back_held(machine: &mut Machine, tid: Tid, regs: &mut Regs) {
 /// of one that cannot be made, because ours is there or the virtual CPU has no such thing.
 pub fn about_to_call_of_32_bits(machine: &mut Machine, tid: Tid, app: &Regs) -> Option<u64> {
     let mut pending = syscalls::of_32_bits(tid, &app.0)?;
-    let refused = syscalls::refused_of_32_bits(&pending, machine.tasks.has_rseq(tid));
+    let refused = syscalls::refused_of_32_bits(&pending, sequences::has_rseq(&machine.tasks, tid));
     if let Some(result) = refused.or_else(|| machine.proc_files().about_to_read(tid, &pending)) {
         return Some(result as u64);
     }

@@ -32,7 +32,7 @@ fn attached(words: Option<&[u64; 4]>) -> (Stage, Result<(), String>) {
 }
 
 fn has_rseq(stage: &Stage, tid: Tid) -> bool {
-    stage.machine().tasks.has_rseq(tid)
+    crate::events::sequences::has_rseq(&stage.machine().tasks, tid)
 }
 
 #[test]
