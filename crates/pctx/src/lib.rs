@@ -44,7 +44,7 @@ use std::thread::{self, ThreadId};
 
 use lwp_ptrace::limits::Room;
 use lwp_ptrace::tracee::OPTIONS;
-use lwp_ptrace::{spawn, sys, wards};
+use lwp_ptrace::{Errno, spawn, sys, wards};
 
 pub use error::{Error, search};
 pub use lwps::LwpId;
@@ -208,6 +208,13 @@ impl Pctx {
 fn seized(pid: Pid) -> Result<Vec<Pid>, Error> {
     let threads = spawn::attach(pid).map_err(|error| Error::from_attach(pid, error))?;
     let tids: Vec<Pid> = threads.iter().map(|tracee| tracee.0).collect();
+    if !tids.contains(&pid) {
+        for tid in tids {
+            let _ = sys::detach(tid, 0);
+        }
+        // Its first thread, whose status is the process's, has ended.
+        return Err(Error::from_attach(pid, Errno::ESRCH));
+    }
     for tid in &tids {
         let _ = sys::set_options(*tid, OPTIONS & !libc::PTRACE_O_EXITKILL);
     }

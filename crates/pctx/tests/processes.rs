@@ -498,6 +498,28 @@ fn refusals_say_why() {
     }
 }
 
+/// The first thread's status is the process's.
+#[test]
+fn a_process_whose_first_thread_has_ended_is_left_alone() {
+    const LEADERLESS: &str = r"
+        #include <pthread.h>
+        #include <unistd.h>
+        static void *stay(void *x) { for (;;) pause(); }
+        int main(void) { pthread_t t; pthread_create(&t, 0, stay, 0); pthread_exit(0); }";
+    let _one = alone();
+    let folder = folder("leaderless");
+    let program = compile(&folder, LEADERLESS);
+    let process = Killed(Command::new(program).spawn().unwrap());
+    let pid = process.0.id() as Pid;
+    eventually("its first thread ends", || state(pid) == Some('Z'));
+    assert_eq!(Pctx::capture(pid).map(drop).unwrap_err(), Error::Zombie(pid));
+    let tasks: Vec<_> = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten().collect();
+    for task in tasks {
+        let status = fs::read_to_string(task.path().join("status")).unwrap();
+        assert!(status.contains("TracerPid:\t0\n"), "{status}");
+    }
+}
+
 /// Stops of job control are the program's own affair.
 #[test]
 fn a_stopped_program_stays_stopped_until_continued() {
