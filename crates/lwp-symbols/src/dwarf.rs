@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use addr2line::{LookupContinuation, LookupResult};
-use gimli::{EndianArcSlice, LittleEndian};
+use gimli::{EndianArcSlice, LittleEndian, SectionId};
 use object::read::elf::ElfFile64;
 use object::{CompressionFormat, Object, ObjectSection};
 use rustc_hash::FxHashSet;
@@ -13,6 +13,15 @@ use rustc_hash::FxHashSet;
 use crate::debug_file;
 use crate::files::{Bytes, Files};
 use crate::split::Split;
+
+/// Sections that tell nothing about lines and functions, and that may be large and compressed.
+const NEEDLESS: [SectionId; 5] = [
+    SectionId::DebugLoc,
+    SectionId::DebugLocLists,
+    SectionId::DebugMacinfo,
+    SectionId::DebugMacro,
+    SectionId::DebugNames,
+];
 
 /// Bytes of debug information.
 pub type Reader = EndianArcSlice<LittleEndian>;
@@ -67,7 +76,8 @@ impl Dwarf {
     /// Reads what `source` has; `None` where that is nothing.
     pub fn parse(source: &Source, files: &Files<'_>) -> Option<Self> {
         let sections = Sections::of(&source.bytes)?;
-        let mut dwarf = gimli::Dwarf::load(|id| sections.section(Some(id.name()))).ok()?;
+        let wanted = |id| Some(id).filter(|id| !NEEDLESS.contains(id)).map(|id| id.name());
+        let mut dwarf = gimli::Dwarf::load(|id| sections.section(wanted(id))).ok()?;
         let mut unshared = None;
         if let Some((name, id)) = sections.shared() {
             let shared = debug_file::find_shared(&name, id, &source.path, files);
