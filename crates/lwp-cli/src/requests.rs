@@ -1,6 +1,7 @@
 //! The line to a run in progress: several threads ask, one virtual CPU answers in order.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 
 use lwp_vcpu::ProcessReport;
@@ -9,11 +10,13 @@ use lwp_vcpu::config::{Control, Request};
 /// Requests to whichever run is in progress.
 ///
 /// With `-r` one run follows another; requests between two runs are dropped, save that a stop is
-/// also remembered by [`crate::signals::Interrupted`].
+/// remembered, also by [`crate::signals::Interrupted`].
 #[derive(Debug, Default)]
 pub struct Requests {
     sender: Mutex<Option<Sender<Request>>>,
     done: Mutex<Option<Receiver<Request>>>,
+    /// The end has been asked for.
+    stopped: AtomicBool,
 }
 
 impl Requests {
@@ -21,7 +24,12 @@ impl Requests {
     pub fn connect(&self) -> Control {
         let (sender, requests) = mpsc::channel();
         let (done, acknowledgements) = mpsc::channel();
-        *lock(&self.sender) = Some(sender);
+        let mut current = lock(&self.sender);
+        if self.stopped.load(Ordering::Relaxed) {
+            let _ = sender.send(Request::Stop);
+        }
+        *current = Some(sender);
+        drop(current);
         *lock(&self.done) = Some(acknowledgements);
         Control { requests, done, reports: None }
     }
@@ -54,9 +62,13 @@ impl Requests {
         done.iter().any(|acknowledged| acknowledged == request)
     }
 
-    /// Asks for the end of the run and waits for nothing.
+    /// Asks for the end of the run, or of the next one if there is none yet, and waits for nothing.
     pub fn stop(&self) {
-        self.send(Request::Stop);
+        let current = lock(&self.sender);
+        self.stopped.store(true, Ordering::Relaxed);
+        if let Some(sender) = &*current {
+            let _ = sender.send(Request::Stop);
+        }
     }
 
     /// Asks for `request` and waits for nothing.
@@ -104,6 +116,15 @@ mod tests {
         assert!(stale.send(Request::Stop).is_err());
         assert!(next.requests.try_recv().is_err());
         requests.disconnect();
+        requests.send(Request::Disable);
+        assert!(requests.connect().requests.try_recv().is_err());
+    }
+
+    #[test]
+    fn an_end_that_was_asked_for_early_ends_the_run_that_begins() {
+        let requests = Requests::default();
         requests.stop();
+        let control = requests.connect();
+        assert_eq!(control.requests.try_recv(), Ok(Request::Stop));
     }
 }

@@ -2,10 +2,12 @@
 //!
 //! A terminal sends ^C and ^\ to the whole foreground job, so the program has them already: lwp
 //! only has to outlive it and print the counts. SIGTERM and SIGHUP sent to lwp alone ask for the
-//! end of the run; a second one ends lwp at once.
+//! end of the run; a second one ends lwp at once. A process that lwp has attached to would end with
+//! it, and so it has some time to be let go first.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -16,6 +18,10 @@ use crate::threads;
 
 /// The signals that lwp answers, unless it was started with them ignored.
 const ANSWERED: [i32; 4] = [SIGINT, SIGQUIT, SIGTERM, SIGHUP];
+
+/// The time for which another signal does not end lwp while it lets a process go: timeout(1) sends
+/// two, and so do impatient fingers.
+const LETTING_GO: Duration = Duration::from_secs(5);
 
 /// A flag that is true once the user has requested the end: no further repetition starts then.
 #[derive(Clone, Debug, Default)]
@@ -41,15 +47,16 @@ pub fn answer(requests: Arc<Requests>, attached: bool) -> Result<Interrupted, Fa
     let flag = interrupted.clone();
     threads::start("lwp-signals", move || {
         let _held = lwp_vcpu::hold_child_events();
-        let mut stopping = false;
+        let patience = if attached { LETTING_GO } else { Duration::ZERO };
+        let mut asked: Option<Instant> = None;
         for signal in signals.forever() {
             flag.0.store(true, Ordering::Relaxed);
             let stop = attached || matches!(signal, SIGTERM | SIGHUP);
-            if stop && stopping {
+            if stop && asked.is_some_and(|first| first.elapsed() >= patience) {
                 let _ = signal_hook::low_level::emulate_default_handler(signal);
             }
-            if stop {
-                stopping = true;
+            if stop && asked.is_none() {
+                asked = Some(Instant::now());
                 requests.stop();
             }
         }

@@ -4,6 +4,8 @@ use std::ffi::{CString, OsStr, OsString};
 use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
+use std::thread;
+use std::time::Duration;
 
 use crate::child::{self, Child, Plan};
 use crate::limits::Room;
@@ -196,9 +198,72 @@ fn take_all(pid: i32, taken: &mut Vec<Tracee>) -> Result<(), Errno> {
             }
         }
         if taken.len() == before {
-            return if taken.is_empty() { Err(Errno::ESRCH) } else { Ok(()) };
+            break;
         }
     }
+    // One of them may have executed another program, which has ended the rest.
+    let left = threads_of(pid)?;
+    taken.retain(|thread| left.contains(&thread.0));
+    if taken.is_empty() { Err(Errno::ESRCH) } else { Ok(()) }
+}
+
+/// Stops a thread. False if it has ended.
+///
+/// Signals that are on their way are delivered before: a call that one of them ends would be made
+/// again by a thread that is led elsewhere.
+fn take(tid: i32) -> Result<bool, Errno> {
+    /// The most times that a signal is waited for: others may come as fast as they are taken.
+    const MOST: u32 = 50;
+    match sys::seize(tid, 0) {
+        Ok(()) => {}
+        Err(Errno::ESRCH) => return Ok(false),
+        Err(Errno(libc::EPERM)) if has_ended(tid) => return Ok(false),
+        // As another thread, which has executed a program since.
+        Err(Errno(libc::EPERM)) if is_taken(tid) => {}
+        Err(error) => return Err(error),
+    }
+    let mut waited = 0;
+    loop {
+        match next_stop(tid)? {
+            None | Some(Stop::Exited(_) | Stop::Killed { .. }) => return Ok(false),
+            // It is delivered, and has taken the place of the stop that was asked for.
+            Some(Stop::Signal(signal)) => {
+                let _ = sys::interrupt(tid);
+                let _ = sys::cont(tid, signal);
+            }
+            Some(Stop::Interrupted) if waited < MOST && signals_are_due(tid) => {
+                waited += 1;
+                let _ = sys::cont(tid, 0);
+                // The stop that is asked for next would come first.
+                thread::sleep(BRIEF);
+            }
+            Some(_) => return Ok(true),
+        }
+    }
+}
+
+/// The time within which a thread that goes on takes a signal.
+const BRIEF: Duration = Duration::from_micros(100);
+
+/// Asks a thread to stop, and waits for that. `None` if it has ended, or is another one by now: if
+/// another thread executes a program, it takes the first one's number.
+fn next_stop(tid: i32) -> Result<Option<Stop>, Errno> {
+    /// The number of looks after which a stop is asked for again.
+    const LOOKS: u32 = 50;
+    for look in 0.. {
+        if look % LOOKS == 0 && sys::interrupt(tid) == Err(Errno::ESRCH) && has_ended(tid) {
+            // Its status is told if others are left, or there were none.
+            let status = sys::poll_one(tid).ok().flatten();
+            return Ok(status.map(Stop::from_status));
+        }
+        match sys::poll_one(tid) {
+            Ok(Some(status)) => return Ok(Some(Stop::from_status(status))),
+            Ok(None) => thread::sleep(BRIEF),
+            Err(Errno(libc::ECHILD)) => return Ok(None),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
 }
 
 /// Returns whether a thread has ended: the first of a process is there until the last has.
@@ -208,27 +273,26 @@ fn has_ended(tid: i32) -> bool {
     matches!(state, None | Some('Z' | 'X'))
 }
 
-/// Stops a thread. False if it has ended.
-fn take(tid: i32) -> Result<bool, Errno> {
-    match sys::seize(tid, 0) {
-        Ok(()) => {}
-        Err(Errno::ESRCH) => return Ok(false),
-        Err(Errno(libc::EPERM)) if has_ended(tid) => return Ok(false),
-        Err(error) => return Err(error),
-    }
-    // One that is gone is waited for.
-    let _ = sys::interrupt(tid);
-    loop {
-        match Tracee(tid).wait()? {
-            Stop::Exited(_) | Stop::Killed { .. } => return Ok(false),
-            // It is delivered, and has taken the place of the stop that was asked for.
-            Stop::Signal(signal) => {
-                let _ = sys::interrupt(tid);
-                let _ = sys::cont(tid, signal);
-            }
-            _ => return Ok(true),
-        }
-    }
+/// Returns whether this process traces a thread.
+fn is_taken(tid: i32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
+    let tracer = field(&status, "TracerPid:").and_then(|tracer| tracer.parse().ok());
+    tracer == Some(std::process::id())
+}
+
+/// Returns whether signals wait for a thread that does not block them.
+pub fn signals_are_due(tid: i32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
+    let set = |name| {
+        let set = field(&status, name).and_then(|set| u64::from_str_radix(set, 16).ok());
+        set.unwrap_or(0)
+    };
+    (set("SigPnd:") | set("ShdPnd:")) & !set("SigBlk:") != 0
+}
+
+/// The value of a line of a `status` file.
+fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+    status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }
 
 fn threads_of(pid: i32) -> Result<Vec<i32>, Errno> {

@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use crate::regs::Regs;
 use crate::stop::Stop;
 use crate::sys::{self, Result, RseqArea, SigInfo};
-use crate::tracee::{Tid, Tracee};
+use crate::tracee::{OPTIONS, Tid, Tracee};
 
 /// The next stop of a thread that goes on, besides signals and events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +89,13 @@ pub trait Tracees: Debug + Send + Sync {
 
     /// The area of restartable sequences that a thread has registered.
     fn rseq_area(&self, tid: Tid) -> Result<Option<RseqArea>>;
+
+    /// Has the kernel not apply a thread's system call filter to it, or apply it again.
+    ///
+    /// # Errors
+    ///
+    /// `EPERM` without CAP_SYS_ADMIN, or under a filter of our own; `EINVAL` if the kernel cannot.
+    fn suspend_filter(&self, tid: Tid, suspend: bool) -> Result<()>;
 
     /// Sends a signal to a process.
     fn kill(&self, pid: i32, signal: i32) -> Result<()>;
@@ -191,6 +198,11 @@ impl Tracees for Ptrace {
 
     fn rseq_area(&self, tid: Tid) -> Result<Option<RseqArea>> {
         sys::rseq_area(tid)
+    }
+
+    fn suspend_filter(&self, tid: Tid, suspend: bool) -> Result<()> {
+        const PTRACE_O_SUSPEND_SECCOMP: i32 = 1 << 21;
+        sys::set_options(tid, OPTIONS | if suspend { PTRACE_O_SUSPEND_SECCOMP } else { 0 })
     }
 
     fn kill(&self, pid: i32, signal: i32) -> Result<()> {

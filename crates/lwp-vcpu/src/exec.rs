@@ -80,7 +80,7 @@ pub fn set_up(machine: &mut Machine, tid: Tid, regs: &Regs) -> Result<(), String
     if let Some(auxiliary) = &launched {
         machine.processor.adjust_auxv(&machine.config, tid, auxiliary);
     }
-    let filtered = status.number("Seccomp:").is_some_and(|mode| mode != 0);
+    let filtered = status.is_filtered();
     let table = match table {
         // A filter may kill for calls that it does not expect.
         Table::Empty if !filtered && huge_table::is_wanted(tid, &mappings) => Table::Huge,

@@ -93,6 +93,8 @@ pub struct Injector {
     site: u64,
     /// SIGTRAP is ignored or blocked: neither single steps nor breakpoints.
     quiet: bool,
+    /// Its system call filter does not see what it is made to do.
+    unfiltered: bool,
     /// The routine that makes a list of calls, and where the list goes below the stack.
     batch: Option<(u64, u64)>,
 }
@@ -110,8 +112,9 @@ impl Injector {
         let blocked =
             mask.is_some_and(|mask| tracees.set_sigmask(tid, !SIGTRAP_BIT | mask).is_ok());
         let mask = mask.filter(|_| blocked);
+        let unfiltered = status.is_filtered() && tracees.suspend_filter(tid, true).is_ok();
         let tracees = Arc::clone(tracees);
-        Self { tid, tracees, pid, mask, held: Vec::new(), site, quiet, batch: None }
+        Self { tid, tracees, pid, mask, held: Vec::new(), site, quiet, unfiltered, batch: None }
     }
 
     /// Lists of calls can from now on be made by the routine at `code`; the tracee's stack pointer
@@ -151,7 +154,7 @@ impl Injector {
     /// Not in a program with a filter: it may be killed for a call that it does not expect to make.
     pub fn receive(&mut self, descriptor: i32, scratch: u64) -> Result<u64, String> {
         let tid = self.tid;
-        if Status::read(tid).number("Seccomp:").is_some_and(|mode| mode != 0) {
+        if Status::read(tid).is_filtered() {
             return Err("it has a system call filter".into());
         }
         let write = memory::write_exact(tid, scratch, &receiving(scratch));
@@ -236,6 +239,9 @@ impl Drop for Injector {
     fn drop(&mut self) {
         let tid = self.tid;
         // A tracee that is gone wants nothing back.
+        if self.unfiltered {
+            let _ = self.tracees.suspend_filter(tid, false);
+        }
         if let Some(mask) = self.mask {
             let _ = self.tracees.set_sigmask(tid, mask);
         }

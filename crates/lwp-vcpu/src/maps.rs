@@ -127,6 +127,11 @@ impl Status {
         words.filter_map(|word| word.parse().ok()).collect()
     }
 
+    /// Returns whether a system call filter is in force.
+    pub fn is_filtered(&self) -> bool {
+        self.number("Seccomp:").is_some_and(|mode| mode != 0)
+    }
+
     fn field(&self, name: &str) -> Option<&str> {
         self.0.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
     }

@@ -493,7 +493,7 @@ impl Guarding<'_> {
         };
         let status = Status::read(tid);
         // A filter may kill for a call that it does not expect.
-        if status.number("Seccomp:").is_some_and(|mode| mode != 0) {
+        if status.is_filtered() {
             return None;
         }
         let site = find_syscall(tid, &maps::read(tid))?;

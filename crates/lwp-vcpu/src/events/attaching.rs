@@ -10,6 +10,7 @@ use super::{calm, sequences, settling};
 use crate::absent;
 use crate::exec;
 use crate::machine::{Machine, Process};
+use crate::maps::Status;
 
 /// Leads the threads of process `pid`, all of which stand still in their application states, into
 /// translated code.
@@ -40,6 +41,9 @@ fn take_over(
     (leader, regs): (Tid, &Regs),
 ) -> Result<(), String> {
     let text = |error: Errno| error.to_string();
+    for thread in threads {
+        look_at_filter(machine, thread.0)?;
+    }
     let rseq = sequences::are_registered(machine, pid, threads)?;
     let report = new_report(machine, pid, 0);
     let contexts = machine.contexts.files.add().map_err(|error| error.to_string())?;
@@ -68,14 +72,35 @@ fn take_over(
     Ok(())
 }
 
+/// Refuses a thread whose own system call filter may kill it for calls of ours, which the kernel
+/// lets past a filter for privileged users only. A filter that this process has too lets them pass.
+fn look_at_filter(machine: &Machine, tid: Tid) -> Result<(), String> {
+    let filters = |status: &Status| status.number("Seccomp_filters:").unwrap_or(0);
+    let status = Status::read(tid);
+    let ours = Status::read(std::process::id().cast_signed());
+    if !status.is_filtered() || filters(&status) == filters(&ours) {
+        return Ok(());
+    }
+    let suspended = machine.tracees.suspend_filter(tid, true);
+    if suspended.and_then(|()| machine.tracees.suspend_filter(tid, false)).is_ok() {
+        return Ok(());
+    }
+    Err("it has a system call filter of its own, which may kill it for calls that lwp makes in it; \
+         attach with CAP_SYS_ADMIN and outside of containers, or have lwp start the program"
+        .into())
+}
+
 /// Leads a thread with these registers into translated code.
 fn lead_in(machine: &mut Machine, tid: Tid, mut regs: Regs) -> Result<(), Errno> {
     if let Some(context) = machine.context(tid) {
         context.set(Slot::AppGs, regs.0.gs_base);
+        if Status::read(tid).is_filtered() {
+            context.set(Slot::NoSyscalls, 1);
+            machine.tasks.filtered = true;
+        }
     }
     // Nothing but lwp has interrupted its call.
-    calm::take_back(&mut regs);
-    regs.rewind_syscall();
+    calm::take_back(machine, tid, &mut regs)?;
     exec::enter(machine, tid, &regs)?;
     // A member of a stopped group stops again, as one.
     machine.tracees.interrupt(tid)?;

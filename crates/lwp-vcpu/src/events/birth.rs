@@ -283,7 +283,7 @@ fn add_process(machine: &mut Machine, child: Tid, made: Made, contexts: FileId) 
 /// program does not make itself, which is why such a process has its context beside its maker's.
 /// Both are the same user's and under the same filter.
 fn is_filtered(tid: Tid) -> bool {
-    Status::read(tid).number("Seccomp:").is_some_and(|mode| mode != 0)
+    Status::read(tid).is_filtered()
 }
 
 fn share(machine: &mut Machine, space: usize) -> usize {

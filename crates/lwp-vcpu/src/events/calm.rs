@@ -117,11 +117,25 @@ fn has_failed(regs: &Regs) -> bool {
     regs.in_syscall() && regs.0.rax as i64 == EINTR && regs.0.orig_rax != nr::CLOSE
 }
 
-/// Leads a thread back to a call that has been interrupted and does not start again by itself.
-pub fn take_back(regs: &mut Regs) {
+/// Leads a thread back to a call that has been interrupted, wherever it makes that again.
+pub fn take_back(machine: &Machine, tid: Tid, regs: &mut Regs) -> Result<(), Errno> {
     if has_failed(regs) {
         lead_back(regs);
+    } else if regs.in_syscall() && restart::is(regs.0.rax) {
+        regs.rewind_syscall();
+    } else {
+        regs.forget_syscall();
+        return Ok(());
     }
+    keep_own_mask(machine, tid)
+}
+
+/// Has a thread in a call with a mask of its own, such as ppoll(2), block the signals that it
+/// blocks outside: those that come now are taken when it makes the call again.
+pub fn keep_own_mask(machine: &Machine, tid: Tid) -> Result<(), Errno> {
+    // The kernel tells of the mask outside, and forgets the call's.
+    let own = machine.tracees.sigmask(tid)?;
+    machine.tracees.set_sigmask(tid, own)
 }
 
 fn lead_back(regs: &mut Regs) {

@@ -212,14 +212,15 @@ fn release(machine: &mut Machine, index: usize) {
 
 /// Lets a parked thread go on.
 pub fn let_on(machine: &mut Machine, tid: Tid) {
-    let Some(Mode::Parked { app, group }) = machine.tasks.threads.get(&tid).map(|it| it.mode)
+    let Some(Mode::Parked { mut app, group }) = machine.tasks.threads.get(&tid).map(|it| it.mode)
     else {
         return;
     };
-    let gone_on = match group {
+    app.rewind_syscall();
+    let gone_on = calm::keep_own_mask(machine, tid).and_then(|()| match group {
         true => exec::enter(machine, tid, &app).and_then(|()| machine.tracees.listen(tid)),
         false => go_on(machine, tid, &app),
-    };
+    });
     // One that has been killed reports that by itself.
     if let Err(error) = gone_on
         && error != Errno::ESRCH

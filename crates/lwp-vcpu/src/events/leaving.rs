@@ -8,12 +8,13 @@
 //! stopped before its child is gone.
 
 use lwp_dbt::Slot;
+use lwp_ptrace::regs::{Regs, restart};
 use lwp_ptrace::{Stop, Tid};
 use rustc_hash::FxHashMap;
 
 use super::signals::rearm;
 use super::{Handled, calm, dying, flush, interrupted, wards};
-use crate::machine::{Machine, Mode};
+use crate::machine::{Machine, Mode, Thread};
 
 /// Returns whether a thread stands where it can be parked: in translated code, and in an address
 /// space that no other process needs.
@@ -22,10 +23,11 @@ pub fn in_place(machine: &Machine, tid: Tid) -> bool {
     matches!(thread.mode, Mode::Running) && !is_shared(machine, thread.pid)
 }
 
+/// Processes that have ended, and are only remembered, need nothing.
 fn is_shared(machine: &Machine, pid: i32) -> bool {
-    let process = machine.tasks.processes.get(&pid);
-    let space = process.and_then(|process| machine.caches.spaces.get(process.space)?.as_ref());
-    space.is_some_and(|space| space.users > 1)
+    let processes = &machine.tasks.processes;
+    let Some(space) = processes.get(&pid).map(|process| process.space) else { return false };
+    processes.values().filter(|process| process.space == space).nth(1).is_some()
 }
 
 /// Returns whether a thread is about to be in translated code again, with its own registers until
@@ -48,7 +50,8 @@ pub fn arrive(machine: &mut Machine, tid: Tid) -> Handled {
 /// Puts a thread, which has stopped for this or is a member of a stopped group, back into its own
 /// code and keeps it.
 pub fn park(machine: &mut Machine, tid: Tid, stop: Stop) -> Handled {
-    let mut cache = machine.tracees.regs(tid)?;
+    let stopped = machine.tracees.regs(tid)?;
+    let mut cache = stopped;
     let group = matches!(stop, Stop::Group(_));
     // Job control ends a call natively, too.
     if !group {
@@ -59,7 +62,12 @@ pub fn park(machine: &mut Machine, tid: Tid, stop: Stop) -> Handled {
     };
     rearm(machine, tid, &cache, &view.app, true);
     machine.leave(tid, &cache, &mut view);
-    view.app.rewind_syscall();
+    if cache.0.rip.wrapping_add(2) == stopped.0.rip {
+        // The kernel makes the call again, unless a signal is handled before: then it has failed.
+        view.app.0.rip = view.app.0.rip.wrapping_add(2);
+        view.app.0.rax = restart::ERESTARTNOHAND as u64;
+        view.app.0.orig_rax = stopped.0.orig_rax;
+    }
     view.app.0.gs_base = machine.context(tid).map_or(0, |context| context.get(Slot::AppGs));
     machine.tracees.set_regs(tid, &view.app)?;
     if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
@@ -116,17 +124,25 @@ fn let_on(machine: &mut Machine, threads: Vec<Tid>) {
 /// A process leaves, whose threads are parked, counted up to here.
 fn leave(machine: &mut Machine, pid: i32) {
     let threads = machine.tasks.threads_of(pid);
-    let threads: Vec<(Tid, Mode)> = threads.map(|(tid, thread)| (tid, thread.mode)).collect();
-    let parked = threads.iter().filter(|(_, mode)| matches!(mode, Mode::Parked { .. }));
-    let runs = |mode: &Mode| matches!(mode, Mode::Parked { group: false, .. });
-    let Some(&(worker, _)) = parked.clone().find(|(_, mode)| runs(mode)).or(parked.clone().next())
+    let parked = |(tid, thread): (Tid, &Thread)| match thread.mode {
+        Mode::Parked { app, group } => Some((tid, app, group)),
+        _ => None,
+    };
+    let parked: Vec<(Tid, Regs, bool)> = threads.filter_map(parked).collect();
+    // Rather one outside of a call.
+    let Some(&(worker, mut app, _)) =
+        parked.iter().min_by_key(|(_, app, group)| (*group, app.in_syscall()))
     else {
         return;
     };
     if let Err(reason) = machine.mapper().take_down(worker) {
         lwp_terminal::say!("lwp: process {pid} keeps the virtual CPU's mappings: {reason}");
     }
-    for &(tid, _) in parked {
+    // Where it stands now, the kernel need not make a call again.
+    app.rewind_syscall();
+    let _ = calm::keep_own_mask(machine, worker);
+    let _ = machine.tracees.set_regs(worker, &app);
+    for &(tid, ..) in &parked {
         machine.observers.stop_clock(&machine.config, tid);
         machine.tasks.note_name(tid);
         machine.counting().remove_thread(tid);
@@ -135,7 +151,7 @@ fn leave(machine: &mut Machine, pid: i32) {
     wards::left(machine, pid);
     machine.tasks.raised.give_back(pid);
     // Threads that have not ended yet still belong to it.
-    if threads.iter().all(|(_, mode)| matches!(mode, Mode::Parked { .. }))
+    if machine.tasks.threads_of(pid).next().is_none()
         && let Some(process) = machine.tasks.processes.remove(&pid)
     {
         machine.depart(process);

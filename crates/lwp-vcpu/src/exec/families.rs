@@ -77,16 +77,27 @@ pub fn flush(machine: &mut Machine, tid: Tid, index: usize) -> Result<(), String
     Ok(())
 }
 
+/// Returns the index of a new family.
+fn place_for_family(machine: &mut Machine) -> Result<usize, String> {
+    let place = |caches: &CodeCaches| {
+        let free = caches.families.iter().position(Option::is_none);
+        Some(free.unwrap_or(caches.families.len())).filter(|index| *index < FAMILIES)
+    };
+    if place(&machine.caches).is_none() {
+        // Programs with random layouts leave families that hardly any other finds of use.
+        machine.keeper().keep();
+        machine.caches.drop_unused_families();
+    }
+    let place = place(&machine.caches);
+    place.ok_or_else(|| "too many different address space layouts at a time".into())
+}
+
 /// The family of this kind, made if it is new.
 pub(super) fn family_for(machine: &mut Machine, kind: Kind) -> Result<usize, String> {
     if let Some(&index) = machine.caches.layouts.get(&kind) {
         return Ok(index);
     }
-    let free = machine.caches.families.iter().position(Option::is_none);
-    let index = free.unwrap_or(machine.caches.families.len());
-    if index >= FAMILIES {
-        return Err("too many different address space layouts at a time".into());
-    }
+    let index = place_for_family(machine)?;
     let prepared = match index == 0 && kind.basis == machine.config.first_basis(&machine.observers)
     {
         true => machine.caches.prepared.take(),
@@ -133,6 +144,11 @@ pub(super) fn family_for(machine: &mut Machine, kind: Kind) -> Result<usize, Str
 }
 
 impl CodeCaches {
+    /// Frees the families that no address space uses any more.
+    fn drop_unused_families(&mut self) {
+        (0..self.families.len()).for_each(|index| self.drop_family(index));
+    }
+
     /// Frees a family that no address space uses any more.
     pub(super) fn drop_family(&mut self, index: usize) {
         if self.spaces.iter().flatten().any(|space| space.family == index) {

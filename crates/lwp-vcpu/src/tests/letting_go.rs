@@ -1,6 +1,6 @@
 //! Processes that are let go as a whole.
 
-use lwp_dbt::Slot;
+use lwp_dbt::{RequestKind, Slot};
 use lwp_ptrace::regs::Regs;
 use lwp_ptrace::tracees::Until;
 use lwp_ptrace::{Stop, Tid};
@@ -82,6 +82,28 @@ fn a_call_that_has_been_interrupted_is_made_again_natively() {
     let done = stops(&stage, &mut tracer, stage.tid, Stop::Group(SIGSTOP));
     assert_eq!(done.last(), Some(&Detached(stage.tid)));
     assert_eq!((stage.regs(stage.tid).0.rip, stage.regs(stage.tid).0.rax), (site + 2, EINTR));
+}
+
+#[test]
+fn the_kernel_decides_what_becomes_of_a_call_that_is_interrupted_for_this() {
+    const EINTR: u64 = -4i64 as u64;
+    const ERESTARTNOHAND: u64 = -514i64 as u64;
+    const EPOLL_WAIT: u64 = 232;
+    for result in [EINTR, ERESTARTNOHAND] {
+        let (stage, mut regs, site) = Stage::in_call(EPOLL_WAIT, result);
+        regs.0.r10 = u64::from(u32::MAX);
+        let other = stage.another();
+        stage.stands(stage.tid, &regs);
+        let mut tracer = detaching(&stage);
+        stops(&stage, &mut tracer, stage.tid, Stop::Interrupted);
+        // The other one is outside of calls, and does the work.
+        let asks = stage.asking(other.tid, RequestKind::Dispatch, pc_of(leaf));
+        stage.stands(other.tid, &asks);
+        stops(&stage, &mut tracer, other.tid, Stop::Interrupted);
+        let regs = stage.regs(stage.tid).0;
+        assert_eq!((regs.rip, regs.rax), (site + 2, ERESTARTNOHAND));
+        assert_eq!(regs.orig_rax, EPOLL_WAIT);
+    }
 }
 
 #[test]

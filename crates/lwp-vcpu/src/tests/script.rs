@@ -203,6 +203,10 @@ impl Tracees for Script {
         self.stopped(tid, |thread| thread.rseq)
     }
 
+    fn suspend_filter(&self, tid: Tid, _: bool) -> Result<()> {
+        self.stopped(tid, |_| ())
+    }
+
     fn kill(&self, pid: i32, signal: i32) -> Result<()> {
         self.note(Done::Killed(pid, signal));
         Ok(())
