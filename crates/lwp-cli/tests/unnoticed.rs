@@ -74,42 +74,40 @@ fn a_program_with_restartable_sequences_is_left_alone() {
     }
 }
 
-/// Attaches to a program a few times; returns what the program says at its end. `None` where there
-/// is no compiler.
+/// Attaches to a program a few times, for longer and longer; returns what the program says at its
+/// end. `None` where there is no compiler.
 fn attached_again_and_again(name: &str, source: &str) -> Option<String> {
     let dir = fresh(name);
     let program = built(&dir, name, source)?;
     let (program, output, _) = start(&dir, &[&program]);
     let pid = program.0.id().to_string();
-    for _ in 0..5 {
-        lwp(&dir, &["stat", "--timeout", "200", "-p", &pid]);
+    for milliseconds in (1..=20).map(|time| (time * 6).to_string()) {
+        lwp(&dir, &["stat", "--timeout", &milliseconds, "-p", &pid]);
     }
     Some(last_words(program, output))
 }
 
-#[test]
-fn a_process_makes_threads_at_any_time() {
-    let source = include_str!("unnoticed/makes_threads.c");
-    let said = attached_again_and_again("makes_threads", source);
-    assert!(said.is_none_or(|said| said == "all ran\n"));
+/// Tests that attach to a program which says this at its end.
+macro_rules! unnoticed {
+    ($($test:ident: $name:literal, $said:literal;)*) => {$(
+        #[test]
+        fn $test() {
+            let source = include_str!(concat!("unnoticed/", $name, ".c"));
+            let said = attached_again_and_again($name, source);
+            assert!(said.as_deref().is_none_or(|said| said == $said), "{said:?}");
+        }
+    )*};
 }
 
-#[test]
-fn no_call_is_interrupted() {
-    let said = attached_again_and_again("waits", include_str!("unnoticed/waits.c"));
-    assert!(said.is_none_or(|said| said == "none was interrupted\n"));
-}
-
-#[test]
-fn no_signal_is_lost() {
-    let said = attached_again_and_again("signals", include_str!("unnoticed/signals.c"));
-    assert!(said.is_none_or(|said| said == "all came\n"));
-}
-
-#[test]
-fn a_process_whose_first_thread_has_ended_goes_on() {
-    let said = attached_again_and_again("leaderless", include_str!("unnoticed/leaderless.c"));
-    assert!(said.is_none_or(|said| said == "it went on\n"));
+unnoticed! {
+    a_process_makes_threads_at_any_time: "makes_threads", "all ran\n";
+    no_call_is_interrupted: "waits", "none was interrupted\n";
+    no_call_is_interrupted_when_children_end: "children", "never interrupted\n";
+    no_signal_is_lost: "signals", "all came\n";
+    each_signal_ends_its_call: "wakes", "all woke\n";
+    a_process_whose_first_thread_has_ended_goes_on: "leaderless", "it went on\n";
+    a_process_whose_children_share_its_memory_goes_on: "vforks", "all ended\n";
+    a_process_that_executes_programs_goes_on: "execs", "it went on\n";
 }
 
 /// The states of a process's threads, sorted.
@@ -140,6 +138,49 @@ fn settles(pid: &str, done: impl Fn(&str) -> bool) {
 }
 
 #[test]
+fn a_second_signal_does_not_end_the_process() {
+    let dir = fresh("signalled");
+    let Some(program) = built(&dir, "waits", include_str!("unnoticed/waits.c")) else { return };
+    let (program, output, _) = start(&dir, &[&program]);
+    let pid = program.0.id().to_string();
+    for _ in 0..10 {
+        let mut stat = limited(&dir, &[LWP, "stat", "-p", &pid]);
+        let mut stat = stat.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+        settles(&pid, |_| is_traced(&pid));
+        let lwp = stat.id().to_string();
+        for _ in 0..2 {
+            // timeout(1) passes it on.
+            let _ = Command::new("kill").args(["-INT", &lwp]).status();
+        }
+        stat.wait().expect("an end");
+        settles(&pid, |_| !is_traced(&pid));
+    }
+    last_words(program, output);
+}
+
+#[test]
+fn a_shell_may_start_any_number_of_programs() {
+    let dir = fresh("shell");
+    let script = "echo ready; read line; i=0; while [ $i -lt 300 ]; do /bin/true; i=$((i+1)); done";
+    let (mut shell, _output, _) = start(&dir, &["sh", "-c", script]);
+    let pid = shell.0.id().to_string();
+    let mut stat =
+        limited(&dir, &[LWP, "stat", "-x,", "-e", "instructions", "--per-process", "-p", &pid]);
+    let stat = stat.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
+    settles(&pid, |_| is_traced(&pid));
+    drop(shell.0.stdin.take());
+    let told = stat.wait_with_output().expect("an end");
+    let told = text(&told.stderr);
+    assert!(!told.contains("not counted") && told.matches("true").count() >= 300, "{told:.2000}");
+}
+
+/// Returns whether somebody controls a process.
+fn is_traced(pid: &str) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    status.contains("TracerPid:") && !status.contains("TracerPid:\t0\n")
+}
+
+#[test]
 fn a_stopped_process_stays_stopped() {
     let dir = fresh("stopped");
     let Some(program) = built(&dir, "waits", include_str!("unnoticed/waits.c")) else { return };
@@ -154,11 +195,7 @@ fn a_stopped_process_stays_stopped() {
     // Stopped while it is attached to, it is let go stopped.
     let mut stat = limited(&dir, &[LWP, "stat", "--timeout", "1000", "-p", &pid]);
     let mut stat = stat.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
-    let traced = || {
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
-        !status.contains("TracerPid:\t0\n")
-    };
-    while !traced() {
+    while !is_traced(&pid) {
         assert!(stat.try_wait().expect("a status").is_none(), "it ends after a second");
         std::thread::sleep(Duration::from_millis(5));
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::child::{self, Child, Plan};
 use crate::limits::Room;
+use crate::regs::restart;
 use crate::stop::Stop;
 use crate::sys::{self, Errno};
 use crate::tracee::{OPTIONS, Tracee};
@@ -181,6 +182,9 @@ pub fn attach(pid: i32) -> Result<Vec<Tracee>, Errno> {
         taken.iter().try_for_each(|thread| sys::set_options(thread.0, OPTIONS))
     });
     if complete.is_err() {
+        for thread in &taken {
+            let _ = sys::set_options(thread.0, 0);
+        }
         for thread in taken.drain(..) {
             let _ = sys::detach(thread.0, 0);
         }
@@ -192,8 +196,15 @@ pub fn attach(pid: i32) -> Result<Vec<Tracee>, Errno> {
 fn take_all(pid: i32, taken: &mut Vec<Tracee>) -> Result<(), Errno> {
     loop {
         let before = taken.len();
+        let mut seized = Vec::new();
         for tid in threads_of(pid)? {
-            if !taken.contains(&Tracee(tid)) && take(tid)? {
+            if !taken.contains(&Tracee(tid)) && seize(tid)? {
+                seized.push(tid);
+            }
+        }
+        // All at once: an ignored signal that a traced thread is sent wakes any other.
+        for tid in seized {
+            if stop(tid)? {
                 taken.push(Tracee(tid));
             }
         }
@@ -207,24 +218,30 @@ fn take_all(pid: i32, taken: &mut Vec<Tracee>) -> Result<(), Errno> {
     if taken.is_empty() { Err(Errno::ESRCH) } else { Ok(()) }
 }
 
+/// Begins to trace a thread. False if it has ended.
+fn seize(tid: i32) -> Result<bool, Errno> {
+    match sys::seize(tid, 0) {
+        Ok(()) => Ok(true),
+        Err(Errno::ESRCH) => Ok(false),
+        Err(Errno(libc::EPERM)) if has_ended(tid) => Ok(false),
+        // As another thread, which has executed a program since.
+        Err(Errno(libc::EPERM)) if is_taken(tid) => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
 /// Stops a thread. False if it has ended.
 ///
 /// Signals that are on their way are delivered before: a call that one of them ends would be made
 /// again by a thread that is led elsewhere.
-fn take(tid: i32) -> Result<bool, Errno> {
+fn stop(tid: i32) -> Result<bool, Errno> {
     /// The most times that a signal is waited for: others may come as fast as they are taken.
     const MOST: u32 = 50;
-    match sys::seize(tid, 0) {
-        Ok(()) => {}
-        Err(Errno::ESRCH) => return Ok(false),
-        Err(Errno(libc::EPERM)) if has_ended(tid) => return Ok(false),
-        // As another thread, which has executed a program since.
-        Err(Errno(libc::EPERM)) if is_taken(tid) => {}
-        Err(error) => return Err(error),
-    }
     let mut waited = 0;
     loop {
-        match next_stop(tid)? {
+        let stop = next_stop(tid)?;
+        leave_call_to_kernel(tid);
+        match stop {
             None | Some(Stop::Exited(_) | Stop::Killed { .. }) => return Ok(false),
             // It is delivered, and has taken the place of the stop that was asked for.
             Some(Stop::Signal(signal)) => {
@@ -239,6 +256,21 @@ fn take(tid: i32) -> Result<bool, Errno> {
             }
             Some(_) => return Ok(true),
         }
+    }
+}
+
+/// Has the kernel decide on a call that a stop has ended: it is made again, unless a signal is
+/// handled before.
+///
+/// A traced thread is woken by ignored signals too, and some calls end with EINTR then.
+fn leave_call_to_kernel(tid: i32) {
+    const EINTR: i64 = -4;
+    let Ok(mut regs) = Tracee(tid).regs() else { return };
+    // What close(2) closes is closed, whatever it returns.
+    let ended = regs.in_syscall() && regs.0.orig_rax != libc::SYS_close as u64;
+    if ended && regs.0.rax as i64 == EINTR {
+        regs.0.rax = restart::ERESTARTNOHAND as u64;
+        let _ = Tracee(tid).set_regs(&regs);
     }
 }
 

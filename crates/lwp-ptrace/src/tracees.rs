@@ -90,6 +90,9 @@ pub trait Tracees: Debug + Send + Sync {
     /// The area of restartable sequences that a thread has registered.
     fn rseq_area(&self, tid: Tid) -> Result<Option<RseqArea>>;
 
+    /// Ends that a thread stops for events, and that its process dies with this one.
+    fn loosen(&self, tid: Tid) -> Result<()>;
+
     /// Has the kernel not apply a thread's system call filter to it, or apply it again.
     ///
     /// # Errors
@@ -198,6 +201,10 @@ impl Tracees for Ptrace {
 
     fn rseq_area(&self, tid: Tid) -> Result<Option<RseqArea>> {
         sys::rseq_area(tid)
+    }
+
+    fn loosen(&self, tid: Tid) -> Result<()> {
+        sys::set_options(tid, 0)
     }
 
     fn suspend_filter(&self, tid: Tid, suspend: bool) -> Result<()> {

@@ -28,6 +28,9 @@ pub fn attach(machine: &mut Machine, pid: i32, threads: &[Tracee]) -> Result<(),
         let _ = machine.mapper().take_down(leader);
         let _ = machine.tracees.set_regs(leader, &regs);
         for thread in threads {
+            let _ = machine.tracees.loosen(thread.0);
+        }
+        for thread in threads {
             let _ = machine.tracees.detach(thread.0);
         }
     }

@@ -146,6 +146,11 @@ fn leave(machine: &mut Machine, pid: i32) {
         machine.observers.stop_clock(&machine.config, tid);
         machine.tasks.note_name(tid);
         machine.counting().remove_thread(tid);
+        let _ = machine.tracees.loosen(tid);
+    }
+    // All at once: an ignored signal that a traced thread is sent wakes any other.
+    for &(tid, ..) in &parked {
+        // Another one, which goes on already, may have ended it by exec.
         let _ = machine.tracees.detach(tid);
     }
     wards::left(machine, pid);

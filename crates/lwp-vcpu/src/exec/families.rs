@@ -86,7 +86,9 @@ fn place_for_family(machine: &mut Machine) -> Result<usize, String> {
     if place(&machine.caches).is_none() {
         // Programs with random layouts leave families that hardly any other finds of use.
         machine.keeper().keep();
-        machine.caches.drop_unused_families();
+        for index in 0..machine.caches.families.len() {
+            machine.caches.drop_family(index);
+        }
     }
     let place = place(&machine.caches);
     place.ok_or_else(|| "too many different address space layouts at a time".into())
@@ -144,11 +146,6 @@ pub(super) fn family_for(machine: &mut Machine, kind: Kind) -> Result<usize, Str
 }
 
 impl CodeCaches {
-    /// Frees the families that no address space uses any more.
-    fn drop_unused_families(&mut self) {
-        (0..self.families.len()).for_each(|index| self.drop_family(index));
-    }
-
     /// Frees a family that no address space uses any more.
     pub(super) fn drop_family(&mut self, index: usize) {
         if self.spaces.iter().flatten().any(|space| space.family == index) {

@@ -203,6 +203,10 @@ impl Tracees for Script {
         self.stopped(tid, |thread| thread.rseq)
     }
 
+    fn loosen(&self, tid: Tid) -> Result<()> {
+        self.stopped(tid, |_| ())
+    }
+
     fn suspend_filter(&self, tid: Tid, _: bool) -> Result<()> {
         self.stopped(tid, |_| ())
     }
