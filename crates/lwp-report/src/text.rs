@@ -54,6 +54,10 @@ fn heading(out: &mut String, table: &Table, paint: Paint) {
     if !table.command.is_empty() {
         let _ = writeln!(out, "{}", paint.heading(&format!("# {}", printable(&table.command))));
     }
+    if table.uncounted {
+        let _ = writeln!(out, "# {}: not counted\n#", table.event);
+        return;
+    }
     let how = match table.interval {
         None => "every event counted".to_owned(),
         Some(interval) => format!("sampled, one in {}", grouped(interval)),
@@ -62,10 +66,12 @@ fn heading(out: &mut String, table: &Table, paint: Paint) {
     let _ = writeln!(out, "# {}: {} ({how}{modelled})", table.event, grouped(table.total));
     let estimated = table.rows.iter().any(|row| row.inclusive.is_some()) && !table.inclusive_exact;
     if estimated {
-        let _ = writeln!(
-            out,
-            "# Self and Calls are counts; Total~ is an estimate: shared out by numbers of calls"
-        );
+        let counts = match table.interval {
+            None => "Self and Calls are counts; ",
+            Some(_) => "",
+        };
+        let how = "shared out by numbers of calls";
+        let _ = writeln!(out, "# {counts}Total~ is an estimate: {how}");
     }
     let _ = writeln!(out, "#");
 }

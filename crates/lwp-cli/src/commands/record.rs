@@ -372,7 +372,8 @@ fn summary(path: &Path, recording: &Recording, outcome: &Outcome) -> Result<Stri
     }
     let names = profiles::NameArgs::offline();
     let profile = profiles::resolve_to(Detail::Functions, path, recording, &names);
-    let table = Table::new(&profile, &Options::default());
+    let mut table = Table::new(&profile, &Options::default());
+    table.uncounted = recording.is_uncounted();
     let mut text = String::from("\n");
     text.push_str(&samples(recording));
     text.push_str(&lwp_report::text::table(&table, Some(HOTTEST)));
