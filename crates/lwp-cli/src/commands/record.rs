@@ -38,11 +38,12 @@ pub struct RecordArgs {
 
     /// Sample every N-th instruction of each thread with its call stack, instead of counting
     /// everything; K, M and G are understood
-    #[arg(short, long, value_name = "N")]
+    #[arg(short, long, value_name = "N", allow_negative_numbers = true)]
     pub count: Option<String>,
 
     /// Take N samples in each virtual second, 10⁹ instructions of a thread
     #[arg(short = 'F', long, value_name = "N", conflicts_with = "count",
+        allow_negative_numbers = true,
         value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub freq: Option<u64>,
 
@@ -86,7 +87,7 @@ pub struct RecordArgs {
 
     /// Stop recording after SECONDS: an attached process is released, a program that was started
     /// goes on unrecorded
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     pub duration: Option<f64>,
 
     /// Sample these events, separated by commas, each at an interval of its own if it names one
