@@ -313,6 +313,14 @@ fn damaged_and_unfinished_recordings_are_not_judged() {
             assert!(says.contains("the recording is damaged or unfinished: "), "{says}");
             assert!(!dir.join("new.data").exists(), "nothing has become a baseline");
         }
+        // Nor does another recording beside it.
+        std::fs::create_dir_all(dir.join("both")).expect("directory");
+        std::fs::write(dir.join("both/a.data"), &whole).expect("file");
+        std::fs::write(dir.join("both/b.data"), bytes).expect("file");
+        for arguments in [&["both", "-b", "bases"][..], &["both", "-b", "bases", "--bless"]] {
+            refused(&dir, &[arguments, &limit].concat());
+            assert!(!dir.join("bases").exists(), "nothing has become a baseline");
+        }
         // Whoever reads gets all that is left.
         let report = run(&dir, &[LWP, "report", "--stdio", "-i", &file]);
         assert!(report.status.success(), "{}", text(&report.stderr));

@@ -9,7 +9,7 @@ const OPERATORS: [&str; 41] = [
     "<", ">", "+", "-", "*", "/", "%", "^", "&", "|", "~", "!", "=", ",", "?",
 ];
 
-/// What can stand behind the parameters of a function.
+/// Words that can stand behind the parameters of a function.
 const BEHIND: [&str; 5] = [" const", " volatile", " &", " noexcept", " ["];
 
 /// Returns the path of a function: its name without return type, parameters and what follows them.
@@ -25,7 +25,7 @@ pub fn path(name: &str) -> &str {
             b'(' if at > start => {
                 let rest = &name[at + unit.len()..];
                 let last = rest.is_empty() || BEHIND.iter().any(|word| rest.starts_with(word));
-                // Those of a function around it, as in "f(int) const::{lambda()#1}", are its path's.
+                // A function around it, as in "f(int) const::{lambda()#1}", is of the path.
                 let around = rest.trim_start_matches(" const").starts_with("::");
                 if last && !around {
                     return &name[start..at];

@@ -190,14 +190,15 @@ fn bless(rules: &Rules, found: &Found) -> Result<Ending, Failure> {
             "name one with --baseline FILE, or in lwp.toml",
         ));
     };
-    for one in &found.all {
-        // What is no recording, or one of nothing, shall not become a baseline.
-        let recording = read(&one.path)?;
+    // What is no recording, or one of nothing, shall not become a baseline; then nothing does.
+    let fixed = |one: &Recorded| Ok(read(&one.path)?.info("deterministic") == "true");
+    let fixed: Result<Vec<bool>, Failure> = found.all.iter().map(fixed).collect();
+    for (one, fixed) in found.all.iter().zip(fixed?) {
         let place = found.baseline_of(baseline, one);
         recordings::keep(&one.path, &place)?;
         let [to, from] = [&place, &one.path].map(|path| printable(&path.display().to_string()));
         lwp_terminal::say!("lwp: wrote the baseline {to} from {from}");
-        if recording.info("deterministic") != "true" {
+        if !fixed {
             lwp_terminal::say!("lwp: {}", printable(&uncertain(&one.path)));
         }
     }
@@ -222,9 +223,11 @@ fn uncertain(path: &Path) -> String {
 /// Judges every recording.
 fn verdict(args: &GateArgs, rules: &Rules, found: &Found) -> Result<Verdict, Failure> {
     let mut verdict = Verdict { pictures: args.flamegraphs_url.clone(), ..Verdict::default() };
+    let mut fresh = Vec::new();
     for one in &found.all {
         let place = rules.baseline.as_deref().map(|baseline| found.baseline_of(baseline, one));
         let mut benchmark = benchmark(args, rules, one, place.as_deref())?;
+        fresh.extend(place.clone().filter(|place| !place.exists()).map(|place| (one, place)));
         if let Some(dir) = &args.flamegraphs
             && !benchmark.changed.is_empty()
             && let Some(before) = &place
@@ -232,6 +235,10 @@ fn verdict(args: &GateArgs, rules: &Rules, found: &Found) -> Result<Verdict, Fai
             benchmark.picture = Some(draw((args, dir), before, one, &benchmark.event)?);
         }
         verdict.benchmarks.push(benchmark);
+    }
+    // Only now: if one cannot be judged, none becomes a baseline.
+    for (one, place) in fresh {
+        recordings::keep(&one.path, &place)?;
     }
     if let Some(baseline) = rules.baseline.as_deref().filter(|_| found.many) {
         let missing = recordings::missing(baseline, &found.all);
@@ -261,7 +268,6 @@ fn benchmark(
             return Err(usage_error(cause, "make it with `lwp gate --bless`"));
         }
         Some(path) => {
-            recordings::keep(&one.path, path)?;
             notes.push(format!(
                 "there was no baseline: {} is one now; commit it, or keep it in a cache",
                 path.display()

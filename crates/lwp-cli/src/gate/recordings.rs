@@ -209,7 +209,7 @@ mod tests {
         assert!(!same("a.data", "b.data") && !same("a.data", "none.data"));
         assert!(!same("none.data", "base/none.data"));
         assert!(is_same(Path::new("none/x"), &std::path::absolute("none/x").unwrap()));
-        let found = find(&[dir.clone()], Path::new("")).expect("recordings");
+        let found = find(std::slice::from_ref(&dir), Path::new("")).expect("recordings");
         assert!(found.refuse_baseline(&dir).is_err());
         assert!(found.refuse_baseline(&dir.join("new")).is_ok());
         std::fs::remove_dir_all(dir).unwrap();
