@@ -166,7 +166,8 @@ pub struct StatArgs {
     pub events: Vec<String>,
 
     /// Run the program N times and print mean and spread; 0 repeats until interrupted
-    #[arg(short, long, value_name = "N", default_value_t = 1, conflicts_with_all = ["pid", "tid"])]
+    #[arg(short, long, value_name = "N", default_value_t = 1, allow_negative_numbers = true,
+        conflicts_with_all = ["pid", "tid"])]
     pub repeat: u32,
 
     /// Print values separated by SEP, in perf's column order
@@ -195,6 +196,7 @@ pub struct StatArgs {
 
     /// Print the counts of each interval of MS milliseconds, while the program runs
     #[arg(short = 'I', long, value_name = "MS", conflicts_with = "repeat",
+        allow_negative_numbers = true,
         value_parser = clap::value_parser!(u64).range(1..))]
     pub interval_print: Option<u64>,
 
@@ -276,7 +278,7 @@ pub struct MachineArgs {
 
     /// End the run after MS milliseconds
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..),
-        help_heading = headings::RUN)]
+        allow_negative_numbers = true, help_heading = headings::RUN)]
     pub timeout: Option<u64>,
 
     /// Explain more: why translations are not kept, why the run was slow, the contents of a
@@ -502,6 +504,21 @@ pub fn cache(dir: Option<&Path>) -> Option<Cache> {
     let place = dir.map(Path::to_owned).or_else(lwp_vcpu::store::default_place)?;
     let limit = std::env::var("LWP_CACHE_LIMIT").ok().and_then(|text| bytes(&text));
     Some(Cache { place, limit: limit.unwrap_or(lwp_vcpu::store::DEFAULT_LIMIT) })
+}
+
+/// Says so if a limit in the environment is no number of bytes: the default holds instead.
+pub fn say_wrong_limits() {
+    for name in ["LWP_CACHE_LIMIT", "LWP_BUILDS_LIMIT"] {
+        let Some(value) = std::env::var_os(name).filter(|value| !value.is_empty()) else {
+            continue;
+        };
+        if value.to_str().and_then(bytes).is_none() {
+            let value = printable(&value.to_string_lossy());
+            lwp_terminal::say!(
+                "lwp: {name}={value} is no number of bytes, as 500M is: the limit is 2G"
+            );
+        }
+    }
 }
 
 /// A number of bytes, with K, M or G behind for larger units.

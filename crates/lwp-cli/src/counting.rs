@@ -85,6 +85,13 @@ impl CountingArgs {
                 "give milliseconds, or -1 to wait for --control",
             ));
         }
+        if self.attaches() && self.machine.deterministic {
+            return Err(usage_error(
+                "--deterministic is for programs that lwp starts: the surroundings of a running \
+                 process are settled",
+                "leave --deterministic out, or start the program: --deterministic -- PROGRAM",
+            ));
+        }
         let target = match (self.pid, self.tid) {
             (Some(pid), _) => Target::Attach { pid },
             (None, Some(tid)) => Target::Attach { pid: process_of(tid)? },

@@ -56,6 +56,9 @@ impl Failure {
         }
         let cause = cause.join("\n");
         let cause = cause.strip_prefix("error: ").unwrap_or(&cause).to_owned();
+        if error.kind() == ErrorKind::ValueValidation && help.is_empty() {
+            help.push("the command with --help says which values its options take".to_owned());
+        }
         let failure = Self { code: OWN_FAILURE, cause, help: String::new() };
         if help.is_empty() { failure } else { failure.with_help(help.join("\nhelp: ")) }
     }

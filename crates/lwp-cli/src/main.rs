@@ -41,7 +41,10 @@ mod valgrind;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let result = args::parse().and_then(commands::dispatch);
+    let result = args::parse().and_then(|line| {
+        args::say_wrong_limits();
+        commands::dispatch(line)
+    });
     match result {
         Ok(ending) => ending.conclude(),
         Err(failure) => failure.report(),

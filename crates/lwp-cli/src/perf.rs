@@ -150,7 +150,11 @@ pub fn request(words: &[OsString]) -> Result<Request, Failure> {
     let Some((command, rest)) = words.split_first() else {
         return Ok(Request::Print(help()));
     };
-    match command.to_string_lossy().as_ref() {
+    let command = command.to_string_lossy();
+    if let Some(rows) = rows_of(&command).filter(|_| asks_for_help(rest)) {
+        return Ok(Request::Print(help_of(&command, rows)));
+    }
+    match command.as_ref() {
         "--version" | "-v" | "version" => Ok(Request::Print(version())),
         "--help" | "-h" | "help" => Ok(Request::Print(help())),
         "stat" => own("stat", &Options::read("stat", STAT, rest)?),
@@ -191,6 +195,47 @@ fn help() -> String {
      usage: perf [--version] COMMAND [ARGS]\n\nCounts are exact, samples are of instructions or \
      branches; `lwp help` says what lwp does by itself.\n"
         .to_owned()
+}
+
+/// The options of one of perf's commands.
+fn rows_of(command: &str) -> Option<&'static [Row]> {
+    match command {
+        "stat" => Some(STAT),
+        "record" => Some(RECORD),
+        "report" => Some(REPORT),
+        "script" => Some(SCRIPT),
+        _ => None,
+    }
+}
+
+/// Returns whether one of the options before the program asks for help.
+fn asks_for_help(words: &[OsString]) -> bool {
+    let mut options = words.iter().map(|word| word.to_string_lossy());
+    options
+        .by_ref()
+        .take_while(|word| word.starts_with('-') && word != "--")
+        .any(|word| word == "--help" || word == "-h")
+}
+
+/// Describes the treatment of a command's options.
+fn help_of(command: &str, rows: &[Row]) -> String {
+    let names = |wanted: &dyn Fn(Fate) -> bool| -> String {
+        let fitting = rows.iter().filter(|(_, _, fate)| wanted(*fate));
+        let names: Vec<String> = fitting.map(|(names, ..)| names.join(", ")).collect();
+        names.join("\n  ")
+    };
+    let refused = names(&|fate| matches!(fate, Fate::Refuse(_)));
+    let refused = match refused.is_empty() {
+        true => String::new(),
+        false => format!("refused:\n  {refused}\n\n"),
+    };
+    format!(
+        "lwp in place of `perf {command}`\n\noptions:\n  {}\n\n\
+         taken, and without an effect here:\n  {}\n\n{refused}\
+         `lwp {command} --help` says what lwp does by itself.\n",
+        names(&|fate| matches!(fate, Fate::Is(_))),
+        names(&|fate| fate == Fate::Drop),
+    )
 }
 
 /// The recording that belongs to perf's file: beside it, or the file itself.
@@ -469,6 +514,14 @@ mod tests {
         ] {
             assert!(ask(words).is_err(), "{words:?}");
         }
+        for command in ["stat", "record", "report", "script"] {
+            let Ok(Request::Print(text)) = ask(&[command, "--help"]) else { panic!("{command}") };
+            assert!(text.contains(&format!("`lwp {command} --help`")), "{text}");
+        }
+        let asked = ask(&["stat", "-v", "-h"]);
+        let Ok(Request::Print(text)) = asked else { panic!("{asked:?}") };
+        assert!(text.contains("refused:\n  -a, --all-cpus\n  -C, --cpu\n"), "{text}");
+        assert!(matches!(ask(&["stat", "true", "--help"]), Ok(Request::Own(_))));
         assert!(
             matches!(ask(&["--version"]), Ok(Request::Print(text)) if text.starts_with("perf version"))
         );

@@ -65,6 +65,19 @@ pub fn read(path: &Path) -> Result<Recording, Failure> {
         .map_err(|error| unreadable(path, &error))
 }
 
+/// Reads a recording that is added up or compared. It fails where the recording is damaged or
+/// unfinished: counts are missing, and a sum or a verdict would not show it.
+pub fn read_whole(path: &Path) -> Result<Recording, Failure> {
+    let recording = read(path)?;
+    if recording.complete && recording.warnings.is_empty() {
+        return Ok(recording);
+    }
+    let (path, reasons) = (path.display(), recording.warnings.join("; "));
+    let cause = format!("{path}: the recording is damaged or unfinished: {reasons}");
+    Err(Failure::new(OWN_FAILURE, cause)
+        .with_help("record again; `lwp report` still shows the part that can be read"))
+}
+
 /// The failure to read a recording.
 pub fn unreadable(path: &Path, error: &ReadError) -> Failure {
     Failure::new(OWN_FAILURE, format!("{}: {error}", path.display()))
@@ -221,4 +234,21 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
         return crate::commands::print_bytes(bytes);
     }
     std::fs::write(path, bytes).map_err(|error| Failure::output(path, &error))
+}
+
+/// Writes the file at `path` by `write`, which gets the place of a file beside it: all of it, or
+/// nothing.
+pub fn replace(
+    path: &Path,
+    write: impl FnOnce(&Path) -> std::io::Result<()>,
+) -> std::io::Result<()> {
+    // A link goes on to lead there.
+    let place = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let mut beside = place.as_os_str().to_owned();
+    beside.push(format!(".new-{}", std::process::id()));
+    let beside = PathBuf::from(beside);
+    let written = write(&beside).and_then(|()| std::fs::rename(&beside, &place));
+    written.inspect_err(|_| {
+        let _ = std::fs::remove_file(&beside);
+    })
 }

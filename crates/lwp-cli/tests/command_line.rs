@@ -36,11 +36,17 @@ fn usage_errors_are_lwp_s_own() {
 
 #[test]
 fn refusals_say_why_and_how_to_go_on() {
-    let cases: [(&[&str], &str, &str); 5] = [
+    let cases: [(&[&str], &str, &str); 10] = [
         (&["stats", "ls"], "unrecognized subcommand 'stats'", "similar subcommand exists: 'stat'"),
         (&["stat"], "required arguments were not provided", "usage: lwp stat <PROGRAM>..."),
         (&["stat", "--evnt", "x"], "unexpected argument '--evnt'", "argument exists: '--event'"),
         (&["-e", "branches", "stat", "ls"], "unexpected argument '-e'", "`lwp --help` lists"),
+        // A number is the option's value, not an argument of the program.
+        (&["stat", "-r", "-1", "ls"], "invalid value '-1' for '--repeat <N>'", "--help says which"),
+        (&["stat", "-I", "-1", "ls"], "invalid value '-1' for '--interval", "--help says which"),
+        (&["record", "--duration", "-1", "ls"], "'-1' is no duration", "give seconds, as in"),
+        (&["record", "-F", "-1", "ls"], "invalid value '-1' for '--freq", "--help says which"),
+        (&["record", "-c", "-1", "ls"], "'-1' is no interval", "a number of events"),
         (&["diff"], "lwp.data.old: No such file", "a second `lwp record` keeps"),
     ];
     let dir = directory("refusals");
@@ -62,6 +68,21 @@ fn a_missing_command_is_named_before_the_help() {
         let says = stderr(&lwp(words));
         let help = stdout(&lwp(&[words, &["--help"]].concat()));
         assert_eq!(says, format!("lwp: a command is missing\n\n{help}"), "{words:?}");
+    }
+}
+
+#[test]
+fn limits_in_the_environment_are_read_or_named() {
+    let says = |name: &str, value: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lwp"));
+        command.args(["list"]).env_remove("LWP_CACHE_LIMIT").env_remove("LWP_BUILDS_LIMIT");
+        stderr(&command.env(name, value).output().expect("lwp starts"))
+    };
+    for name in ["LWP_CACHE_LIMIT", "LWP_BUILDS_LIMIT"] {
+        let expected =
+            format!("lwp: {name}=lots is no number of bytes, as 500M is: the limit is 2G\n");
+        assert_eq!(says(name, "lots"), expected);
+        assert_eq!([says(name, "1K"), says(name, "")], ["", ""]);
     }
 }
 

@@ -98,7 +98,8 @@ fn the_first_baseline_is_made_and_the_next_is_blessed() {
     // What is no recording does not become a baseline.
     std::fs::write(dir.join("lwp.data"), "x").expect("file");
     assert_eq!(gate(&dir, &["-b", "base/one.data", "--bless"]).status.code(), Some(125));
-    verdict(&dir, &["-i", "base/one.data", "-b", "base/one.data", "-l", "insn=+0"], 0);
+    std::fs::copy(dir.join("base/one.data"), dir.join("two.data")).expect("a copy");
+    verdict(&dir, &["-i", "two.data", "-b", "base/one.data", "-l", "insn=+0"], 0);
     assert_eq!(gate(&dir, &["--bless"]).status.code(), Some(125));
 }
 
@@ -247,4 +248,129 @@ fn a_program_is_recorded_and_judged_in_one_go() {
     // A program that fails is not judged.
     let failed = gate(&dir, &["-l", "instructions=9", "--", "/bin/sh", "-c", "exit 4"]);
     assert_eq!(failed.status.code(), Some(4), "{}", text(&failed.stdout));
+}
+
+/// Runs the gate, which must refuse: its words on standard error.
+fn refused(dir: &Path, arguments: &[&str]) -> String {
+    let output = gate(dir, arguments);
+    let says = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(125), "{arguments:?}: {}{says}", text(&output.stdout));
+    assert_eq!(text(&output.stdout), "", "{arguments:?}");
+    assert!(says.contains("\nhelp: "), "{says}");
+    says
+}
+
+#[test]
+fn a_program_that_was_not_counted_does_not_pass() {
+    let dir = tools::fresh("gate", "uncounted");
+    // There is no room for translated code: the program runs natively.
+    let script = "ulimit -v 4000000; exec \"$0\" \"$@\"";
+    let short = |words: &[&str]| run(&dir, &[&["sh", "-c", script, LWP], words].concat());
+    let gate = ["gate", "-b", "base.data", "-l", "instructions=+0%"];
+    let refused = |words: &[&str]| {
+        let output = short(words);
+        let says = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(125), "{}{says}", text(&output.stdout));
+        assert!(says.contains("there is nothing to compare: "), "{says}");
+        assert!(says.contains("was not counted: no memory for translated code"), "{says}");
+        assert!(says.contains("\nhelp: ") && !text(&output.stdout).contains("ok"), "{says}");
+    };
+    refused(&[&gate[..], &["--", "/bin/true"]].concat());
+    assert!(!dir.join("base.data").exists(), "nothing has become a baseline");
+    refused(&["gate", "-b", "base.data", "--bless"]);
+    assert!(!dir.join("base.data").exists(), "nothing has become a baseline");
+    // With a baseline, zero would be within every limit.
+    lwp(&dir, &["record", "-q", "--deterministic", "-o", "base.data", "--", "/bin/true"]);
+    refused(&[&gate[..], &["--", "/bin/true"]].concat());
+    // Nor is zero reported as a count.
+    let recorded = short(&["record", "-o", "zero.data", "--", "/bin/true"]);
+    assert!(text(&recorded.stderr).contains("# instructions: not counted"), "{recorded:?}");
+    let (report, _) = lwp(&dir, &["report", "--stdio", "-i", "zero.data"]);
+    assert!(report.contains("# instructions: not counted\n"), "{report}");
+    assert!(!report.contains("every event counted"), "{report}");
+}
+
+#[test]
+fn damaged_and_unfinished_recordings_are_not_judged() {
+    let dir = tools::fresh("gate", "damaged");
+    lwp(&dir, &["record", "-q", "--deterministic", "-o", "whole.data", "--", "/bin/true"]);
+    let whole = std::fs::read(dir.join("whole.data")).expect("recording");
+    let mut damaged = whole.clone();
+    damaged[whole.len() / 3] ^= 0x55;
+    for (name, bytes) in
+        [("cut", &whole[..whole.len() / 3]), ("short", &whole[..40]), ("damaged", &damaged)]
+    {
+        let file = format!("{name}.data");
+        std::fs::write(dir.join(&file), bytes).expect("file");
+        let limit = ["-l", "instructions=+0%"];
+        for arguments in [
+            &["-i", &file, "-b", "whole.data"][..],
+            &["-i", "whole.data", "-b", &file],
+            &["-i", &file, "-b", "new.data"],
+            &["-i", &file, "-b", "new.data", "--bless"],
+        ] {
+            let says = refused(&dir, &[arguments, &limit].concat());
+            assert!(says.contains("the recording is damaged or unfinished: "), "{says}");
+            assert!(!dir.join("new.data").exists(), "nothing has become a baseline");
+        }
+        // Nor does another recording beside it.
+        std::fs::create_dir_all(dir.join("both")).expect("directory");
+        std::fs::write(dir.join("both/a.data"), &whole).expect("file");
+        std::fs::write(dir.join("both/b.data"), bytes).expect("file");
+        for arguments in [&["both", "-b", "bases"][..], &["both", "-b", "bases", "--bless"]] {
+            refused(&dir, &[arguments, &limit].concat());
+            assert!(!dir.join("bases").exists(), "nothing has become a baseline");
+        }
+        // Whoever reads gets all that is left.
+        let report = run(&dir, &[LWP, "report", "--stdio", "-i", &file]);
+        assert!(report.status.success(), "{}", text(&report.stderr));
+    }
+}
+
+#[test]
+fn a_recording_is_not_its_own_baseline() {
+    let Some(dir) = program("own") else { return };
+    build(&dir, "9", "9");
+    let limit = ["-l", "instructions=+0%"];
+    let says = refused(&dir, &[&["-b", "lwp.data"], &limit[..], &["--", "./work"]].concat());
+    assert!(says.contains("lwp.data is the recording and the baseline"), "{says}");
+    assert!(!dir.join("lwp.data").exists(), "nothing was recorded");
+    record(&dir, "lwp.data", "9", "9");
+    record(&dir, "base/a.data", "9", "9");
+    let before = std::fs::read(dir.join("lwp.data")).expect("recording");
+    std::os::unix::fs::symlink("lwp.data", dir.join("link.data")).expect("link");
+    for arguments in [
+        &["-b", "lwp.data"][..],
+        &["-b", "./base/../lwp.data", "--", "./work"],
+        &["-b", "link.data", "--", "./work"],
+        &["-b", "lwp.data", "--bless"],
+        &["-b", "base", "base"],
+        &["-b", "base", "base/a.data"],
+    ] {
+        refused(&dir, &[&limit[..], arguments].concat());
+    }
+    assert_eq!(std::fs::read(dir.join("lwp.data")).expect("recording"), before);
+}
+
+#[test]
+fn one_named_recording_has_the_baseline_of_its_name() {
+    let Some(dir) = program("named") else { return };
+    record(&dir, "base/parse.data", "50", "50");
+    record(&dir, "recs/parse.data", "50", "9000");
+    record(&dir, "recs/fine.data", "50", "50");
+    let limit = ["-l", "instructions=+1%"];
+    let says = verdict(&dir, &[&["-b", "base/", "recs/parse.data"], &limit[..]].concat(), 3);
+    assert!(!says.contains("note:"), "{says}");
+    assert!(!dir.join("base/lwp.data").exists());
+    // A file is the baseline of any name.
+    let file = ["-b", "base/parse.data"];
+    verdict(&dir, &[&file, &limit[..], &["recs/fine.data"]].concat(), 0);
+    let config = "[gate]\nbaseline = \"base\"\n\
+        [gate.benchmarks.\"parse\"]\ninstructions = \"+1%\"\n";
+    std::fs::write(dir.join("lwp.toml"), config).expect("file");
+    verdict(&dir, &["recs/parse.data"], 3);
+    // No limit applies, which is said.
+    let says = verdict(&dir, &["recs/fine.data"], 0);
+    assert!(says.contains("note: no limit applies: the only limits are those of "), "{says}");
+    assert!(says.contains("called 'parse'\n"), "{says}");
 }

@@ -107,11 +107,56 @@ fn what_cannot_be_added_up_is_refused() {
         assert!(text(&output.stderr).contains(words), "{}", text(&output.stderr));
         assert!(!dir.join("sum").exists());
     }
-    // What is left of a damaged one is added, and the sum is known to be incomplete.
+}
+
+/// The sum would be too low, and a reader of it would not know.
+#[test]
+fn damaged_recordings_are_not_added_up() {
+    let dir = fresh("damaged");
+    lwp(&dir, &["record", "-q", "-o", "exact", "--", "/bin/true"]);
     let bytes = std::fs::read(dir.join("exact")).expect("recording");
     std::fs::write(dir.join("cut"), &bytes[..bytes.len() / 3]).expect("recording");
-    let (_, warnings) = lwp(&dir, &["merge", "-o", "sum", "exact", "cut"]);
-    assert!(warnings.contains("left out"), "{warnings}");
-    let report = run(&dir, &[LWP, "report", "-i", "sum"]);
-    assert!(text(&report.stderr).contains("did not come to its end"), "{}", text(&report.stderr));
+    std::fs::write(dir.join("sum"), "older").expect("file");
+    for inputs in [["exact", "cut"], ["cut", "exact"]] {
+        let output = run(&dir, &[&[LWP, "merge", "-o", "sum"], &inputs[..]].concat());
+        let says = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(125), "{says}");
+        assert!(says.contains("cut: the recording is damaged or unfinished: "), "{says}");
+        assert!(says.contains("\nhelp: "), "{says}");
+        assert_eq!(std::fs::read(dir.join("sum")).expect("file"), b"older");
+    }
+}
+
+#[test]
+fn a_sum_that_cannot_be_written_leaves_nothing_behind() {
+    let dir = fresh("full");
+    lwp(&dir, &["record", "-q", "-o", "exact", "--", "/bin/true"]);
+    std::fs::create_dir(dir.join("out")).expect("directory");
+    let left = || {
+        let files = std::fs::read_dir(dir.join("out")).expect("directory");
+        let names = files.map(|file| file.expect("a file").file_name());
+        names.collect::<Vec<_>>()
+    };
+    // No file may grow past a block; the signal for that is left out.
+    let script = "trap '' XFSZ; ulimit -f 1; exec \"$0\" merge -o out/sum exact exact";
+    let small = || run(&dir, &["sh", "-c", script, LWP]);
+    for older in [false, true] {
+        let output = small();
+        let says = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(125), "{says}");
+        assert!(says.contains("out/sum: ") && says.contains("\nhelp: "), "{says}");
+        match older {
+            false => assert!(left().is_empty(), "{:?}", left()),
+            true => {
+                assert_eq!(left(), ["sum"]);
+                assert_eq!(std::fs::read(dir.join("out/sum")).expect("file"), b"older");
+            }
+        }
+        std::fs::write(dir.join("out/sum"), "older").expect("file");
+    }
+    let output = run(&dir, &[LWP, "merge", "-o", "/dev/full", "exact", "exact"]);
+    assert_eq!(output.status.code(), Some(125), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("No space left"), "{}", text(&output.stderr));
+    merged(&dir, "out/sum", &["exact", "exact"]);
+    assert_eq!((left().len(), total(&dir, "out/sum")), (1, 2 * total(&dir, "exact")));
 }

@@ -357,7 +357,8 @@ fn hard_limits_hold_beside_relative_ones() {
     let count = total(&dir, "lwp.data");
     let gate = |arguments: &[&str]| run(&dir, &[&[LWP, "gate"], arguments].concat());
     let most = |n: u64| format!("insn={n}");
-    let relative = ["-b", "lwp.data", "--limit", "insn=+0%"];
+    std::fs::copy(dir.join("lwp.data"), dir.join("base.data")).expect("a copy");
+    let relative = ["-b", "base.data", "--limit", "insn=+0%"];
     assert!(gate(&[&relative[..], &["--hard", &most(count)]].concat()).status.success());
     let exceeded = gate(&[&relative[..], &["--hard", &most(count - 1), "-f", "github"]].concat());
     assert_eq!(exceeded.status.code(), Some(3));
@@ -367,6 +368,22 @@ fn hard_limits_hold_beside_relative_ones() {
     std::fs::write(dir.join("lwp.toml"), "[gate.hard]\ninstructions = 1\n").expect("file");
     assert_eq!(gate(&["-f", "junit"]).status.code(), Some(3));
     assert_eq!(gate(&["--hard", "insn=+1%"]).status.code(), Some(125));
+}
+
+/// Nothing can be fixed in a process that runs already.
+#[test]
+fn only_programs_that_lwp_starts_are_deterministic() {
+    let dir = fresh("settled");
+    for command in ["record", "stat", "top"] {
+        for option in ["-p", "-t"] {
+            let output = run(&dir, &[LWP, command, "--deterministic", option, "1"]);
+            let says = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(125), "{command} {option}: {says}");
+            assert!(says.contains("--deterministic is for programs that lwp starts"), "{says}");
+            assert!(says.contains("\nhelp: leave --deterministic out"), "{says}");
+            assert!(!dir.join("lwp.data").exists());
+        }
+    }
 }
 
 #[test]

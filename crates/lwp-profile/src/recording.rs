@@ -303,6 +303,13 @@ impl Recording {
         self.info.contains_key("model") && self.events.is_empty()
     }
 
+    /// Returns whether there were processes and none of them was counted: a sum of zero says
+    /// nothing of them.
+    pub fn is_uncounted(&self) -> bool {
+        let mut images = self.images.values();
+        !self.images.is_empty() && images.all(|image| image.uncounted.is_some())
+    }
+
     /// Retired instructions of all threads.
     pub fn instructions(&self) -> u64 {
         // A program can write to its own counters: their sum may be anything.

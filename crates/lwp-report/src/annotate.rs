@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Formatter, GasFormatter, Instruction};
 use iced_x86::{IntelFormatter, OpKind};
 use lwp_profile::{FunctionId, Location, LocationId, Origin, Profile, Values};
-use lwp_symbols::{demangle, function_name, short_name, stable_name};
+use lwp_symbols::{demangle, ends_in, function_name, last_part, short_name, stable_name};
 
 use crate::arrows::{Arrows, Jump};
 
@@ -104,9 +104,10 @@ pub fn find(profile: &Profile, name: &str) -> Vec<FunctionId> {
     let symbol = |id: FunctionId| profile.function(id).name.as_str();
     let full = |id| symbol(id) == name || function_name(profile, id, true) == name;
     let short = |id| stable_name(symbol(id)) == name || short_name(symbol(id)) == name;
-    let last = |id| short_name(symbol(id)).rsplit("::").next() == Some(name);
+    let last = |id| ends_in(&short_name(symbol(id)), name);
+    let bare = |id| last_part(&short_name(symbol(id))) == name;
     let part = |id| demangle(symbol(id)).contains(name);
-    let tests: [&dyn Fn(FunctionId) -> bool; 3] = [&full, &short, &last];
+    let tests: [&dyn Fn(FunctionId) -> bool; 4] = [&full, &short, &last, &bare];
     let exact = [&with_code, &everywhere].into_iter().flat_map(|ids| tests.map(|test| (ids, test)));
     let all = exact.chain([(&with_code, &part as &dyn Fn(_) -> _), (&everywhere, &part)]);
     let mut found = all.map(|(ids, test)| ids.iter().copied().filter(|id| test(*id)).collect());

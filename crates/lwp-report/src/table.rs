@@ -172,6 +172,8 @@ pub struct Table {
     pub hidden: usize,
     /// Sum over all rows.
     pub total: u64,
+    /// True if no process was counted: that nothing is shown says nothing of the program.
+    pub uncounted: bool,
     /// True if inclusive counts are true; otherwise they are estimates.
     pub inclusive_exact: bool,
     /// True if rows are ordered by inclusive counts.

@@ -54,20 +54,28 @@ fn heading(out: &mut String, table: &Table, paint: Paint) {
     if !table.command.is_empty() {
         let _ = writeln!(out, "{}", paint.heading(&format!("# {}", printable(&table.command))));
     }
+    if table.uncounted {
+        let _ = writeln!(out, "# {}: not counted\n#", table.event);
+        return;
+    }
     let how = match table.interval {
         None => "every event counted".to_owned(),
         Some(interval) => format!("sampled, one in {}", grouped(interval)),
     };
     let modelled = if table.modelled { ", from a model" } else { "" };
     let _ = writeln!(out, "# {}: {} ({how}{modelled})", table.event, grouped(table.total));
-    let estimated = table.rows.iter().any(|row| row.inclusive.is_some()) && !table.inclusive_exact;
-    if estimated {
+    if has_inclusive(table, &table.rows) && !table.inclusive_exact {
         let _ = writeln!(
             out,
             "# Self and Calls are counts; Total~ is an estimate: shared out by numbers of calls"
         );
     }
     let _ = writeln!(out, "#");
+}
+
+/// Returns whether inclusive counts are known, or estimated by numbers of calls.
+fn has_inclusive(table: &Table, rows: &[Row]) -> bool {
+    rows.iter().any(|row| row.inclusive.is_some() && (table.inclusive_exact || row.calls.is_some()))
 }
 
 /// Columns of cells, headings included.
@@ -78,7 +86,7 @@ fn columns(table: &Table, rows: &[Row]) -> Vec<Vec<String>> {
         columns.push(cells.collect());
     };
     column("Self", &|row| percent(row.own as f64, table.total));
-    if rows.iter().any(|row| row.inclusive.is_some()) {
+    if has_inclusive(table, rows) {
         let heading = if table.inclusive_exact { "Total" } else { "Total~" };
         column(heading, &|row| percent(row.inclusive.unwrap_or(0.0), table.total));
     }
@@ -93,4 +101,45 @@ fn columns(table: &Table, rows: &[Row]) -> Vec<Vec<String>> {
         column(key.heading(), &|row| printable(&row.keys[index]));
     }
     columns
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SortKey;
+
+    fn printed(table: &Table) -> String {
+        super::table(table, None)
+    }
+
+    #[test]
+    fn headings_speak_of_the_columns_that_there_are() {
+        let row = |calls| Row {
+            keys: vec!["main".into()],
+            own: 300,
+            inclusive: Some(300.0),
+            calls,
+            ..Row::default()
+        };
+        let sort = vec![SortKey::Sym];
+        let (event, total) = ("instructions".to_owned(), 300);
+        let exact = Table { event, total, sort, rows: vec![row(Some(1))], ..Table::default() };
+        let text = printed(&exact);
+        assert!(text.contains("# Self and Calls are counts; Total~ is an estimate"), "{text}");
+        assert!(text.contains("Total~  instructions  Calls  Function"), "{text}");
+        // Samples without stacks know of no callers.
+        let sampled = Table { interval: Some(3), rows: vec![row(None)], ..exact.clone() };
+        let text = printed(&sampled);
+        assert!(text.contains("(sampled, one in 3)\n#\n"), "{text}");
+        assert!(text.contains("Self  instructions  Function"), "{text}");
+        let stacks = Table { inclusive_exact: true, ..sampled };
+        assert!(printed(&stacks).contains("Total  instructions  Function"));
+    }
+
+    #[test]
+    fn nothing_counted_is_no_zero() {
+        let table = Table { event: "instructions".into(), uncounted: true, ..Table::default() };
+        let text = printed(&table);
+        assert!(text.starts_with("# instructions: not counted\n#\n"), "{text}");
+    }
 }

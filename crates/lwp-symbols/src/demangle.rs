@@ -1,5 +1,7 @@
 //! Names as programmers write them.
 
+use crate::parts::path;
+
 /// The end of the name of a stub that leads to another module's function.
 const STUB: &str = "@plt";
 
@@ -41,20 +43,20 @@ fn split_suffix(symbol: &str) -> (&str, &str) {
     symbol.split_at(at.unwrap_or(symbol.len()))
 }
 
-/// A name without its parameters and template arguments, for narrow places.
+/// A name without its parameters and return type, for narrow places.
 pub fn short_name(symbol: &str) -> String {
-    if let Some(function) = symbol.strip_suffix(STUB) {
-        return format!("{}{STUB}", short_name(function));
+    match symbol.strip_suffix(STUB) {
+        Some(function) => format!("{}{STUB}", short_name(function)),
+        None => path(&demangle(symbol)).to_owned(),
     }
-    let name = demangle(symbol);
-    let Some(open) = name.find('(').filter(|at| *at > 0 && !name[..*at].ends_with("operator"))
-    else {
-        return name;
-    };
-    // "(anonymous namespace)" opens a name, not its parameters.
-    match name[open..].starts_with("(anonymous") || name.starts_with("<") {
-        true => name,
-        false => name[..open].to_owned(),
+}
+
+/// The path of a name that stays from build to build; that of a part of a function says which part.
+pub(crate) fn stable_path(symbol: &str) -> String {
+    let name = stable_name(symbol);
+    match name.rfind(" [").filter(|_| name.ends_with(']')) {
+        Some(at) => format!("{}{}", path(&name[..at]), &name[at..]),
+        None => path(&name).to_owned(),
     }
 }
 
@@ -101,6 +103,11 @@ mod tests {
             "std::vector<int, std::allocator<int> >::push_back"
         );
         assert_eq!(short_name("_Znwm@plt"), "operator new@plt");
+        assert_eq!(short_name("_ZN12_GLOBAL__N_14anonEi"), "(anonymous namespace)::anon");
+        assert_eq!(short_name("_ZN1FclEi"), "F::operator()");
+        assert_eq!(short_name("_Z2tfIiET_PFS0_S0_E"), "tf<int>");
+        assert_eq!(stable_path("_ZN1FclEi.cold"), "F::operator() [cold]");
+        assert_eq!(stable_path("_ZN1FclEi.llvm.123"), "F::operator()");
         assert_eq!(stable_name("f.constprop.3"), "f [constprop]");
         assert_eq!(stable_name("f.llvm.12345"), "f");
         let (a, b) = ("_ZN1a1b17h0123456789abcdefE", "_ZN1a1b17hfedcba9876543210E");

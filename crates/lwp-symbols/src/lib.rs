@@ -28,6 +28,7 @@ mod mini_debug;
 mod module;
 mod naming;
 mod near;
+mod parts;
 mod perf_map;
 mod resolve;
 mod sampled;
@@ -46,6 +47,7 @@ pub use live::{Live, LiveFunction};
 pub use matching::{ModulePair, counterparts, has_module, is_called, matched};
 pub use naming::{FunctionNames, function_name};
 pub use near::{Inlined, inlined_named, similar_names};
+pub use parts::{ends_in, last_part};
 pub use perf_map::parse as parse_perf_map;
 pub use resolve::{
     Detail, Gathered, InContext, InSamples, Options, Resolved, contexts, profile, samples,

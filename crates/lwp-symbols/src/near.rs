@@ -8,10 +8,11 @@ use gimli::DW_AT_specification;
 use gimli::{AttributeValue, DW_AT_abstract_origin, DW_AT_linkage_name, DW_AT_name};
 
 use crate::debug_file;
-use crate::demangle::{demangle, short_name};
+use crate::demangle::demangle;
 use crate::dwarf::{Reader, Sections};
 use crate::elf::Elf;
 use crate::files::{Bytes, Files};
+use crate::parts::{self, ends_in, last_part};
 use crate::search::symbols_of;
 
 /// A function that has no code of its own.
@@ -47,12 +48,12 @@ pub fn inlined_named(path: &Path, name: &str, debug_roots: &[std::path::PathBuf]
 pub fn similar_names(path: &Path, name: &str, debug_roots: &[std::path::PathBuf]) -> Vec<String> {
     // From here on, two names are taken for one with a mistake in it.
     const SIMILAR: f64 = 0.85;
-    let wanted = last_part(name).to_lowercase();
+    let wanted = last_part(parts::path(name)).to_lowercase();
     let symbols = symbols_of(path, debug_roots).unwrap_or_default();
     let mut names: BTreeMap<String, f64> = BTreeMap::new();
     for symbol in symbols {
         let full = demangle(&symbol);
-        let last = last_part(&full).to_lowercase();
+        let last = last_part(parts::path(&full)).to_lowercase();
         let alike = strsim::jaro_winkler(&wanted, &last);
         let contains = wanted.len() >= 3 && last.contains(&wanted);
         if alike >= SIMILAR || contains {
@@ -70,22 +71,11 @@ fn by_length(one: &str, other: &str) -> std::cmp::Ordering {
     one.len().cmp(&other.len()).then_with(|| one.cmp(other))
 }
 
-/// The last part of a path, without generic arguments and parameters.
-fn last_part(name: &str) -> &str {
-    let name = match name.rfind(">::") {
-        Some(at) if name.starts_with('<') => &name[at + 3..],
-        _ => name,
-    };
-    let end = name.find(['<', '(']).filter(|at| *at > 0).unwrap_or(name.len());
-    name[..end].rsplit("::").next().unwrap_or(name)
-}
-
 /// Returns whether the function with this linker's or plain name answers to `wanted`.
 fn fits(symbol: &str, wanted: &str) -> bool {
     let full = demangle(symbol);
-    full == wanted
-        || last_part(&full) == wanted
-        || short_name(symbol).strip_suffix(wanted).is_some_and(|rest| rest.ends_with("::"))
+    let path = parts::path(&full);
+    full == wanted || ends_in(path, wanted) || last_part(path) == wanted
 }
 
 /// Inlined functions that fit, and what each is inlined into.
@@ -206,12 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn last_parts_have_no_arguments() {
-        assert_eq!(last_part("a::b::parse"), "parse");
-        assert_eq!(last_part("parse<core::ops::Range<u64>>"), "parse");
-        assert_eq!(last_part("<a::T<u32> as b::Tr>::go"), "go");
-        assert_eq!(last_part("ns::f(int, std::string)"), "f");
-        assert_eq!(last_part("main"), "main");
+    fn inlined_functions_answer_to_their_last_parts() {
         assert!(fits("a::b::parse", "b::parse") && !fits("a::sparse", "parse"));
         assert!(fits("_ZN1a5lexer4deep5parse17h618df71b9cd77464E", "parse"));
     }

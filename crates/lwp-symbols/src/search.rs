@@ -4,10 +4,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::debug_file;
-use crate::demangle::{demangle, short_name, stable_name};
+use crate::demangle::{demangle, stable_name, stable_path};
 use crate::elf::{Elf, Symbol};
 use crate::files::Files;
 use crate::mini_debug;
+use crate::parts::{ends_in, last_part};
 
 /// A function that answers to a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,16 +25,21 @@ pub struct NamedFunction {
     pub indirect: bool,
 }
 
+/// Returns whether the function of a symbol answers to a name.
+type Fits = fn(&str, &str) -> bool;
+
 /// The ways in which a name fits, best first.
-const FITS: [fn(&str, &str) -> bool; 4] = [
+const FITS: [Fits; 5] = [
     |symbol, name| symbol == name,
     |symbol, name| demangle(symbol) == name,
-    |symbol, name| stable_name(symbol) == name || short_name(symbol) == name,
-    |symbol, name| short_name(symbol).rsplit("::").next() == Some(name),
+    |symbol, name| stable_name(symbol) == name || stable_path(symbol) == name,
+    |symbol, name| ends_in(&stable_path(symbol), name),
+    |symbol, name| last_part(&stable_path(symbol)) == name,
 ];
 
 /// The functions of the file at `path` that answer best to `name`: a symbol, a name as a programmer
-/// writes it, that without parameters, or its last part. Several names of one function are one.
+/// writes it, that without parameters and return type, its last parts, or the last one without
+/// template arguments. Several names of one function are one.
 ///
 /// Names come from the file, its debug file, or its MiniDebugInfo. Stubs of linkage tables are left
 /// out.
@@ -143,6 +149,30 @@ mod tests {
         assert_eq!(find(&path[0].symbol), path);
         assert!(find("functions_named").contains(&path[0]));
         assert_eq!(find("no such function"), []);
+    }
+
+    #[test]
+    fn names_of_cpp_fit_with_and_without_arguments() {
+        let fits = |symbol: &str, name: &str| FITS.iter().position(|fits| fits(symbol, name));
+        for (symbol, name, how) in [
+            ("_ZN12_GLOBAL__N_14anonEi", "(anonymous namespace)::anon(int)", 1),
+            ("_ZN12_GLOBAL__N_14anonEi", "(anonymous namespace)::anon", 2),
+            ("_ZN12_GLOBAL__N_14anonEi", "anon", 3),
+            ("_ZN1FclEi", "F::operator()", 2),
+            ("_ZN1FclEi", "operator()", 3),
+            ("_ZN2opIiEclEi", "op<int>::operator()", 2),
+            ("_Z2tfIiET_PFS0_S0_E", "int tf<int>(int (*)(int))", 1),
+            ("_Z2tfIiET_PFS0_S0_E", "tf<int>", 2),
+            ("_Z2tfIiET_PFS0_S0_E", "tf", 4),
+            ("_ZN1a1gIiEEP8_IO_FILET_", "g<int>", 3),
+            ("_ZN1FclEi.cold", "F::operator() [cold]", 2),
+            ("_ZN1a1b17h0123456789abcdefE", "b", 3),
+        ] {
+            assert_eq!(fits(symbol, name), Some(how), "{name}");
+        }
+        // A part of a function is not the function.
+        assert_eq!(fits("_ZN1FclEi.cold", "F::operator()"), None);
+        assert_eq!(fits("f.cold", "f"), None);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use lwp_profile::Profile;
+use lwp_profile::{Profile, Recording};
 use lwp_report::gate::{Benchmark, Format, Verdict};
 use lwp_terminal::escape::printable;
 
@@ -12,8 +12,9 @@ use crate::args::{Command, CommandLine, usage_error};
 use crate::comparing::{self, MapArgs};
 use crate::ending::Ending;
 use crate::failure::{Failure, OWN_FAILURE};
+use crate::gate::counted;
 use crate::gate::judge::{Compared, judge, needs_baseline};
-use crate::gate::recordings::{self, Recorded};
+use crate::gate::recordings::{self, Found, Recorded};
 use crate::gate::rules::Rules;
 use crate::profiles::{self, InputArgs};
 
@@ -58,7 +59,7 @@ pub struct GateArgs {
     pub config: Option<PathBuf>,
 
     /// Compare although the runs differ in these properties, separated by commas: arguments, mode
-    /// (sampled or not), determinism, events
+    /// (sampled or not), determinism, naming, events
     #[arg(long, value_name = "PROPERTIES", value_delimiter = ',')]
     pub allow_different: Vec<String>,
 
@@ -113,6 +114,10 @@ pub fn execute(args: &GateArgs) -> Result<Ending, Failure> {
         }
         needs_baseline(rules.relative(), rules.baseline.is_some())?;
     }
+    let found = recordings::find(&args.recordings, &args.input.input)?;
+    if let Some(baseline) = &rules.baseline {
+        found.refuse_baseline(baseline)?;
+    }
     if !args.command.is_empty() {
         let ending = record(args)?;
         if ending != Ending::SUCCESS {
@@ -120,11 +125,10 @@ pub fn execute(args: &GateArgs) -> Result<Ending, Failure> {
             return Ok(ending);
         }
     }
-    let all = recordings::find(&args.recordings, &args.input.input)?;
     if args.bless {
-        return bless(&rules, &all);
+        return bless(&rules, &found);
     }
-    let verdict = verdict(args, &rules, &all)?;
+    let verdict = verdict(args, &rules, &found)?;
     for (format, file) in outputs {
         profiles::write_text(&file, &verdict.render(format))?;
     }
@@ -179,31 +183,33 @@ fn record(args: &GateArgs) -> Result<Ending, Failure> {
 }
 
 /// Makes every recording the baseline of its benchmark.
-fn bless(rules: &Rules, all: &[Recorded]) -> Result<Ending, Failure> {
+fn bless(rules: &Rules, found: &Found) -> Result<Ending, Failure> {
     let Some(baseline) = &rules.baseline else {
         return Err(usage_error(
             "there is no place for a baseline",
             "name one with --baseline FILE, or in lwp.toml",
         ));
     };
-    let many = is_many(all);
-    for one in all {
-        // What is no recording shall not become one.
-        let recording = profiles::read(&one.path)?;
-        let place = recordings::baseline_of(baseline, &one.name, many);
+    // What is no recording, or one of nothing, shall not become a baseline; then nothing does.
+    let fixed = |one: &Recorded| Ok(read(&one.path)?.info("deterministic") == "true");
+    let fixed: Result<Vec<bool>, Failure> = found.all.iter().map(fixed).collect();
+    for (one, fixed) in found.all.iter().zip(fixed?) {
+        let place = found.baseline_of(baseline, one);
         recordings::keep(&one.path, &place)?;
         let [to, from] = [&place, &one.path].map(|path| printable(&path.display().to_string()));
         lwp_terminal::say!("lwp: wrote the baseline {to} from {from}");
-        if recording.info("deterministic") != "true" {
+        if !fixed {
             lwp_terminal::say!("lwp: {}", printable(&uncertain(&one.path)));
         }
     }
     Ok(Ending::SUCCESS)
 }
 
-/// Returns whether baselines lie in a directory.
-fn is_many(all: &[Recorded]) -> bool {
-    all.iter().any(|one| !one.name.is_empty())
+/// Reads a recording whose counts can be relied upon.
+fn read(path: &Path) -> Result<Recording, Failure> {
+    let recording = profiles::read_whole(path)?;
+    counted::refuse_uncounted(path, &recording)?;
+    Ok(recording)
 }
 
 fn uncertain(path: &Path) -> String {
@@ -215,22 +221,27 @@ fn uncertain(path: &Path) -> String {
 }
 
 /// Judges every recording.
-fn verdict(args: &GateArgs, rules: &Rules, all: &[Recorded]) -> Result<Verdict, Failure> {
-    let many = is_many(all);
+fn verdict(args: &GateArgs, rules: &Rules, found: &Found) -> Result<Verdict, Failure> {
     let mut verdict = Verdict { pictures: args.flamegraphs_url.clone(), ..Verdict::default() };
-    for one in all {
-        let mut benchmark = benchmark(args, rules, one, many)?;
+    let mut fresh = Vec::new();
+    for one in &found.all {
+        let place = rules.baseline.as_deref().map(|baseline| found.baseline_of(baseline, one));
+        let mut benchmark = benchmark(args, rules, one, place.as_deref())?;
+        fresh.extend(place.clone().filter(|place| !place.exists()).map(|place| (one, place)));
         if let Some(dir) = &args.flamegraphs
             && !benchmark.changed.is_empty()
-            && let Some(baseline) = &rules.baseline
+            && let Some(before) = &place
         {
-            let before = recordings::baseline_of(baseline, &one.name, many);
-            benchmark.picture = Some(draw((args, dir), &before, one, &benchmark.event)?);
+            benchmark.picture = Some(draw((args, dir), before, one, &benchmark.event)?);
         }
         verdict.benchmarks.push(benchmark);
     }
-    if let Some(baseline) = rules.baseline.as_deref().filter(|_| many) {
-        let missing = recordings::missing(baseline, all);
+    // Only now: if one cannot be judged, none becomes a baseline.
+    for (one, place) in fresh {
+        recordings::keep(&one.path, &place)?;
+    }
+    if let Some(baseline) = rules.baseline.as_deref().filter(|_| found.many) {
+        let missing = recordings::missing(baseline, &found.all);
         if !missing.is_empty() {
             verdict
                 .notes
@@ -240,26 +251,23 @@ fn verdict(args: &GateArgs, rules: &Rules, all: &[Recorded]) -> Result<Verdict, 
     Ok(verdict)
 }
 
+/// Judges one recording by the baseline that is at `place`, or will be.
 fn benchmark(
     args: &GateArgs,
     rules: &Rules,
     one: &Recorded,
-    many: bool,
+    place: Option<&Path>,
 ) -> Result<Benchmark, Failure> {
     let names = &args.input.names;
-    let recording = profiles::read(&one.path)?;
-    let after = profiles::resolve_whole(&one.path, &recording, names);
-    let baseline = rules.baseline.as_deref();
-    let baseline = baseline.map(|path| recordings::baseline_of(path, &one.name, many));
+    let recording = read(&one.path)?;
     let mut notes = Vec::new();
-    let before: Option<Profile> = match &baseline {
-        Some(path) if path.exists() => Some(comparing::open(path, names)?),
+    let before = match place {
+        Some(path) if path.exists() => Some((path, read(path)?)),
         Some(path) if args.require_baseline => {
             let cause = format!("{}: there is no such baseline", path.display());
             return Err(usage_error(cause, "make it with `lwp gate --bless`"));
         }
         Some(path) => {
-            recordings::keep(&one.path, path)?;
             notes.push(format!(
                 "there was no baseline: {} is one now; commit it, or keep it in a cache",
                 path.display()
@@ -268,15 +276,23 @@ fn benchmark(
         }
         None => None,
     };
-    if let Some(before) = &before {
-        comparing::refuse(before, &after, &args.allow_different)?;
-    }
+    let after = profiles::resolve_whole(&one.path, &recording, names);
+    let before: Option<Profile> = match before {
+        Some((path, before)) => {
+            counted::refuse_fewer(&before, &recording)?;
+            let before = profiles::resolve_whole(path, &before, names);
+            comparing::refuse(&before, &after, &args.allow_different)?;
+            Some(before)
+        }
+        None => None,
+    };
     let maps = &args.maps;
     let compared = Compared { name: &one.name, before: before.as_ref(), after: &after, maps };
     let mut benchmark = judge(rules, &compared)?;
-    if baseline.is_some() && recording.info("deterministic") != "true" {
+    if place.is_some() && recording.info("deterministic") != "true" {
         notes.push(uncertain(&one.path));
     }
+    notes.extend(rules.unlimited(&one.name));
     benchmark.notes.extend(notes);
     Ok(benchmark)
 }

@@ -38,11 +38,12 @@ pub struct RecordArgs {
 
     /// Sample every N-th instruction of each thread with its call stack, instead of counting
     /// everything; K, M and G are understood
-    #[arg(short, long, value_name = "N")]
+    #[arg(short, long, value_name = "N", allow_negative_numbers = true)]
     pub count: Option<String>,
 
     /// Take N samples in each virtual second, 10⁹ instructions of a thread
     #[arg(short = 'F', long, value_name = "N", conflicts_with = "count",
+        allow_negative_numbers = true,
         value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub freq: Option<u64>,
 
@@ -86,7 +87,7 @@ pub struct RecordArgs {
 
     /// Stop recording after SECONDS: an attached process is released, a program that was started
     /// goes on unrecorded
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     pub duration: Option<f64>,
 
     /// Sample these events, separated by commas, each at an interval of its own if it names one
@@ -372,7 +373,8 @@ fn summary(path: &Path, recording: &Recording, outcome: &Outcome) -> Result<Stri
     }
     let names = profiles::NameArgs::offline();
     let profile = profiles::resolve_to(Detail::Functions, path, recording, &names);
-    let table = Table::new(&profile, &Options::default());
+    let mut table = Table::new(&profile, &Options::default());
+    table.uncounted = recording.is_uncounted();
     let mut text = String::from("\n");
     text.push_str(&samples(recording));
     text.push_str(&lwp_report::text::table(&table, Some(HOTTEST)));

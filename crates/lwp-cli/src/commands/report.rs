@@ -134,6 +134,7 @@ pub fn execute(args: &ReportArgs) -> Result<Ending, Failure> {
         return crate::tui::run(&recording, &profile, crate::tui::Shown { options, input });
     }
     let mut table = Table::new(&profile, &options);
+    table.uncounted = recording.is_uncounted();
     let machine = matches!(form, Some(Format::Json | Format::Csv));
     if machine {
         let rows = args.limit.unwrap_or(usize::MAX).min(table.rows.len());

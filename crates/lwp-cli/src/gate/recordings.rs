@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::args::usage_error;
 use crate::failure::Failure;
+use crate::profiles;
 
 /// The suffix of recordings' names.
 const END: &str = "data";
@@ -13,31 +15,76 @@ const END: &str = "data";
 /// A recording of one benchmark.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recorded {
-    /// The benchmark's name; empty where there is only one recording.
+    /// The benchmark's name; empty where no recording is named.
     pub name: String,
     /// The recording.
     pub path: PathBuf,
 }
 
+/// The recordings that a gate looks at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Recordings, by name.
+    pub all: Vec<Recorded>,
+    /// True if there may be several, so that their baselines lie in a directory.
+    pub many: bool,
+}
+
+impl Found {
+    /// The recording at `path` alone.
+    fn one(name: String, path: &Path) -> Self {
+        Self { all: vec![Recorded { name, path: path.to_owned() }], many: false }
+    }
+
+    /// The place of the baseline of one of these recordings.
+    pub fn baseline_of(&self, baseline: &Path, one: &Recorded) -> PathBuf {
+        baseline_of(baseline, &one.name, self.many)
+    }
+
+    /// Fails where a recording is its own baseline, or would be written over it.
+    pub fn refuse_baseline(&self, baseline: &Path) -> Result<(), Failure> {
+        let same = |one: &&Recorded| is_same(&one.path, &self.baseline_of(baseline, one));
+        let Some(one) = self.all.iter().find(same) else { return Ok(()) };
+        let cause = format!("{} is the recording and the baseline", one.path.display());
+        let help = "name another file: -b FILE for the baseline, or -i FILE for the recording";
+        Err(usage_error(cause, help))
+    }
+}
+
+/// Returns whether two paths lead to one file, or will once there is one.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let identity = |path: &Path| path.metadata().map(|file| (file.dev(), file.ino())).ok();
+    match (identity(one), identity(other)) {
+        (None, None) => match (whole(one), whole(other)) {
+            (Some(one), Some(other)) => one == other,
+            _ => false,
+        },
+        (one, other) => one == other,
+    }
+}
+
+/// The path of a file that does not exist, by that of its directory.
+fn whole(path: &Path) -> Option<PathBuf> {
+    let path = std::path::absolute(path).ok()?;
+    let directory = path.parent()?.canonicalize().ok();
+    directory.map_or(Some(path.clone()), |directory| Some(directory.join(path.file_name()?)))
+}
+
 /// The recordings that are named: files, and all that lie in directories. A benchmark is called as
 /// its file, a directory's by the way from there, both without `.data`.
-pub fn find(named: &[PathBuf], default: &Path) -> Result<Vec<Recorded>, Failure> {
+pub fn find(named: &[PathBuf], default: &Path) -> Result<Found, Failure> {
     let named: Vec<&Path> = match named {
+        [] if !default.is_dir() => return Ok(Found::one(String::new(), default)),
         [] => vec![default],
+        [file] if !file.is_dir() => return Ok(Found::one(name_of(file), file)),
         some => some.iter().map(PathBuf::as_path).collect(),
     };
-    if let [file] = named.as_slice()
-        && !file.is_dir()
-    {
-        return Ok(vec![Recorded { name: String::new(), path: (*file).to_owned() }]);
-    }
     let mut found = Vec::new();
     for path in named {
         if path.is_dir() {
             walk(path, path, &mut found)?;
         } else {
-            let name = Path::new(path.file_name().unwrap_or(path.as_os_str()));
-            found.push(Recorded { name: without_end(name), path: path.to_owned() });
+            found.push(Recorded { name: name_of(path), path: path.to_owned() });
         }
     }
     found.sort_by(|a, b| a.name.cmp(&b.name));
@@ -48,8 +95,13 @@ pub fn find(named: &[PathBuf], default: &Path) -> Result<Vec<Recorded>, Failure>
     }
     match found.is_empty() {
         true => Err(usage_error("there are no recordings", "they are files that end in .data")),
-        false => Ok(found),
+        false => Ok(Found { all: found, many: true }),
     }
+}
+
+/// The name of the benchmark whose recording a file is.
+fn name_of(file: &Path) -> String {
+    without_end(Path::new(file.file_name().unwrap_or(file.as_os_str())))
 }
 
 fn walk(root: &Path, dir: &Path, found: &mut Vec<Recorded>) -> Result<(), Failure> {
@@ -77,7 +129,7 @@ fn without_end(path: &Path) -> String {
 }
 
 /// The baseline of a benchmark: the file itself, or the one of that name in the directory.
-pub fn baseline_of(baseline: &Path, name: &str, many: bool) -> PathBuf {
+fn baseline_of(baseline: &Path, name: &str, many: bool) -> PathBuf {
     let directory =
         many || baseline.is_dir() || baseline.as_os_str().as_encoded_bytes().ends_with(b"/");
     match (directory, name) {
@@ -103,22 +155,10 @@ pub fn missing(baseline: &Path, recorded: &[Recorded]) -> Vec<String> {
 /// Makes the recording at `from` the baseline at `to`: all of it, or nothing.
 pub fn keep(from: &Path, to: &Path) -> Result<(), Failure> {
     let failed = |error: std::io::Error| Failure::io(to.display(), &error);
-    let same = |path: &Path| path.canonicalize().ok();
-    if same(from).is_some() && same(from) == same(to) {
-        let cause = format!("{} is the recording and the baseline", to.display());
-        return Err(usage_error(cause, "record into another file: lwp record -o FILE"));
-    }
     if let Some(parent) = to.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         std::fs::create_dir_all(parent).map_err(failed)?;
     }
-    let mut beside = to.as_os_str().to_owned();
-    beside.push(format!(".new-{}", std::process::id()));
-    let beside = PathBuf::from(beside);
-    let copied = std::fs::copy(from, &beside).and_then(|_| std::fs::rename(&beside, to));
-    copied.map_err(|error| {
-        let _ = std::fs::remove_file(&beside);
-        failed(error)
-    })
+    profiles::replace(to, |beside| std::fs::copy(from, beside).map(drop)).map_err(failed)
 }
 
 #[cfg(test)]
@@ -134,10 +174,10 @@ mod tests {
         }
         let names = |paths: &[PathBuf]| -> Vec<String> {
             let found = find(paths, Path::new("lwp.data")).expect("recordings");
-            found.into_iter().map(|one| one.name).collect()
+            found.all.into_iter().map(|one| one.name).collect()
         };
         assert_eq!(names(&[]), [""]);
-        assert_eq!(names(&[dir.join("parse.data")]), [""]);
+        assert_eq!(names(&[dir.join("parse.data")]), ["parse"]);
         assert_eq!(names(std::slice::from_ref(&dir)), ["parse", "sort/small"]);
         assert_eq!(names(&[dir.join("parse.data"), "x.data".into()]), ["parse", "x"]);
         assert!(find(&[dir.clone(), dir.join("parse.data")], Path::new("")).is_err());
@@ -145,13 +185,33 @@ mod tests {
         assert_eq!(baseline_of(Path::new("b.data"), "", false), Path::new("b.data"));
         assert_eq!(baseline_of(Path::new("b"), "sort/small", true), Path::new("b/sort/small.data"));
         assert_eq!(baseline_of(Path::new("b/"), "", false), Path::new("b/lwp.data"));
+        assert_eq!(baseline_of(&dir, "parse", false), dir.join("parse.data"));
+        assert_eq!(baseline_of(Path::new("b.data"), "parse", false), Path::new("b.data"));
         let recorded = [Recorded { name: "parse".into(), path: "x".into() }];
         assert_eq!(missing(&dir, &recorded), ["sort/small"]);
 
         keep(&dir.join("parse.data"), &dir.join("base/new/parse.data")).expect("a copy");
         assert!(dir.join("base/new/parse.data").exists());
-        assert!(keep(&dir.join("parse.data"), &dir.join("parse.data")).is_err());
         assert!(keep(&dir.join("none.data"), &dir.join("base/none.data")).is_err());
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_recording_is_no_baseline_of_itself() {
+        let dir = std::env::temp_dir().join(format!("lwp-gate-same-{}", std::process::id()));
+        std::fs::create_dir_all(dir.join("base")).unwrap();
+        std::fs::write(dir.join("a.data"), "x").unwrap();
+        std::fs::write(dir.join("b.data"), "x").unwrap();
+        std::fs::hard_link(dir.join("a.data"), dir.join("base/linked.data")).unwrap();
+        let same = |one: &str, other: &str| is_same(&dir.join(one), &dir.join(other));
+        assert!(same("a.data", "base/../a.data") && same("a.data", "base/linked.data"));
+        assert!(same("none.data", "base/../none.data"));
+        assert!(!same("a.data", "b.data") && !same("a.data", "none.data"));
+        assert!(!same("none.data", "base/none.data"));
+        assert!(is_same(Path::new("none/x"), &std::path::absolute("none/x").unwrap()));
+        let found = find(std::slice::from_ref(&dir), Path::new("")).expect("recordings");
+        assert!(found.refuse_baseline(&dir).is_err());
+        assert!(found.refuse_baseline(&dir.join("new")).is_ok());
         std::fs::remove_dir_all(dir).unwrap();
     }
 }

@@ -59,6 +59,19 @@ impl Rules {
         limits.chain(self.hard.iter().map(|(event, limit)| (event, *limit))).collect()
     }
 
+    /// Returns the remark that no limit applies to the benchmark called `name`, if so.
+    pub fn unlimited(&self, name: &str) -> Option<String> {
+        let parts = [&self.functions, &self.modules];
+        let has_parts = parts.iter().any(|parts| parts.values().any(|limits| !limits.is_empty()));
+        if has_parts || !self.of_benchmark(name).is_empty() {
+            return None;
+        }
+        let limited = self.benchmarks.iter().filter(|(_, limits)| !limits.is_empty());
+        let known: Vec<String> = limited.map(|(pattern, _)| format!("'{pattern}'")).collect();
+        let known = known.join(", ");
+        Some(format!("no limit applies: the only limits are those of benchmarks called {known}"))
+    }
+
     /// The first limit that needs a baseline.
     pub fn relative(&self) -> Option<(&String, Limit)> {
         let groups = [&self.functions, &self.modules, &self.benchmarks];
@@ -171,6 +184,11 @@ mod tests {
         assert_eq!(of("parse"), ["branches=+2%", "instructions=+1%", "calls=9"]);
         assert_eq!(of("sort/small"), ["branches=+3%", "instructions=+0%", "calls=9"]);
         assert!(rules.relative().is_some() && !rules.is_empty());
+        assert_eq!(rules.unlimited("parse"), None);
+        let special = "[gate.benchmarks.\"a*\"]\ncalls = 9\n[gate.benchmarks.b]\ncalls = 9\n";
+        let special = parse(special, Path::new("lwp.toml")).unwrap();
+        assert_eq!(special.unlimited("abc"), None);
+        assert!(special.unlimited("parse").is_some_and(|note| note.ends_with("called 'a*', 'b'")));
         assert_eq!(rules.functions["core::*"]["instructions"], Limit::More(10));
         let absolute = parse("[gate.limits]\ncalls = 9\n", Path::new("lwp.toml")).unwrap();
         assert_eq!(absolute.relative(), None);
