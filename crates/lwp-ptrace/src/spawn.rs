@@ -194,18 +194,20 @@ pub fn attach(pid: i32) -> Result<Vec<Tracee>, Errno> {
 
 /// Stops the threads of a process, and those that they make meanwhile.
 fn take_all(pid: i32, taken: &mut Vec<Tracee>) -> Result<(), Errno> {
+    let mut lost = false;
     loop {
         let before = taken.len();
         let mut seized = Vec::new();
         for tid in threads_of(pid)? {
-            if !taken.contains(&Tracee(tid)) && seize(tid)? {
+            if !taken.contains(&Tracee(tid)) && seize(tid, lost)? {
                 seized.push(tid);
             }
         }
         // All at once: an ignored signal that a traced thread is sent wakes any other.
         for tid in seized {
-            if stop(tid)? {
-                taken.push(Tracee(tid));
+            match stop(tid)? {
+                true => taken.push(Tracee(tid)),
+                false => lost = true,
             }
         }
         if taken.len() == before {
@@ -219,13 +221,15 @@ fn take_all(pid: i32, taken: &mut Vec<Tracee>) -> Result<(), Errno> {
 }
 
 /// Begins to trace a thread. False if it has ended.
-fn seize(tid: i32) -> Result<bool, Errno> {
+///
+/// If one has been lost, it may be this one: it has executed a program, and has the first thread's
+/// number since.
+fn seize(tid: i32, lost: bool) -> Result<bool, Errno> {
     match sys::seize(tid, 0) {
         Ok(()) => Ok(true),
         Err(Errno::ESRCH) => Ok(false),
         Err(Errno(libc::EPERM)) if has_ended(tid) => Ok(false),
-        // As another thread, which has executed a program since.
-        Err(Errno(libc::EPERM)) if is_taken(tid) => Ok(true),
+        Err(Errno(libc::EPERM)) if lost && is_taken(tid) => Ok(true),
         Err(error) => Err(error),
     }
 }
@@ -308,8 +312,10 @@ fn has_ended(tid: i32) -> bool {
 /// Returns whether this process traces a thread.
 fn is_taken(tid: i32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
-    let tracer = field(&status, "TracerPid:").and_then(|tracer| tracer.parse().ok());
-    tracer == Some(std::process::id())
+    // It is a thread that traces.
+    let tracer = field(&status, "TracerPid:").filter(|tracer| *tracer != "0");
+    let ours = |tracer| std::fs::exists(format!("/proc/self/task/{tracer}")).unwrap_or(false);
+    tracer.is_some_and(ours)
 }
 
 /// Returns whether signals wait for a thread that does not block them.

@@ -67,6 +67,8 @@ pub struct Pctx {
     gone: Cell<bool>,
     /// The leader's exit status, where it ended before others.
     leader_status: Cell<Option<i32>>,
+    /// The process is being let go.
+    leaving: Cell<bool>,
     wake: Arc<Wake>,
     /// Copies of this controller that follow children.
     copies: RefCell<Vec<Pid>>,
@@ -146,6 +148,7 @@ impl Pctx {
             lwps: RefCell::new(Lwps::stopped(stopped)),
             gone: Cell::new(false),
             leader_status: Cell::new(None),
+            leaving: Cell::new(false),
             wake: Arc::new(Wake { fd, terminate: AtomicBool::new(false) }),
             copies: RefCell::default(),
             owner: thread::current().id(),

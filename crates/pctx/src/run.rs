@@ -49,7 +49,7 @@ pub enum End {
     /// The process executed another program, which nobody wants to follow; it stands still before
     /// the program's first instruction.
     Exec,
-    /// A handler said [`Flow::Stop`].
+    /// A handler said [`Flow::Stop`]; the process stands still.
     Handler,
 }
 
@@ -185,6 +185,10 @@ impl Pctx {
             left: ticks.filter(|ticks| *ticks != 0),
         });
         let end = self.supervise(ticks, handlers);
+        if end == End::Handler {
+            // Its wish is the last that is heard.
+            let _ = self.stop_all(&mut Ignore, LONGEST_WAIT);
+        }
         sys::forget_child_events();
         before.restore();
         Ok(end)
@@ -296,6 +300,10 @@ impl Pctx {
                 if let Ok(new) = sys::event_message(tid) {
                     self.born(new as Pid, lwp.id, handlers);
                 }
+            }
+            // It stays stopped where nobody controls it.
+            Stop::Group(_) if self.leaving.get() => {
+                self.lwps.borrow_mut().set(tid, State::Stopped(0));
             }
             Stop::Group(_) => {
                 let _ = sys::listen(tid);
@@ -465,6 +473,7 @@ impl Pctx {
             let moving = all.iter().any(|lwp| match lwp.state {
                 State::Running => !is_unreachable(self.pid, lwp.tid),
                 State::New => true,
+                State::Listening => self.leaving.get(),
                 _ => false,
             });
             if !moving || Instant::now() >= deadline {
@@ -480,6 +489,7 @@ impl Pctx {
             let _ = wards::release(self.pid);
             return;
         }
+        self.leaving.set(true);
         let _ = self.stop_all(&mut Ignore, PATIENCE);
         // A thread in vfork stops once its child is on its way; detaching takes a stop.
         let deadline = Instant::now() + PATIENCE;

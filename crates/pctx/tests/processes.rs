@@ -520,6 +520,47 @@ fn a_process_whose_first_thread_has_ended_is_left_alone() {
     }
 }
 
+struct Quiet;
+
+impl Handlers for Quiet {}
+
+#[test]
+fn a_stopped_process_is_let_go_stopped() {
+    let _one = alone();
+    let process = Killed(Command::new("sleep").arg("100").spawn().unwrap());
+    let pid = process.0.id() as Pid;
+    kill(pid, "-STOP");
+    eventually("it is stopped", || state(pid) == Some('T'));
+    let pctx = Pctx::capture(pid).unwrap();
+    let end = pctx.run(Some(Duration::from_millis(50)), Some(3), &mut Quiet).unwrap();
+    assert_eq!(end, End::Ticks);
+    pctx.release();
+    eventually("it is stopped again", || state(pid) == Some('T'));
+    kill(pid, "-CONT");
+    eventually("it goes on", || state(pid) == Some('S'));
+}
+
+fn kill(pid: Pid, signal: &str) {
+    let pid = pid.to_string();
+    assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+}
+
+/// A handler's wish leaves the process standing still.
+#[test]
+fn a_process_stands_still_when_a_handler_ends_the_run() {
+    struct Ends;
+    impl Handlers for Ends {
+        fn tick(&mut self, _: &Pctx, _: LwpId) -> Flow {
+            Flow::Stop
+        }
+    }
+    let _one = alone();
+    let pctx = create(&["sh", "-c", "while :; do :; done"]);
+    let end = pctx.run(Some(Duration::from_millis(20)), None, &mut Ends).unwrap();
+    assert_eq!((end, state(pctx.pid())), (End::Handler, Some('t')));
+    pctx.kill();
+}
+
 /// Stops of job control are the program's own affair.
 #[test]
 fn a_stopped_program_stays_stopped_until_continued() {
