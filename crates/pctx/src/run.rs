@@ -281,10 +281,23 @@ impl Pctx {
                 self.gone.set(true);
                 return Some(End::Exited(Status(0)));
             }
-            if !progress {
+            if !progress && !self.find_unreported() {
                 return None;
             }
         }
+    }
+
+    /// Adds threads that their makers have not reported: one that is killed meanwhile never does,
+    /// and the new one would stand still for ever. Returns whether there are any.
+    fn find_unreported(&self) -> bool {
+        let mut found = false;
+        for tid in child::threads(self.pid) {
+            if self.lwps.borrow().get(tid).is_none() && child::is_traced_here(self.pid, tid) {
+                self.lwps.borrow_mut().add(tid, State::New);
+                found = true;
+            }
+        }
+        found
     }
 
     fn event(&self, tid: Pid, status: i32, handlers: &mut dyn Handlers) -> Option<End> {
@@ -325,7 +338,10 @@ impl Pctx {
     /// A thread or a process was made by `maker`.
     fn born(&self, new: Pid, maker: LwpId, handlers: &mut dyn Handlers) {
         if child::is_thread(self.pid, new) {
-            self.lwps.borrow_mut().add(new, State::New);
+            let mut lwps = self.lwps.borrow_mut();
+            if lwps.get(new).is_none() {
+                lwps.add(new, State::New);
+            }
             return;
         }
         let tracee = Tracee(new);

@@ -520,6 +520,32 @@ fn a_process_whose_first_thread_has_ended_is_left_alone() {
     }
 }
 
+/// A thread that makes another may be killed before it can say so.
+#[test]
+fn a_process_that_ends_while_it_makes_threads_is_seen_to_its_end() {
+    const CHAINS: &str = r"
+        #include <pthread.h>
+        #include <unistd.h>
+        static void *next(void *x) {
+            pthread_t t;
+            if (pthread_create(&t, 0, next, 0) == 0) pthread_detach(t);
+            return 0;
+        }
+        int main(void) {
+            for (int i = 0; i < 3; i++) next(0);
+            usleep(10000);
+            _exit(4);
+        }";
+    let _one = alone();
+    let folder = folder("chains");
+    let program = compile(&folder, CHAINS);
+    for _ in 0..20 {
+        let pctx = create(&[program.to_str().unwrap()]);
+        let end = pctx.run(Some(Duration::from_millis(100)), Some(600), &mut Quiet).unwrap();
+        assert_eq!(end, End::Exited(Status(4 << 8)), "it has a minute");
+    }
+}
+
 struct Quiet;
 
 impl Handlers for Quiet {}
