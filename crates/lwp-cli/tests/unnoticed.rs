@@ -102,7 +102,6 @@ macro_rules! unnoticed {
 unnoticed! {
     a_process_makes_threads_at_any_time: "makes_threads", "all ran\n";
     no_call_is_interrupted: "waits", "none was interrupted\n";
-    no_call_is_interrupted_when_children_end: "children", "never interrupted\n";
     no_signal_is_lost: "signals", "all came\n";
     each_signal_ends_its_call: "wakes", "all woke\n";
     a_process_whose_first_thread_has_ended_goes_on: "leaderless", "it went on\n";

@@ -29,6 +29,8 @@ pub fn gate(bytes: &[u8]) {
             let _ = (event, limit.to_string(), limit.ceiling(u64::MAX), limit.ceiling(0));
         }
         assert!(!rules.is_empty() || rules.relative().is_none());
+        let limited = !rules.of_benchmark("sort/small").is_empty();
+        assert!(!limited || rules.unlimited("sort/small").is_none());
         assert!(rules.hard.values().all(|limit| !limit.is_relative()));
         let _ = rules.baseline;
     }
