@@ -127,6 +127,15 @@ impl Regs {
         self.forget_syscall();
     }
 
+    /// Returns whether the tracee was stopped inside a system call that has failed with EINTR, and
+    /// has done nothing yet.
+    pub fn is_interrupted(&self) -> bool {
+        const EINTR: i64 = -4;
+        // What close(2) closes is closed, whatever it returns.
+        let closes = self.0.orig_rax == libc::SYS_close as u64;
+        self.in_syscall() && self.0.rax as i64 == EINTR && !closes
+    }
+
     /// Returns whether the tracee was stopped inside a system call.
     pub fn in_syscall(&self) -> bool {
         self.0.orig_rax as i64 >= 0

@@ -182,14 +182,20 @@ pub fn attach(pid: i32) -> Result<Vec<Tracee>, Errno> {
         taken.iter().try_for_each(|thread| sys::set_options(thread.0, OPTIONS))
     });
     if complete.is_err() {
-        for thread in &taken {
-            let _ = sys::set_options(thread.0, 0);
-        }
-        for thread in taken.drain(..) {
-            let _ = sys::detach(thread.0, 0);
-        }
+        let_go(&taken);
     }
     complete.map(|()| taken)
+}
+
+/// Lets threads go that have been attached to and stand still.
+pub fn let_go(threads: &[Tracee]) {
+    for thread in threads {
+        let _ = sys::set_options(thread.0, 0);
+    }
+    // One that goes on may end the others by exec: they are not to take it along.
+    for thread in threads {
+        let _ = sys::detach(thread.0, 0);
+    }
 }
 
 /// Stops the threads of a process, and those that they make meanwhile.
@@ -268,11 +274,8 @@ fn stop(tid: i32) -> Result<bool, Errno> {
 ///
 /// A traced thread is woken by ignored signals too, and some calls end with EINTR then.
 fn leave_call_to_kernel(tid: i32) {
-    const EINTR: i64 = -4;
     let Ok(mut regs) = Tracee(tid).regs() else { return };
-    // What close(2) closes is closed, whatever it returns.
-    let ended = regs.in_syscall() && regs.0.orig_rax != libc::SYS_close as u64;
-    if ended && regs.0.rax as i64 == EINTR {
+    if regs.is_interrupted() {
         regs.0.rax = restart::ERESTARTNOHAND as u64;
         let _ = Tracee(tid).set_regs(&regs);
     }
@@ -310,7 +313,7 @@ fn has_ended(tid: i32) -> bool {
 }
 
 /// Returns whether this process traces a thread.
-fn is_taken(tid: i32) -> bool {
+pub fn is_taken(tid: i32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
     // It is a thread that traces.
     let tracer = field(&status, "TracerPid:").filter(|tracer| *tracer != "0");
@@ -319,7 +322,7 @@ fn is_taken(tid: i32) -> bool {
 }
 
 /// Returns whether signals wait for a thread that does not block them.
-pub fn signals_are_due(tid: i32) -> bool {
+fn signals_are_due(tid: i32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
     let set = |name| {
         let set = field(&status, name).and_then(|set| u64::from_str_radix(set, 16).ok());
@@ -333,7 +336,12 @@ fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
     status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }
 
-fn threads_of(pid: i32) -> Result<Vec<i32>, Errno> {
+/// The threads of a process.
+///
+/// # Errors
+///
+/// `ESRCH` if there is no such process.
+pub fn threads_of(pid: i32) -> Result<Vec<i32>, Errno> {
     let entries = std::fs::read_dir(format!("/proc/{pid}/task")).map_err(|_| Errno::ESRCH)?;
     Ok(entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect())
 }

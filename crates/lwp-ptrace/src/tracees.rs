@@ -5,7 +5,7 @@ use std::fmt::Debug;
 
 use crate::regs::Regs;
 use crate::stop::Stop;
-use crate::sys::{self, Result, RseqArea, SigInfo};
+use crate::sys::{self, Result, SigInfo};
 use crate::tracee::{OPTIONS, Tid, Tracee};
 
 /// The next stop of a thread that goes on, besides signals and events.
@@ -87,8 +87,8 @@ pub trait Tracees: Debug + Send + Sync {
     /// Sets the signals that a thread blocks.
     fn set_sigmask(&self, tid: Tid, mask: u64) -> Result<()>;
 
-    /// The area of restartable sequences that a thread has registered.
-    fn rseq_area(&self, tid: Tid) -> Result<Option<RseqArea>>;
+    /// The address of the area of restartable sequences that a thread has registered.
+    fn rseq_area(&self, tid: Tid) -> Result<Option<u64>>;
 
     /// Ends that a thread stops for events, and that its process dies with this one.
     fn loosen(&self, tid: Tid) -> Result<()>;
@@ -199,7 +199,7 @@ impl Tracees for Ptrace {
         sys::set_sigmask(tid, mask)
     }
 
-    fn rseq_area(&self, tid: Tid) -> Result<Option<RseqArea>> {
+    fn rseq_area(&self, tid: Tid) -> Result<Option<u64>> {
         sys::rseq_area(tid)
     }
 

@@ -14,7 +14,6 @@ use crate::resource_limits::{self, Raised};
 pub mod nr {
     pub const WRITE: u64 = 1;
     pub const OPEN: u64 = 2;
-    pub const CLOSE: u64 = 3;
     pub const FSTAT: u64 = 5;
     pub const LSEEK: u64 = 8;
     pub const MMAP: u64 = 9;

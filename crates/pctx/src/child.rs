@@ -144,21 +144,6 @@ pub(crate) fn is_thread(pid: Pid, tid: Pid) -> bool {
     fs::exists(format!("/proc/{pid}/task/{tid}")).unwrap_or(false)
 }
 
-/// The threads of process `pid`.
-pub(crate) fn threads(pid: Pid) -> Vec<Pid> {
-    let entries = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
-    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
-}
-
-/// Returns whether this process traces thread `tid` of process `pid`.
-pub(crate) fn is_traced_here(pid: Pid, tid: Pid) -> bool {
-    let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
-    let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:"));
-    // It is a thread that traces.
-    let tracer = tracer.map(str::trim).filter(|tracer| *tracer != "0");
-    tracer.is_some_and(|tracer| fs::exists(format!("/proc/self/task/{tracer}")).unwrap_or(false))
-}
-
 /// The command line of `pid`, with blanks between the arguments.
 pub(crate) fn command_line(pid: Pid) -> String {
     let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();

@@ -212,9 +212,7 @@ fn seized(pid: Pid) -> Result<Vec<Pid>, Error> {
     let threads = spawn::attach(pid).map_err(|error| Error::from_attach(pid, error))?;
     let tids: Vec<Pid> = threads.iter().map(|tracee| tracee.0).collect();
     if !tids.contains(&pid) {
-        for tid in tids {
-            let _ = sys::detach(tid, 0);
-        }
+        spawn::let_go(&threads);
         // Its first thread, whose status is the process's, has ended.
         return Err(Error::from_attach(pid, Errno::ESRCH));
     }

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use lwp_ptrace::{Errno, Stop, Tracee, sys, wards};
+use lwp_ptrace::{Errno, Stop, Tracee, spawn, sys, wards};
 
 use crate::child::{self, Followed};
 use crate::host::Means;
@@ -291,8 +291,8 @@ impl Pctx {
     /// and the new one would stand still for ever. Returns whether there are any.
     fn find_unreported(&self) -> bool {
         let mut found = false;
-        for tid in child::threads(self.pid) {
-            if self.lwps.borrow().get(tid).is_none() && child::is_traced_here(self.pid, tid) {
+        for tid in spawn::threads_of(self.pid).unwrap_or_default() {
+            if self.lwps.borrow().get(tid).is_none() && spawn::is_taken(tid) {
                 self.lwps.borrow_mut().add(tid, State::New);
                 found = true;
             }

@@ -173,31 +173,20 @@ pub fn event_message(tid: i32) -> Result<u64> {
     Ok(message)
 }
 
-/// The area that a thread has registered by rseq(2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RseqArea {
-    /// Its address.
-    pub address: u64,
-    /// Its size.
-    pub bytes: u32,
-    /// The number that stands before every abort handler.
-    pub signature: u32,
-}
-
-/// PTRACE_GET_RSEQ_CONFIGURATION. `None` if the thread has registered nothing.
+/// PTRACE_GET_RSEQ_CONFIGURATION: the address of the area that a thread has registered by rseq(2).
+/// `None` if it has registered nothing.
 ///
 /// # Errors
 ///
 /// The kernel's: `EIO` before Linux 5.13, `ESRCH` if the thread has ended or does not stand still.
-pub fn rseq_area(tid: i32) -> Result<Option<RseqArea>> {
+pub fn rseq_area(tid: i32) -> Result<Option<u64>> {
     const GET_RSEQ_CONFIGURATION: libc::c_uint = 0x420f;
     // Address; size and signature; flags and padding.
     let mut words = [0u64; 3];
     let bytes = size_of_val(&words);
     ptrace(GET_RSEQ_CONFIGURATION, tid, bytes, (&raw mut words).addr())?;
-    let [address, sizes, _] = words;
-    let area = RseqArea { address, bytes: sizes as u32, signature: (sizes >> 32) as u32 };
-    Ok((address != 0).then_some(area))
+    let [address, ..] = words;
+    Ok((address != 0).then_some(address))
 }
 
 /// A signal's information, as the kernel stores it.

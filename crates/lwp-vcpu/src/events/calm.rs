@@ -27,7 +27,7 @@ use lwp_ptrace::sys::Errno;
 use super::Handled;
 use crate::machine::{Machine, Mode};
 use crate::maps::Status;
-use crate::syscalls::{self, Transfer, nr};
+use crate::syscalls::{self, Transfer};
 
 /// Signals at shorter intervals than this are not waited for one by one.
 const CLOSE: Duration = Duration::from_millis(5);
@@ -111,15 +111,9 @@ pub fn resume_call_elsewhere(machine: &mut Machine, tid: Tid, cache: &mut Regs) 
     }
 }
 
-/// Returns whether a call has been interrupted, and has done nothing yet.
-fn has_failed(regs: &Regs) -> bool {
-    // What close(2) closes is closed, whatever it returns.
-    regs.in_syscall() && regs.0.rax as i64 == EINTR && regs.0.orig_rax != nr::CLOSE
-}
-
 /// Leads a thread back to a call that has been interrupted, wherever it makes that again.
 pub fn take_back(machine: &Machine, tid: Tid, regs: &mut Regs) -> Result<(), Errno> {
-    if has_failed(regs) {
+    if regs.is_interrupted() {
         lead_back(regs);
     } else if regs.in_syscall() && restart::is(regs.0.rax) {
         regs.rewind_syscall();
@@ -145,7 +139,7 @@ fn lead_back(regs: &mut Regs) {
 }
 
 fn resume(machine: &mut Machine, tid: Tid, cache: &mut Regs, transfer: Option<Transfer>) {
-    let failed = has_failed(cache);
+    let failed = cache.is_interrupted();
     let interrupted = failed || transfer.is_some();
     let Some(thread) = machine.tasks.threads.get_mut(&tid) else { return };
     if !cache.in_syscall() || !(interrupted || restart::is(cache.0.rax)) {

@@ -5,7 +5,6 @@
 //! lwp starts. A live process has registered its threads already: it is left alone if it has
 //! critical sections. Otherwise its threads stay registered, and so are those that it makes.
 
-use lwp_ptrace::sys::RseqArea;
 use lwp_ptrace::{Tid, Tracee, memory, sys};
 use object::{Object, ReadCache};
 use rustc_hash::FxHashSet;
@@ -26,7 +25,7 @@ const DESCRIPTORS: &str = "__rseq_cs";
 /// The reason for which the process cannot be translated: it has critical sections.
 pub fn are_registered(machine: &Machine, pid: i32, threads: &[Tracee]) -> Result<bool, String> {
     // Kernels before 5.13 do not tell.
-    let areas: Vec<(Tid, Option<RseqArea>)> = threads
+    let areas: Vec<(Tid, Option<u64>)> = threads
         .iter()
         .filter_map(|&Tracee(tid)| match machine.tracees.rseq_area(tid) {
             Ok(area) => area.map(|area| (tid, Some(area))),
@@ -37,7 +36,7 @@ pub fn are_registered(machine: &Machine, pid: i32, threads: &[Tracee]) -> Result
         return Ok(false);
     }
     let describes = maps::read(pid).into_iter().find(has_sections(pid));
-    let uses = || areas.iter().find(|(tid, area)| area.is_some_and(|it| is_used(*tid, &it)));
+    let uses = || areas.iter().find(|(tid, area)| area.is_some_and(|it| is_used(*tid, it)));
     let user = match describes {
         Some(file) => format!("{} has", file.name),
         None => match uses() {
@@ -58,8 +57,8 @@ pub fn has_rseq(tasks: &Tasks, tid: Tid) -> bool {
 }
 
 /// Returns whether a thread has entered a critical section since it was last preempted.
-fn is_used(tid: Tid, area: &RseqArea) -> bool {
-    let section = memory::read_u64(tid, area.address.wrapping_add(SECTION_AT));
+fn is_used(tid: Tid, area: u64) -> bool {
+    let section = memory::read_u64(tid, area.wrapping_add(SECTION_AT));
     section.is_ok_and(|section| section != 0)
 }
 

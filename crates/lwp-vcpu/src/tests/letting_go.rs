@@ -108,8 +108,9 @@ fn the_kernel_decides_what_becomes_of_a_call_that_is_interrupted_for_this() {
 
 #[test]
 fn a_descriptor_is_not_closed_twice() {
+    const CLOSE: u64 = 3;
     const EINTR: u64 = -4i64 as u64;
-    let (stage, _, site) = Stage::in_call(nr::CLOSE, EINTR);
+    let (stage, _, site) = Stage::in_call(CLOSE, EINTR);
     let mut tracer = detaching(&stage);
     stops(&stage, &mut tracer, stage.tid, Stop::Interrupted);
     assert_eq!((stage.regs(stage.tid).0.rip, stage.regs(stage.tid).0.rax), (site + 2, EINTR));

@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lwp_dbt::routines::BATCH_WORDS;
 use lwp_ptrace::memory::{read_u64, write_u64};
-use lwp_ptrace::sys::{Errno, Result, RseqArea, SigInfo};
+use lwp_ptrace::sys::{Errno, Result, SigInfo};
 use lwp_ptrace::tracees::{Call, Tracees, Until};
 use lwp_ptrace::{Regs, Stop, Tid};
 
@@ -40,8 +40,8 @@ pub struct Scripted {
     /// The signal that it has stopped for: number, code and address.
     pub info: Option<(i32, i32, u64)>,
     pub mask: u64,
-    /// Its area of restartable sequences.
-    pub rseq: Option<RseqArea>,
+    /// The address of its area of restartable sequences.
+    pub rseq: Option<u64>,
     pub message: u64,
     /// Its floating-point and vector state, if it has any.
     pub extended: Vec<u8>,
@@ -199,7 +199,7 @@ impl Tracees for Script {
         self.stopped(tid, |thread| thread.mask = mask)
     }
 
-    fn rseq_area(&self, tid: Tid) -> Result<Option<RseqArea>> {
+    fn rseq_area(&self, tid: Tid) -> Result<Option<u64>> {
         self.stopped(tid, |thread| thread.rseq)
     }
 

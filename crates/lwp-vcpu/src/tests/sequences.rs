@@ -1,7 +1,6 @@
 //! Restartable sequences of processes that lwp attaches to.
 
 use lwp_dbt::{RequestKind, Slot};
-use lwp_ptrace::sys::RseqArea;
 use lwp_ptrace::{Stop, Tid, Tracee};
 
 use super::script::Done::Goes;
@@ -23,8 +22,7 @@ fn attached(words: Option<&[u64; 4]>) -> (Stage, Result<(), String>) {
     for tid in [stage.tid, other.tid] {
         stage.stands(tid, &stage.regs_at(pc_of(leaf)));
     }
-    let area = |words: &[u64; 4]| words.as_ptr() as u64;
-    let area = words.map(|words| RseqArea { address: area(words), bytes: 32, signature: 1 });
+    let area = words.map(|words| words.as_ptr() as u64);
     stage.script.thread(other.tid, |thread| thread.rseq = area);
     let threads = [stage.tid, other.tid].map(Tracee);
     let result = stage.tracer().attach(stage.tid, &threads);
