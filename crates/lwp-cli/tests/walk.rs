@@ -335,21 +335,8 @@ fn different_runs_are_not_compared_silently() {
     lwp(&dir, &[&fixed[..], &["fixed2", "--", "/bin/echo", "2"]].concat());
     let (_, says) = done(&dir, &[LWP, "diff", "fixed", "fixed2"]);
     assert!(!says.contains("neither"), "{says}");
-    let wrong = run(
-        &dir,
-        &[
-            LWP,
-            "gate",
-            "-i",
-            "one",
-            "--baseline",
-            "one",
-            "-l",
-            "instructions=+1%",
-            "--allow-different",
-            "weather",
-        ],
-    );
+    let gate = ["gate", "-i", "one", "--baseline", "two", "-l", "instructions=+1%"];
+    let wrong = run(&dir, &[&[LWP], &gate[..], &["--allow-different", "weather"]].concat());
     assert!(text(&wrong.stderr).contains("'weather'"), "{}", text(&wrong.stderr));
 }
 

@@ -210,8 +210,9 @@ fn take_all(pid: i32, taken: &mut Vec<Tracee>) -> Result<(), Errno> {
             }
         }
         // All at once: an ignored signal that a traced thread is sent wakes any other.
+        let all: Vec<i32> = taken.iter().map(|thread| thread.0).chain(seized.clone()).collect();
         for tid in seized {
-            match stop(tid)? {
+            match stop(tid, &all)? {
                 true => taken.push(Tracee(tid)),
                 false => lost = true,
             }
@@ -244,12 +245,12 @@ fn seize(tid: i32, lost: bool) -> Result<bool, Errno> {
 ///
 /// Signals that are on their way are delivered before: a call that one of them ends would be made
 /// again by a thread that is led elsewhere.
-fn stop(tid: i32) -> Result<bool, Errno> {
+fn stop(tid: i32, all: &[i32]) -> Result<bool, Errno> {
     /// The most times that a signal is waited for: others may come as fast as they are taken.
     const MOST: u32 = 50;
     let mut waited = 0;
     loop {
-        let stop = next_stop(tid)?;
+        let stop = next_stop(tid, all)?;
         leave_call_to_kernel(tid);
         match stop {
             None | Some(Stop::Exited(_) | Stop::Killed { .. }) => return Ok(false),
@@ -286,7 +287,9 @@ const BRIEF: Duration = Duration::from_micros(100);
 
 /// Asks a thread to stop, and waits for that. `None` if it has ended, or is another one by now: if
 /// another thread executes a program, it takes the first one's number.
-fn next_stop(tid: i32) -> Result<Option<Stop>, Errno> {
+///
+/// A thread that executes a program ends `all` others, and stops once those are waited for.
+fn next_stop(tid: i32, all: &[i32]) -> Result<Option<Stop>, Errno> {
     /// The number of looks after which a stop is asked for again.
     const LOOKS: u32 = 50;
     for look in 0.. {
@@ -294,6 +297,11 @@ fn next_stop(tid: i32) -> Result<Option<Stop>, Errno> {
             // Its status is told if others are left, or there were none.
             let status = sys::poll_one(tid).ok().flatten();
             return Ok(status.map(Stop::from_status));
+        }
+        if look % LOOKS == LOOKS - 1 {
+            for &ended in all.iter().filter(|other| **other != tid && has_ended(**other)) {
+                let _ = sys::poll_one(ended);
+            }
         }
         match sys::poll_one(tid) {
             Ok(Some(status)) => return Ok(Some(Stop::from_status(status))),
