@@ -69,7 +69,8 @@ fn record(dir: &Path, options: &[&str], command: &[&str]) {
     let alone = run(dir, command);
     let words = [&[LWP, "record", "-q"], options, &["--"], command].concat();
     let recorded = run(dir, &words);
-    assert!(recorded.status.success(), "{command:?}: {}", text(&recorded.stderr));
+    let status = recorded.status;
+    assert!(status.success(), "{options:?} {command:?}: {status}, {}", text(&recorded.stderr));
     assert_eq!(text(&recorded.stdout), text(&alone.stdout), "{command:?}");
     assert_eq!(text(&recorded.stderr), text(&alone.stderr), "{command:?}");
 }

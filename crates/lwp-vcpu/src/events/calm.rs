@@ -37,6 +37,8 @@ const SPAN: Duration = Duration::from_millis(20);
 /// meanwhile.
 const LOOK: Duration = Duration::from_millis(100);
 const EINTR: i64 = -4;
+pub const SIG_DFL: u64 = 0;
+pub const SIG_IGN: u64 = 1;
 /// SIGCHLD, SIGCONT, SIGURG, SIGWINCH.
 const IGNORED_BY_DEFAULT: u64 = bit(17) | bit(18) | bit(23) | bit(28);
 /// Signals that instructions raise, which must not be blocked, and those that cannot be.
@@ -213,10 +215,13 @@ pub fn ignores(status: &Status, signal: u32) -> bool {
     ignored(status) & bit(signal) != 0
 }
 
+/// Returns whether a process has a handler for a signal.
+pub fn is_handled(status: &Status, signal: u32) -> bool {
+    status.signals("SigCgt:").unwrap_or(0) & bit(signal) != 0
+}
+
 /// Returns whether a signal with this handler is ignored.
 pub fn would_ignore(handler: u64, signal: u32) -> bool {
-    const SIG_DFL: u64 = 0;
-    const SIG_IGN: u64 = 1;
     handler == SIG_IGN || handler == SIG_DFL && bit(signal) & IGNORED_BY_DEFAULT != 0
 }
 

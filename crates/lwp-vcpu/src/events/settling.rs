@@ -1,9 +1,12 @@
-//! rt_sigaction(2) of a signal that has been ignored, in a process of several threads.
+//! rt_sigaction(2) of a signal that has been ignored, or no longer is handled, in a process of
+//! several threads.
 //!
-//! Natively a signal that is ignored is thrown away when it is sent. A traced thread takes it
-//! first, and its tracer hands it back: by then another thread may have chosen another action,
-//! which would take what is long gone. Such a call is therefore made when no signal is on its way
-//! that was sent before, and no thread is calm that keeps it from itself (`calm.rs`).
+//! Natively a signal that is ignored is thrown away when it is sent, and one that a handler awaits
+//! has reached it before the thread that runs makes another call. A traced thread takes it first,
+//! and its tracer hands it back: by then another thread may have chosen another action, which would
+//! take what is long gone, or end the process by what it has handled. Such a call is therefore made
+//! when no signal is on its way that was sent before, and no thread is calm that keeps it from
+//! itself (`calm.rs`).
 //!
 //! The thread that is to take a signal may get no processor for a while, so the call waits as long
 //! as nothing happens. Signals that come again and again are waited for a number of times only:
@@ -14,7 +17,7 @@ use lwp_ptrace::regs::Regs;
 use lwp_ptrace::{Tid, memory};
 
 use super::Handled;
-use super::calm::{bit, ignores, keeps, would_ignore};
+use super::calm::{SIG_DFL, SIG_IGN, bit, ignores, is_handled, keeps, would_ignore};
 use super::needs::{go_on, step};
 use crate::machine::{Machine, Mode};
 use crate::maps::Status;
@@ -53,14 +56,19 @@ pub fn concerns(machine: &Machine, tid: Tid, slot: usize) -> bool {
     let context = machine.contexts.context(slot);
     let [number, signal, action] = [Slot::Rax, Slot::Rdi, Slot::Rsi].map(|slot| context.get(slot));
     let valid = number as u32 == nr::RT_SIGACTION as u32 && matches!(signal as u32, 1..=64);
-    let handles =
-        || memory::read_u64(tid, action).is_ok_and(|handler| !would_ignore(handler, signal as u32));
     valid
         && action != 0
         && context.get(Slot::NoSyscalls) == 0
         && beside(machine, tid).nth(1).is_some()
-        && handles()
-        && ignores(&Status::read(tid), signal as u32)
+        && memory::read_u64(tid, action)
+            .is_ok_and(|handler| matters(&Status::read(tid), signal as u32, handler))
+}
+
+/// Returns whether a signal that has been sent may not be taken by the action that such a handler
+/// is, where a process has this status.
+fn matters(status: &Status, signal: u32, handler: u64) -> bool {
+    let leaves_handler = is_handled(status, signal) && matches!(handler, SIG_DFL | SIG_IGN);
+    leaves_handler || ignores(status, signal) && !would_ignore(handler, signal)
 }
 
 /// Has the threads of a process that are several since `tid` has come ask before such a call. The
@@ -118,6 +126,25 @@ fn awaits(machine: &Machine, tid: Tid, other: Tid, signal: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_action_matters_that_takes_what_was_meant_for_another() {
+        const HANDLER: u64 = 0x1000;
+        let status = Status::of("SigIgn:\t0000000000000001\nSigCgt:\t0000000000002000\n");
+        for (signal, handler, told) in [
+            (1, HANDLER, true),
+            (1, SIG_DFL, true),
+            (1, SIG_IGN, false),
+            (14, HANDLER, false),
+            (14, SIG_DFL, true),
+            (14, SIG_IGN, true),
+            (17, HANDLER, true),
+            (17, SIG_DFL, false),
+            (2, HANDLER, false),
+        ] {
+            assert_eq!(matters(&status, signal, handler), told, "{signal} {handler:#x}");
+        }
+    }
 
     #[test]
     fn a_call_waits_for_a_thread_that_gets_no_processor() {
