@@ -47,6 +47,33 @@ fn few_descriptors() {
     sh("ulimit -n 4; echo one; ls / | head -1").ends(End::Code(2)).check();
 }
 
+/// More processes at a time than the host may have descriptors.
+#[test]
+fn more_processes_than_descriptors() {
+    let dir = TempDir::new();
+    static_program(
+        dir.path(),
+        "many",
+        "#include <stdio.h>\n#include <sys/wait.h>\n#include <unistd.h>\n\
+         int main(void){ int ends[2], s, right = 0; char byte; pipe(ends);\n\
+         for (int i = 0; i < 100; i++) if (fork() == 0) {\n\
+         close(ends[1]); read(ends[0], &byte, 1); _exit(5); }\n\
+         close(ends[1]); for (int i = 0; i < 100; i++) { wait(&s); right += s == 0x500; }\n\
+         printf(\"%d\\n\", right); return 3; }",
+    );
+    let options = "--no-cache -x, -e instructions -o";
+    let mut counts = Vec::new();
+    for limit in ["", "ulimit -n 64; "] {
+        let script =
+            format!("{limit}\"$LWP\" stat {options} counts -- ./many; echo $?; cat counts");
+        let outcome = around_lwp(dir.path(), &script);
+        let out = text(&outcome.stdout);
+        assert!(out.starts_with("100\n3\n"), "{out}{}", text(&outcome.stderr));
+        counts.push(out.split(',').next().map(str::to_owned));
+    }
+    assert_eq!(counts[0], counts[1]);
+}
+
 /// The machine's memory is reached through a descriptor, which such a program has none left for.
 #[test]
 fn no_descriptor_left() {

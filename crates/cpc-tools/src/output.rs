@@ -3,11 +3,15 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use lwp_terminal::escape::lines;
 
 use crate::failure::Failure;
+
+/// O_APPEND, which the standard library does not take together with O_TRUNC.
+const APPEND: i32 = rustix::fs::OFlags::APPEND.bits().cast_signed();
 
 /// The place of the rows. Copies of the process write to the same place.
 #[derive(Debug)]
@@ -32,10 +36,12 @@ impl Output {
                 File::from(stdout)
             }
             Some(path) => {
+                // Rows of followed children are appended by other processes. A pipe is opened once:
+                // its reader may be gone the next time.
+                let mut options = OpenOptions::new();
+                options.write(true).create(true).truncate(true).custom_flags(APPEND);
                 let failure = |error| Failure::new(format!("{}: {error}", path.display()));
-                File::create(path).map_err(failure)?;
-                // Rows of followed children are appended by other processes.
-                OpenOptions::new().append(true).open(path).map_err(failure)?
+                options.open(path).map_err(failure)?
             }
         };
         Ok(Self { file, broken: None })

@@ -220,6 +220,15 @@ fn rows_go_where_they_are_sent() {
     let rows = fs::read_to_string(&file).unwrap();
     assert_eq!(rows.lines().count(), 1, "no title, nothing old: {rows}");
     assert_eq!(words(&rows)[2], "exit");
+    // The reader of a pipe has all of them before it sees the end.
+    let pipe = folder.0.join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let mut reader = Command::new("timeout");
+    let reader = reader.args(["60", "cat"]).arg(&pipe).stdout(Stdio::piped()).spawn().unwrap();
+    let mut command = Command::new("timeout");
+    command.args(["60", CPUTRACK, "-n", "-T0", "-c", "page-faults", "-o"]).arg(&pipe).arg("true");
+    assert_eq!(command.status().unwrap().code(), Some(0));
+    assert_eq!(lines(&reader.wait_with_output().unwrap().stdout).len(), 1);
     let output = cputrack(&["-o", "/no/such/folder/x", "-c", "page-faults", "true"]);
     assert_eq!(output.status.code(), Some(1));
 }

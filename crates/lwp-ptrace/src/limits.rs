@@ -82,6 +82,11 @@ pub(crate) fn restore_in_child(room: Room) {
     }
 }
 
+/// The number of descriptors that this process may have open.
+pub fn descriptors() -> Option<u64> {
+    getrlimit(Resource::Nofile).current
+}
+
 /// Soft and hard limit on address space that this process had before [`lift`]; `u64::MAX` for none.
 pub fn address_space_before() -> [u64; 2] {
     [0, 1].map(|index| BEFORE[0][index].load(Ordering::Relaxed))

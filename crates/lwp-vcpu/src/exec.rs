@@ -72,8 +72,7 @@ pub fn set_up(machine: &mut Machine, tid: Tid, regs: &Regs) -> Result<(), String
         _ => None,
     };
     let anchors = launched.as_ref().map_or_else(|| Anchors::of(tid), Anchors::among);
-    let site = find_syscall(tid, &mappings)
-        .ok_or("no system call instruction found in the program's memory")?;
+    let site = find_syscall(tid, &mappings)?;
     let status = Status::read(tid);
     let owner = Owner::of(tid, &status);
     let (mut space, family, table) = new_space(machine, tid, owner, &mappings, anchors)?;
@@ -197,7 +196,11 @@ pub fn keep_base(cache: &mut Regs) {
 }
 
 /// The address of a `syscall` instruction in the tracee.
-pub fn find_syscall(tid: Tid, mappings: &[Mapping]) -> Option<u64> {
+///
+/// # Errors
+///
+/// The reason for which none is found: as a rule, the kernel hides the process's memory.
+pub fn find_syscall(tid: Tid, mappings: &[Mapping]) -> Result<u64, String> {
     let vdso_first = mappings
         .iter()
         .filter(|m| m.name == "[vdso]")
@@ -213,10 +216,17 @@ pub fn find_syscall(tid: Tid, mappings: &[Mapping]) -> Option<u64> {
                 break;
             }
             if let Some(index) = page.windows(2).position(|pair| pair == [0x0f, 0x05]) {
-                return Some(at + index as u64);
+                return Ok(at + index as u64);
             }
             at += 4096;
         }
     }
-    None
+    Err(match mappings.is_empty() {
+        true => {
+            "lwp cannot look into its memory, as where its program may be executed but not read \
+                 (make it readable or run lwp as root), or no /proc is mounted"
+                .into()
+        }
+        false => "no system call instruction found in the program's memory".into(),
+    })
 }

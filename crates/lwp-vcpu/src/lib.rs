@@ -30,6 +30,7 @@ mod exit;
 mod family;
 mod first_stack;
 mod generated;
+mod hidden;
 mod huge_table;
 mod identity;
 mod inject;

@@ -19,6 +19,7 @@ use crate::config::{Config, Guards, Target};
 use crate::contexts::Contexts;
 use crate::exec::find_syscall;
 use crate::inject::Injector;
+use crate::lwp::report_early;
 use crate::machine::{CodeCaches, Machine, Tasks, Where};
 use crate::maps::{self, Status};
 
@@ -496,7 +497,7 @@ impl Guarding<'_> {
         if status.is_filtered() {
             return None;
         }
-        let site = find_syscall(tid, &maps::read(tid))?;
+        let site = find_syscall(tid, &maps::read(tid)).ok()?;
         let mut injector = Injector::new(self.tracees, tid, site, &status);
         let number = injector.call([SYS_USERFAULTFD, reach.flags(), 0, 0, 0, 0, 0]).ok()?;
         let descriptor = Userfault::take(pid, number as i32);
@@ -507,7 +508,7 @@ impl Guarding<'_> {
 
     /// The page of `address` is about to be written to: cuts off what was translated of it, and
     /// lets that happen.
-    pub fn about_to_be_written(&mut self, notices: &Notices, address: u64) {
+    fn about_to_be_written(&mut self, notices: &Notices, address: u64) {
         self.cut_off_page(notices.key, address & !(PAGE - 1));
         notices.let_write(address);
     }
@@ -537,6 +538,20 @@ impl Guarding<'_> {
             }
         }
     }
+}
+
+/// The page of `address` is about to be written to: reports the samples that were taken of its
+/// code, cuts off what was translated of it, and lets the write happen.
+pub fn about_to_be_written(machine: &mut Machine, notices: &Notices, address: u64) {
+    let has_notices = |tid: &Tid| {
+        let space = machine.tasks.space_index(*tid).and_then(|it| machine.caches.spaces.get(it));
+        matches!(space, Some(Some(space)) if space.has_notices(notices.key))
+    };
+    let tids: Vec<Tid> = machine.tasks.threads.keys().copied().filter(has_notices).collect();
+    for tid in tids {
+        report_early(&mut machine.counting(), tid);
+    }
+    machine.guarding().about_to_be_written(notices, address);
 }
 
 #[cfg(test)]

@@ -160,7 +160,7 @@ pub fn hide_us(machine: &mut Machine, tid: Tid, fd: i32) -> Result<(), String> {
     let context = machine.context(tid).ok_or("no such thread")?;
     let scratch = context.write_scratch(path_of(memory.as_raw_fd()).as_bytes());
     let mappings = maps::read(tid);
-    let site = find_syscall(tid, &mappings).ok_or("no system call instruction found")?;
+    let site = find_syscall(tid, &mappings)?;
     let mut injector = Injector::new(&machine.tracees, tid, site, &Status::read(tid));
     let opened = injector.open(scratch, O_CLOEXEC);
     let new = opened.or_else(|_| injector.receive(memory.as_raw_fd(), scratch))?;

@@ -101,8 +101,8 @@ impl Options {
             (Some(pid), _) if pid <= 0 => return wrong("-p takes a process id"),
             _ => {}
         }
-        if !(0.0..=1e6).contains(&options.seconds) {
-            return wrong("-T takes seconds, from 0 to 1000000");
+        if options.seconds != 0.0 && !(0.001..=1e6).contains(&options.seconds) {
+            return wrong("-T takes 0, or seconds from 0.001 to 1000000");
         }
         if options.samples == Some(0) {
             return wrong("-N takes a number from 1");
@@ -157,5 +157,6 @@ mod tests {
         assert!(reason(&["-c", "x", "-N", "many", "ls"]).contains("many"));
         assert!(reason(&["-c", "x", "-p", "0"]).starts_with("-p"));
         assert!(reason(&["-c", "x", "-T", "nan", "ls"]).starts_with("-T"));
+        assert!(reason(&["-c", "x", "-T", "1e-8", "ls"]).starts_with("-T"));
     }
 }

@@ -3,7 +3,8 @@
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use lwp_ptrace::sys;
+use lwp_ptrace::limits;
+use lwp_ptrace::sys::{self, Errno};
 use rustc_hash::FxHashMap;
 
 use super::{ContextFile, Doors, FileId};
@@ -13,6 +14,7 @@ const MOST_SPARE: usize = 4;
 /// Number of spare files from which on a file that is not ready is used. With two, one is made
 /// ready while the other is in use.
 const ENOUGH_SPARE: usize = 2;
+const EMFILE: i32 = 24;
 
 /// The files of all address spaces.
 #[derive(Debug)]
@@ -38,6 +40,15 @@ impl Files {
     ///
     /// Those of [`lwp_ptrace::SharedFile::new`].
     pub fn add(&mut self) -> sys::Result<FileId> {
+        self.add_and_leave(0)
+    }
+
+    /// The same, if the rest of the host keeps so many descriptors.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Files::add`], and `EMFILE`.
+    pub fn add_and_leave(&mut self, descriptors: u64) -> sys::Result<FileId> {
         // One that is ready takes no time, and while it is in use another is made ready.
         let ready = self.spare.iter().position(|id| self.is_spare(*id, true));
         let any = || self.spare.iter().position(|id| self.is_spare(*id, false));
@@ -48,6 +59,10 @@ impl Files {
             return Ok(id);
         }
         let file = ContextFile::new()?;
+        let most = limits::descriptors().unwrap_or(u64::MAX);
+        if u64::from(file.fd().unsigned_abs()) + descriptors >= most {
+            return Err(Errno(EMFILE));
+        }
         self.made += 1;
         let id = FileId(self.made);
         self.files.insert(id, file);

@@ -46,7 +46,7 @@ fn made(machine: &mut Machine, tid: Tid, app: &Regs) -> Result<i64, String> {
         .ok_or("there is nothing of ours any more")?;
     let site = match is_syscall(tid, app.0.rip) {
         true => app.0.rip,
-        false => find_syscall(tid, &maps::read(tid)).ok_or("no system call instruction found")?,
+        false => find_syscall(tid, &maps::read(tid))?,
     };
     let mut injector = Injector::new(&machine.tracees, tid, site, &Status::read(tid));
     // A filter may know the place of the program's call.

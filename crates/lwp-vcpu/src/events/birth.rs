@@ -12,6 +12,7 @@ use super::{Handled, SIGKILL, flush, settling, trap_flag, wards};
 use crate::contexts::FileId;
 use crate::exec;
 use crate::exec::{find_syscall, path_of};
+use crate::hidden;
 use crate::inject::Injector;
 use crate::machine::{Machine, Mode, Process};
 use crate::maps::{self, Status};
@@ -23,6 +24,8 @@ use crate::syscalls::{Held, Pending, nr};
 const CLONE_VM: u64 = 0x100;
 const CLONE_THREAD: u64 = 0x1_0000;
 const EXIT: u64 = 60;
+/// Descriptors that new processes leave to the rest of the host.
+const RESERVED: u64 = 16;
 
 /// The thread that has made another.
 #[derive(Clone, Copy, Debug)]
@@ -83,7 +86,7 @@ fn is_thread_of(pid: i32, tid: Tid) -> bool {
 
 /// Ends a new thread, which stands still and has executed nothing yet.
 fn end_unseen(machine: &Machine, tid: Tid) -> Handled {
-    let site = find_syscall(tid, &maps::read(tid)).ok_or(Errno::ESRCH)?;
+    let site = find_syscall(tid, &maps::read(tid)).map_err(|_| Errno::ESRCH)?;
     // It is not to write to its maker's memory when it ends.
     let forget = Injector::new(&machine.tracees, tid, site, &Status::read(tid)).call([
         nr::SET_TID_ADDRESS,
@@ -180,15 +183,13 @@ pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bo
     };
     let process = *process;
     let (space, makers) = (process.space, process.contexts);
-    let shares_contexts =
-        is_thread || shares_memory || machine.tasks.filtered && is_filtered(child);
-    let contexts = match shares_contexts {
+    let contexts = match is_thread || shares_memory || machine.tasks.filtered && is_filtered(child)
+    {
         true => makers,
-        false => match machine.contexts.files.add() {
-            Ok(contexts) => contexts,
-            Err(_) => return false,
-        },
+        // Where the host has no descriptor left, its context is beside its maker's.
+        false => machine.contexts.files.add_and_leave(RESERVED).unwrap_or(makers),
     };
+    let shares_contexts = contexts == makers;
     let Some(slot) = machine.add_thread(child, child_pid, contexts) else { return false };
     if let Some(from) = from {
         machine.contexts.context(slot).inherit(machine.contexts.context(from));
@@ -559,5 +560,6 @@ fn let_go(machine: &mut Machine, tid: Tid) -> Handled {
     {
         lwp_terminal::say!("lwp: process {tid} keeps its maker's contexts: {reason}");
     }
+    hidden::tell_kernel(machine, tid);
     release(machine, tid)
 }

@@ -11,6 +11,7 @@ use lwp_ptrace::Tid;
 use lwp_ptrace::regs::restart;
 
 use super::{Handled, flush};
+use crate::hidden;
 use crate::machine::{Machine, Mode};
 use crate::maps::Status;
 
@@ -46,6 +47,7 @@ pub fn hold(machine: &mut Machine, tid: Tid, signal: i32) -> bool {
     let others: Vec<Tid> =
         machine.tasks.tids_of(pid).into_iter().filter(|other| *other != tid).collect();
     if others.is_empty() {
+        hidden::tell_kernel(machine, tid);
         return false;
     }
     if let Some(dying) = machine.tasks.dying.get_mut(&pid) {
@@ -155,7 +157,8 @@ fn all_stand_still(machine: &Machine, pid: i32) -> bool {
 }
 
 /// Lets a thread take its signal, to stop again should it survive that.
-fn take(machine: &Machine, tid: Tid, signal: i32) {
+fn take(machine: &mut Machine, tid: Tid, signal: i32) {
+    hidden::tell_kernel(machine, tid);
     // One that is gone reports that by itself.
     let _ = machine.tracees.interrupt(tid).and_then(|()| machine.tracees.cont(tid, signal));
 }

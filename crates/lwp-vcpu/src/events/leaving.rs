@@ -14,6 +14,7 @@ use rustc_hash::FxHashMap;
 
 use super::signals::rearm;
 use super::{Handled, calm, dying, flush, interrupted, wards};
+use crate::hidden;
 use crate::machine::{Machine, Mode, Thread};
 
 /// Returns whether a thread stands where it can be parked: in translated code, and in an address
@@ -138,6 +139,7 @@ fn leave(machine: &mut Machine, pid: i32) {
     if let Err(reason) = machine.mapper().take_down(worker) {
         lwp_terminal::say!("lwp: process {pid} keeps the virtual CPU's mappings: {reason}");
     }
+    hidden::tell_kernel(machine, worker);
     // Where it stands now, the kernel need not make a call again.
     app.rewind_syscall();
     let _ = calm::keep_own_mask(machine, worker);

@@ -62,7 +62,7 @@ fn locked(machine: &mut Machine, tid: Tid, app: &Regs) -> Result<i64, String> {
     if let Some(error) = refused(tid, &status, flags, &own) {
         return Ok(error);
     }
-    let site = find_syscall(tid, &mappings).ok_or("no system call instruction found")?;
+    let site = find_syscall(tid, &mappings)?;
     let mut injector = Injector::new(&machine.tracees, tid, site, &status);
     if let Some((_, family)) = machine.space_of(tid) {
         injector.use_batch(family.routine(family.translator.routines().batch), app.0.rsp);

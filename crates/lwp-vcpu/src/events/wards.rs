@@ -16,13 +16,13 @@ use lwp_ptrace::{Tid, memory};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Handled, SIGKILL, birth, calm};
+use crate::hidden::{self, CAP_SYS_PTRACE};
 use crate::lwp::interrupt::add_one;
 use crate::machine::{Machine, Mode, Tasks};
 use crate::maps::Status;
 use crate::syscalls::Pending;
 
 /// Capability to trace what is not one's own, of capabilities(7).
-const CAP_SYS_PTRACE: u64 = 1 << 19;
 const SYS_EXIT: u64 = 60;
 const EPERM: Errno = Errno(1);
 const EFAULT: Errno = Errno(14);
@@ -171,7 +171,7 @@ fn take(machine: &mut Machine, me: i32, pid: i32, bell: i32, flags: u64) -> Resu
     if machine.tasks.wards.all.get(&pid).is_some_and(busy) {
         return Err(EBUSY);
     }
-    if !may_control(me, pid) {
+    if !may_control(me, pid, hidden::is_hidden(&machine.tasks, pid)) {
         return Err(EPERM);
     }
     machine.tasks.wards.offered.remove(&pid);
@@ -196,8 +196,9 @@ fn take(machine: &mut Machine, me: i32, pid: i32, bell: i32, flags: u64) -> Resu
 }
 
 /// Returns whether the kernel would let `me` trace `pid`, as far as can be seen from outside: both
-/// are one user's and dumpable, or `me` may trace anything.
-fn may_control(me: i32, pid: i32) -> bool {
+/// are one user's and dumpable, or `me` may trace anything. `hidden`: the kernel does not know that
+/// `pid` is not dumpable.
+fn may_control(me: i32, pid: i32, hidden: bool) -> bool {
     let (mine, theirs) = (Status::read(me), Status::read(pid));
     if mine.signals("CapEff:").is_some_and(|capabilities| capabilities & CAP_SYS_PTRACE != 0) {
         return true;
@@ -217,7 +218,8 @@ fn may_control(me: i32, pid: i32) -> bool {
     let held = |status: &Status| status.signals("CapPrm:").unwrap_or(u64::MAX);
     // The files of one that may not be looked into are root's.
     let owner = fs::metadata(format!("/proc/{pid}")).map(|it| it.uid()).ok();
-    let dumpable = owner.is_some() && owner == ids(pid, "Uid:").map(|[_, effective, ..]| effective);
+    let effective = ids(pid, "Uid:").map(|[_, effective, ..]| effective);
+    let dumpable = !hidden && owner.is_some() && owner == effective;
     same("Uid:") && same("Gid:") && held(&theirs) & !held(&mine) == 0 && dumpable
 }
 

@@ -117,8 +117,7 @@ impl Mapper<'_> {
         mappings: &[Mapping],
         arena: &Arena,
     ) -> Result<(), String> {
-        let site = find_syscall(tid, mappings)
-            .ok_or("no system call instruction found in the program's memory")?;
+        let site = find_syscall(tid, mappings)?;
         let mut injector = Injector::new(self.tracees, tid, site, &Status::read(tid));
         let fd = self.reopen_memory(&mut injector, family)?;
         let map = arena_map(arena, MAP_FIXED_NOREPLACE);

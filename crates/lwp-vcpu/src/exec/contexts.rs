@@ -33,7 +33,7 @@ pub fn grow_contexts(machine: &mut Machine, tid: Tid) -> Result<(), String> {
     let more = slot_offset(wanted) - slot_offset(mapped);
     limits::raise_address_space(tid, more);
     let mappings = maps::read(tid);
-    let site = find_syscall(tid, &mappings).ok_or("no system call instruction found")?;
+    let site = find_syscall(tid, &mappings)?;
     let mut injector = Injector::new(&machine.tracees, tid, site, &Status::read(tid));
     let (old, new) = (slot_offset(mapped), slot_offset(wanted));
     injector.call([SYS_MREMAP, CONTEXTS_AT, old, new, 0, 0, 0])?;
@@ -54,7 +54,7 @@ pub fn move_in(
     let contexts = machine.tasks.contexts_of(tid).ok_or("no such process")?;
     let file = machine.contexts.files.get(contexts).ok_or("no contexts")?;
     let mappings = maps::read(tid);
-    let site = find_syscall(tid, &mappings).ok_or("no system call instruction found")?;
+    let site = find_syscall(tid, &mappings)?;
     let mut injector = Injector::new(&machine.tracees, tid, site, &Status::read(tid));
     if let Some(fd) = left_open.filter(|fd| (*fd as i64) >= 0) {
         injector.call([SYS_CLOSE, fd, 0, 0, 0, 0, 0])?;
@@ -83,7 +83,7 @@ impl Mapper<'_> {
     /// Takes the contexts out of a process that goes on natively.
     pub fn leave_contexts(&self, tid: Tid) -> Result<(), String> {
         let mappings = maps::read(tid);
-        let site = find_syscall(tid, &mappings).ok_or("no system call instruction found")?;
+        let site = find_syscall(tid, &mappings)?;
         let mut injector = Injector::new(self.tracees, tid, site, &Status::read(tid));
         self.unmap_contexts(&mut injector, &mappings)
     }

@@ -39,7 +39,7 @@ pub fn flush(machine: &mut Machine, tid: Tid, index: usize) -> Result<(), String
         kind.arenas.iter().any(|&(address, bytes, _)| (address, bytes) == **range)
     };
     let surplus: Vec<(u64, u64)> = mapped.iter().filter(|it| !stays(it)).copied().collect();
-    let site = find_syscall(tid, &mappings).ok_or("no system call instruction found")?;
+    let site = find_syscall(tid, &mappings)?;
     let usable = |family: &Option<Family>| {
         family.as_ref().is_some_and(|family| family.index != old && !family.is_full())
     };

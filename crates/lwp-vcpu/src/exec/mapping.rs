@@ -134,7 +134,7 @@ impl Mapper<'_> {
     /// state and is the last of its threads.
     pub fn take_down(&self, tid: Tid) -> Result<(), String> {
         let mappings = maps::read(tid);
-        let site = find_syscall(tid, &mappings).ok_or("no system call instruction found")?;
+        let site = find_syscall(tid, &mappings)?;
         let mut injector = Injector::new(self.tracees, tid, site, &Status::read(tid));
         for mapping in mappings.iter().filter(|mapping| is_ours(mapping)) {
             let bytes = mapping.end - mapping.start;

@@ -88,8 +88,7 @@ fn map_side(
     };
     let owner = owner.clone();
     let mappings = maps::read(tid);
-    let site = find_syscall(tid, &mappings)
-        .ok_or_else(|| "no system call instruction found in the program's memory".to_owned())?;
+    let site = find_syscall(tid, &mappings)?;
     let (lwp, plan) = (Lwp::On(selection), machine.config.plan_of_code(&machine.observers));
     let room = low_for_side(&mappings).filter(|_| windows < LOW_WINDOWS);
     let mut surplus = Vec::new();

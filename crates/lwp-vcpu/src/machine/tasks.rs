@@ -204,12 +204,14 @@ pub struct Process {
     /// Its threads are registered for rseq(2), as they were when lwp attached to it, or to the
     /// process that it is a copy of.
     pub rseq: bool,
+    /// It is hidden without the kernel's knowledge.
+    pub hidden: bool,
 }
 
 impl Process {
     /// A process without an address space yet.
     pub fn new(report: usize, contexts: FileId) -> Self {
-        Self { space: usize::MAX, contexts, report, fault_action: None, rseq: false }
+        Self { space: usize::MAX, contexts, report, fault_action: None, rseq: false, hidden: false }
     }
 }
 

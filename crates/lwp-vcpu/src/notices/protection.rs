@@ -28,7 +28,7 @@ use lwp_ptrace::sys::{Errno, SigInfo};
 use lwp_ptrace::{Tid, memory};
 use rustc_hash::FxHashSet;
 
-use super::{Guarding, Means, Notices, PAGE, Page, Source, State, pages_of};
+use super::{Guarding, Means, Notices, PAGE, Page, Source, State, about_to_be_written, pages_of};
 use crate::exec::find_syscall;
 use crate::inject::{Call, Injector};
 use crate::machine::{Machine, Mode, Tasks};
@@ -74,7 +74,7 @@ impl Protection {
         {
             return Some(known);
         }
-        let found = find_syscall(tid, &maps::read(tid))?;
+        let found = find_syscall(tid, &maps::read(tid)).ok()?;
         self.site.store(found, Ordering::Relaxed);
         Some(found)
     }
@@ -445,7 +445,7 @@ pub fn write_fault(machine: &mut Machine, tid: Tid) -> Result<bool, Errno> {
     let Some(state) = notices.pages().get(&page).map(|page| page.state) else { return Ok(false) };
     let status = Status::read(tid);
     if state == State::Guarded {
-        machine.guarding().about_to_be_written(&notices, page);
+        about_to_be_written(machine, &notices, page);
         if notices.pauses() {
             machine.caches.notices.note_pause();
         }

@@ -11,7 +11,7 @@ use lwp_ptrace::sys;
 use lwp_ptrace::userfault::Write;
 
 use super::holder::Holder;
-use super::{END, FIRST_PAUSE, Notices, PAUSED, Waiting};
+use super::{END, FIRST_PAUSE, Notices, PAUSED, Waiting, about_to_be_written};
 use crate::machine::Machine;
 
 /// The pause between two looks at the lock while a write waits.
@@ -34,7 +34,7 @@ pub fn watch(machine: &Mutex<Machine>, waiting: &Waiting) {
         writes.receive(keys);
         let mut guard = writes.lock(machine);
         for pending in writes.writes.drain(..) {
-            guard.guarding().about_to_be_written(&pending.notices, pending.write.address);
+            about_to_be_written(&mut guard, &pending.notices, pending.write.address);
         }
         let pauses = guard.guarding().end_pauses(&waiting.all());
         timeout = pauses.then_some(FIRST_PAUSE);

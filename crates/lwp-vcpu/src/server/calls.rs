@@ -7,6 +7,7 @@ use super::Answer;
 use super::dispatch::FIRST;
 use crate::events::{sequences, settling, wards};
 use crate::exit::ThreadCx;
+use crate::hidden;
 use crate::machine::{Machine, Need};
 use crate::maps;
 use crate::notices::awaits_release;
@@ -115,6 +116,7 @@ fn look_at_call(machine: &mut Machine, tid: Tid, slot: usize) -> Option<Pending>
         syscalls::refuse_rseq(machine.contexts.context(slot), &mut pending);
     }
     arrange_limit(machine, tid, slot, &mut pending);
+    hidden::arrange(machine, tid, slot, &mut pending);
     (action != Before::Step).then_some(pending)
 }
 

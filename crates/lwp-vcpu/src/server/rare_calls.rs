@@ -7,6 +7,7 @@ use lwp_ptrace::{Tid, Tracee};
 use super::calls::{note_filter, settle_effect};
 use crate::absent;
 use crate::events::sequences;
+use crate::hidden;
 use crate::machine::Machine;
 use crate::syscalls::{self, Effect};
 use crate::ways::{REFUSED, Way};
@@ -25,6 +26,7 @@ pub fn put_back_held(machine: &mut Machine, tid: Tid, regs: &mut Regs) {
 pub fn about_to_call_of_32_bits(machine: &mut Machine, tid: Tid, app: &Regs) -> Option<u64> {
     let mut pending = syscalls::of_32_bits(tid, &app.0)?;
     let refused = syscalls::refused_of_32_bits(&pending, sequences::has_rseq(&machine.tasks, tid));
+    let refused = refused.or_else(|| hidden::answer(&mut machine.tasks, tid, &pending));
     if let Some(result) = refused.or_else(|| machine.proc_files().about_to_read(tid, &pending)) {
         return Some(result as u64);
     }

@@ -12,10 +12,10 @@ use super::script::Done::{self, Called, Goes};
 use super::stage::Stage;
 use super::{Answer, Scene, leaf, pc_of};
 use crate::config::{CpuModel, Plan};
-use crate::emulate;
 use crate::machine::{Mode, Need};
 use crate::server::syscall_done;
-use crate::syscalls::nr;
+use crate::syscalls::{Pending, nr};
+use crate::{emulate, hidden};
 
 const TRAP_FLAG: u64 = 0x100;
 
@@ -122,6 +122,25 @@ fn calls_about_the_processor_are_answered_for_the_virtual_one() {
     assert_eq!((call(GET_CPUID, 0), call(SET_CPUID, 0)), (1, enodev));
     assert_eq!(call(SHSTK_ENABLE, 1), eopnotsupp);
     assert_eq!(scene.context().get(Slot::AppGs), 0x7000);
+}
+
+#[test]
+fn a_hidden_process_is_told_that_it_is_until_it_no_longer_is() {
+    const GET_DUMPABLE: u64 = 3;
+    const SET_DUMPABLE: u64 = 4;
+    let mut scene = Scene::exact();
+    let pid = scene.thread().pid;
+    scene.machine.tasks.processes.get_mut(&pid).expect("a process").hidden = true;
+    assert_eq!(answered(&mut scene, nr::PRCTL, [GET_DUMPABLE, 0, 0]), 0);
+    assert_eq!(answered(&mut scene, nr::PRCTL, [SET_DUMPABLE, 0, 0]), 0);
+    assert!(hidden::is_hidden(&scene.machine.tasks, pid));
+    for (call, hidden) in
+        [([SET_DUMPABLE, 2], true), ([SET_DUMPABLE, 1], false), ([GET_DUMPABLE, 0], false)]
+    {
+        let call = Pending::new(nr::PRCTL, [call[0], call[1], 0, 0]);
+        assert_eq!(hidden::answer(&mut scene.machine.tasks, scene.tid, &call), None, "{call:?}");
+        assert_eq!(hidden::is_hidden(&scene.machine.tasks, pid), hidden, "{call:?}");
+    }
 }
 
 #[test]

@@ -1,0 +1,44 @@
+//! lwp without privileges, beside programs that the kernel hides from it.
+#![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+use std::time::Duration;
+
+use lwp_testkit::files::copy_program;
+use lwp_tests::{Job, TempDir, find_tool, lwp_binary};
+
+/// A process that hides its memory from others of its user hides it from an lwp without privileges,
+/// too: it goes on as it does natively, and so do its children, threads and programs.
+#[test]
+fn processes_that_cannot_be_looked_into() {
+    if find_tool("setpriv").is_none() || !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: needs root, who may look into all, and setpriv");
+        return;
+    }
+    let dir = TempDir::new();
+    let program = dir.path().join("hidden");
+    fs::write(dir.path().join("hidden.c"), include_str!("unprivileged/hidden.c"))
+        .expect("a source");
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-O1", "-pthread", "-o"]).arg(&program).arg(dir.path().join("hidden.c"));
+    assert!(gcc.status().expect("gcc is needed").success());
+    copy_program(lwp_binary(), &dir.path().join("lwp"));
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("chmod");
+    let as_user = |command: &str| {
+        let script = format!("setpriv --reuid 54321 --clear-groups {command}; echo $?");
+        let argv = ["/bin/sh", "-c", &script].map(OsString::from).to_vec();
+        let outcome = Job::new(argv, Duration::from_secs(120)).run(dir.path(), dir.path());
+        let [stdout, stderr] =
+            [&outcome.stdout, &outcome.stderr].map(|it| String::from_utf8_lossy(it));
+        assert_eq!(stderr, "", "{command}");
+        stdout.into_owned()
+    };
+    let natively = as_user("./hidden");
+    assert!(natively.ends_with("6\n"), "{natively}");
+    for lwp in ["run", "stat -o /dev/null", "stat -i -o /dev/null"] {
+        assert_eq!(as_user(&format!("./lwp {lwp} --no-cache -- ./hidden")), natively, "{lwp}");
+    }
+}
