@@ -82,6 +82,18 @@ fn enough_frames_are_an_end_without_failure() {
 }
 
 #[test]
+fn a_program_that_is_not_counted_is_named() {
+    let dir = tools::fresh("top", "uncounted");
+    // There is no room for translated code: the program runs natively.
+    let script = format!("ulimit -v 4000000; exec {LWP} top --once -- /bin/true");
+    let output = limited(&dir, &["sh", "-c", &script]).output().unwrap();
+    let says = text(&output.stderr);
+    assert!(output.status.success(), "{says}");
+    assert!(says.contains("lwp: not counted: true-"), "{says}");
+    assert!(says.contains("no memory for translated code"), "{says}");
+}
+
+#[test]
 fn an_attached_program_goes_on() {
     let dir = tools::fresh("top", "attached");
     if !compile(&dir) {

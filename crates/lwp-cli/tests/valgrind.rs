@@ -176,6 +176,17 @@ fn children_have_files_and_messages_of_their_own() {
 }
 
 #[test]
+fn a_program_that_is_not_counted_is_named() {
+    let dir = fresh("valgrind", "uncounted");
+    // There is no room for translated code: the program runs natively.
+    let script =
+        format!("ulimit -v 4000000; exec {LWP} valgrind --tool=callgrind -- /bin/true 2>&1");
+    let output = limited(&dir, &["sh", "-c", &script]).output().expect("timeout starts");
+    let says = text(&output.stdout);
+    assert!(says.contains("not counted: no memory for translated code"), "{says}");
+}
+
+#[test]
 fn what_it_does_not_do_is_refused_by_name() {
     let dir = fresh("valgrind", "refused");
     for (option, tool) in [("--dump-before=main", "callgrind"), ("-q", "memcheck")] {

@@ -71,6 +71,8 @@ impl Image {
             let bytes = section.uncompressed_data().ok()?.into_owned();
             Some((section.address(), bytes))
         };
+        // The content of these is not read: a program waits while its files are looked at.
+        let address = |name: &str| Some(file.section_by_name(name)?.address());
         let mut bases = BaseAddresses::default();
         if let Some((address, bytes)) = section(".eh_frame") {
             bases = bases.set_eh_frame(address);
@@ -80,10 +82,10 @@ impl Image {
             bases = bases.set_eh_frame_hdr(address);
             image.eh_frame_hdr = bytes;
         }
-        if let Some((address, _)) = section(".text") {
+        if let Some(address) = address(".text") {
             bases = bases.set_text(address);
         }
-        if let Some((address, _)) = section(".got") {
+        if let Some(address) = address(".got") {
             bases = bases.set_got(address);
         }
         if let Some((_, bytes)) = section(".debug_frame") {

@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::profiles::NameArgs;
 use crate::requests::Requests;
 use crate::signals;
-use crate::stat::control;
+use crate::stat::{control, report};
 use crate::threads;
 use crate::top::{self, Feed, Frames, Plain};
 
@@ -81,7 +81,11 @@ pub fn execute(args: &TopArgs) -> Result<Ending, Failure> {
     let outcome = lwp_vcpu::run_profiled(&config, Some(connected), Some(Box::new(feed)));
     requests.disconnect();
     let shown = viewing.join().unwrap_or(Ok(false));
-    let ending = args.counting.ending(companion, &outcome?);
+    let outcome = outcome?;
+    for process in outcome.processes.iter().filter_map(report::uncounted) {
+        lwp_terminal::say!("lwp: not counted: {process}");
+    }
+    let ending = args.counting.ending(companion, &outcome);
     // A program that was ended from here has not failed.
     Ok(if shown? { Ending::SUCCESS } else { ending })
 }

@@ -55,7 +55,8 @@ fn run(options: &Options) -> Result<Ending, Failure> {
         }
     }
     for process in outcome.processes.iter().filter(|_| !options.quiet) {
-        if let Some(reason) = process.uncounted.as_ref().filter(|_| options.children) {
+        let wanted = options.children || process.parent == 0;
+        if let Some(reason) = process.uncounted.as_ref().filter(|_| wanted) {
             say(
                 &options.log,
                 process.pid,

@@ -359,7 +359,7 @@ fn metric(event: Event, counts: &Measured, times: &Times) -> Option<Metric> {
 }
 
 /// The line for a process that ran natively.
-fn uncounted(process: &ProcessReport) -> Option<String> {
+pub fn uncounted(process: &ProcessReport) -> Option<String> {
     let reason = process.uncounted.as_ref()?;
     Some(format!("{}-{}: {reason}", process.comm, process.pid))
 }
