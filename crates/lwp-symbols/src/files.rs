@@ -1,12 +1,11 @@
 //! The files that names are read from: kept with the recording, or this machine's.
 
-use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use lwp_profile::RecordedFile;
 
@@ -23,13 +22,13 @@ pub struct Files<'a> {
     pub debug_roots: &'a [PathBuf],
     /// A store of files that are not at their old places.
     pub builds: Option<&'a dyn Builds>,
-    used: RefCell<BTreeSet<PathBuf>>,
+    used: Mutex<BTreeSet<PathBuf>>,
 }
 
 impl<'a> Files<'a> {
     /// Those in `kept` come before the ones of the same name on this machine.
     pub fn new(kept: &'a [RecordedFile], debug_roots: &'a [PathBuf]) -> Self {
-        Self { kept, debug_roots, builds: None, used: RefCell::default() }
+        Self { kept, debug_roots, builds: None, used: Mutex::default() }
     }
 
     /// The bytes of the file at `path`.
@@ -57,7 +56,7 @@ impl<'a> Files<'a> {
     ) -> Option<T> {
         let mut attempt = |path: &Path, bytes: Bytes| {
             let found = usable(path, &bytes)?;
-            self.used.borrow_mut().insert(path.to_owned());
+            self.use_file(path);
             Some(found)
         };
         let named = candidates.iter().find_map(|path| attempt(path, self.read(path).ok()?));
@@ -72,12 +71,12 @@ impl<'a> Files<'a> {
 
     /// A file has been of use.
     pub fn use_file(&self, path: &Path) {
-        self.used.borrow_mut().insert(path.to_owned());
+        self.used.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_owned());
     }
 
     /// Files with debug information that were of use so far.
     pub fn used(&self) -> Vec<PathBuf> {
-        self.used.borrow().iter().cloned().collect()
+        self.used.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 }
 

@@ -28,6 +28,7 @@ mod mini_debug;
 mod module;
 mod naming;
 mod near;
+mod parallel;
 mod parts;
 mod perf_map;
 mod resolve;

@@ -156,9 +156,14 @@ impl ModuleNames {
         if let Some(kept) = &self.kept {
             return kept.frames_at(address);
         }
-        let Some(source) = &self.debug else { return Vec::new() };
-        let dwarf = self.dwarf.get_or_init(|| Dwarf::parse(source, files));
-        dwarf.as_ref().map(|dwarf| dwarf.frames_at(address, files)).unwrap_or_default()
+        let dwarf = self.read_debug(files);
+        dwarf.map(|dwarf| dwarf.frames_at(address, files)).unwrap_or_default()
+    }
+
+    /// Reads the debug information, if there is some and it has not been read.
+    pub fn read_debug(&self, files: &Files<'_>) -> Option<&Dwarf> {
+        let source = self.debug.as_ref()?;
+        self.dwarf.get_or_init(|| Dwarf::parse(source, files)).as_ref()
     }
 
     /// Source file and line of the function that starts at `address`, as far as they are known.

@@ -1,6 +1,7 @@
 //! A recording becomes a profile.
 
 mod modelled;
+mod modules;
 mod places;
 
 use std::collections::BTreeMap;
@@ -11,8 +12,8 @@ use std::sync::Arc;
 
 use lwp_profile::{
     Block, BlockCount, BlockEnd, Builder, Code, Event, Frame, Function, FunctionId, Location,
-    LocationId, Mode, Modelled, Module, ModuleId, Origin, Profile, RecordedNames, Recording,
-    StackId, Thread, ThreadId, Tree, Values,
+    LocationId, Mode, Modelled, Module, ModuleId, Origin, Profile, Recording, StackId, Thread,
+    ThreadId, Tree, Values,
 };
 use rustc_hash::FxHashMap;
 
@@ -254,23 +255,6 @@ impl<'a> Resolver<'a> {
             };
             same.insert(id, number);
         }
-        let code = !recording.events.is_empty();
-        let find = |id: u32, module: &lwp_profile::RecordedModule| {
-            let of_it = |names: &&RecordedNames| same.get(&names.module) == Some(&id);
-            let kept: Vec<&RecordedNames> = recording.names.iter().filter(of_it).collect();
-            if !kept.is_empty() && !options.from_files {
-                let names = ModuleNames::kept(module, &kept);
-                let more = (!names.has_debug() && id == module.id)
-                    .then(|| ModuleNames::with_debug(module, &files, code));
-                return more.flatten().unwrap_or(names);
-            }
-            let names = ModuleNames::find(module, &files, code);
-            match kept.is_empty() || names.elf().is_some() {
-                true => names,
-                false => ModuleNames::kept(module, &kept),
-            }
-        };
-        let firsts = recording.modules.iter().filter(|(id, _)| same.get(id) == Some(id));
         let mut builder = Builder::new(recording.info("command"), mode, events);
         builder.info(recording.info.clone());
         let generated = Generated::new(&recording.symbols);
@@ -281,7 +265,7 @@ impl<'a> Resolver<'a> {
         Self {
             recording,
             builder,
-            names: firsts.map(|(&id, module)| (id, find(id, module))).collect(),
+            names: modules::names(recording, options, &files, &same),
             files,
             found: FoundByName::default(),
             same,
