@@ -34,8 +34,8 @@ fn mentions_any<'d>(data: impl ReadRef<'d>, names: &[&[&str]]) -> Option<bool> {
 impl<'d, R: ReadRef<'d>> File<'d, R> {
     /// The file in `data`, with what it exports of `names`; `None` where it exports none of them.
     ///
-    /// A program waits while its files are looked at. Most have no interpreter in them, and thousands
-    /// of symbols: their names are looked through as one, without the symbols.
+    /// A program waits while its files are looked at. Most have no interpreter in them, and
+    /// thousands of symbols: their names are looked through as one, without the symbols.
     pub fn parse(data: R, names: &[&[&str]]) -> Option<Self> {
         mentions_any(data, names)?.then_some(())?;
         let object = object::File::parse(data).ok()?;
