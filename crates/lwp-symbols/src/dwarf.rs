@@ -8,10 +8,11 @@ use addr2line::{LookupContinuation, LookupResult};
 use gimli::{EndianArcSlice, LittleEndian, SectionId};
 use object::read::elf::ElfFile64;
 use object::{CompressionFormat, Object, ObjectSection};
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::debug_file;
 use crate::files::{Bytes, Files};
+use crate::parallel;
 use crate::split::Split;
 
 /// Sections that tell nothing about lines and functions, and that may be large and compressed.
@@ -21,6 +22,17 @@ const NEEDLESS: [SectionId; 5] = [
     SectionId::DebugMacinfo,
     SectionId::DebugMacro,
     SectionId::DebugNames,
+];
+
+/// Sections that are large where there are any, the largest first.
+const LARGE: [SectionId; 7] = [
+    SectionId::DebugInfo,
+    SectionId::DebugStr,
+    SectionId::DebugLine,
+    SectionId::DebugAbbrev,
+    SectionId::DebugRngLists,
+    SectionId::DebugRanges,
+    SectionId::DebugLineStr,
 ];
 
 /// Bytes of debug information.
@@ -76,8 +88,14 @@ impl Dwarf {
     /// Reads what `source` has; `None` where that is nothing.
     pub fn parse(source: &Source, files: &Files<'_>) -> Option<Self> {
         let sections = Sections::of(&source.bytes)?;
-        let wanted = |id| Some(id).filter(|id| !NEEDLESS.contains(id)).map(|id| id.name());
-        let mut dwarf = gimli::Dwarf::load(|id| sections.section(wanted(id))).ok()?;
+        let unpacked = sections.unpacked();
+        let load = |id: SectionId| match unpacked.get(id.name()) {
+            Some(section) => Ok(section.clone()),
+            None => {
+                sections.section(Some(id).filter(|id| !NEEDLESS.contains(id)).map(|id| id.name()))
+            }
+        };
+        let mut dwarf = gimli::Dwarf::load(load).ok()?;
         let mut unshared = None;
         if let Some((name, id)) = sections.shared() {
             let shared = debug_file::find_shared(&name, id, &source.path, files);
@@ -172,6 +190,17 @@ impl<'data> Sections<'data> {
     pub fn section(&self, name: Option<&str>) -> Result<Reader, gimli::Error> {
         let section = name.and_then(|name| self.file.section_by_name(name));
         Ok(section.and_then(|section| self.bytes(&section)).unwrap_or_else(Self::empty))
+    }
+
+    /// Those of the large sections that are compressed, several of which are unpacked at a time.
+    fn unpacked(&self) -> FxHashMap<&'static str, Reader> {
+        let is_compressed = |name: &&str| {
+            let range = self.file.section_by_name(name).map(|it| it.compressed_file_range());
+            matches!(range, Some(Ok(range)) if range.format != CompressionFormat::None)
+        };
+        let names = LARGE.iter().map(|id| id.name()).filter(is_compressed).collect();
+        let unpacked = parallel::map(names, |name| Some((name, self.section(Some(name)).ok()?)));
+        unpacked.into_iter().flatten().collect()
     }
 
     fn bytes(&self, section: &impl ObjectSection<'data>) -> Option<Reader> {
