@@ -4,11 +4,10 @@
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::process::Command;
 use std::time::Duration;
 
 use lwp_testkit::files::copy_program;
-use lwp_tests::{Job, TempDir, find_tool, lwp_binary};
+use lwp_tests::{Job, TempDir, compile_tool, find_tool, lwp_binary};
 
 /// A process that hides its memory from others of its user hides it from an lwp without privileges,
 /// too: it goes on as it does natively, and so do its children, threads and programs.
@@ -19,12 +18,7 @@ fn processes_that_cannot_be_looked_into() {
         return;
     }
     let dir = TempDir::new();
-    let program = dir.path().join("hidden");
-    fs::write(dir.path().join("hidden.c"), include_str!("unprivileged/hidden.c"))
-        .expect("a source");
-    let mut gcc = Command::new("gcc");
-    gcc.args(["-O1", "-pthread", "-o"]).arg(&program).arg(dir.path().join("hidden.c"));
-    assert!(gcc.status().expect("gcc is needed").success());
+    copy_program(&compile_tool("hidden"), &dir.path().join("hidden"));
     copy_program(lwp_binary(), &dir.path().join("lwp"));
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("chmod");
     let as_user = |command: &str| {

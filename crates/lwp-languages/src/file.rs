@@ -2,12 +2,11 @@
 
 use std::ops::Range;
 
-use object::elf::{FileHeader64, R_X86_64_RELATIVE, SHT_DYNSYM};
+use object::elf::R_X86_64_RELATIVE;
 use object::read::ReadRef;
-use object::read::elf::{FileHeader, SectionHeader};
 use object::{
-    LittleEndian, Object, ObjectSection, ObjectSegment, ObjectSymbol, ObjectSymbolTable,
-    RelocationFlags, RelocationTarget,
+    Object, ObjectSection, ObjectSegment, ObjectSymbol, ObjectSymbolTable, RelocationFlags,
+    RelocationTarget,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -18,17 +17,12 @@ pub struct File<'d, R: ReadRef<'d>> {
     exported: FxHashMap<String, (u64, u64)>,
 }
 
-/// Returns whether one of `names`, or another name with that end, is among those of a file's
-/// dynamic symbols; a linker lets names share their ends.
-fn mentions_any<'d>(data: impl ReadRef<'d>, names: &[&[&str]]) -> Option<bool> {
-    let header = FileHeader64::<LittleEndian>::parse(data).ok()?;
-    let endian = header.endian().ok()?;
-    let sections = header.sections(endian, data).ok()?;
-    let symbols = sections.iter().find(|it| it.sh_type(endian) == SHT_DYNSYM)?;
-    let strings = sections.section(symbols.link(endian)).ok()?.data(endian, data).ok()?;
+/// Returns whether one of `names`, or another name with that end, is among these `strings`; a
+/// linker lets names share their ends.
+fn mention_any(strings: &[u8], names: &[&[&str]]) -> bool {
     let names: Vec<&[u8]> = names.iter().flat_map(|it| it.iter().map(|it| it.as_bytes())).collect();
     let mut strings = strings.split(|byte| *byte == 0);
-    Some(strings.any(|string| names.iter().any(|name| string.ends_with(name))))
+    strings.any(|string| names.iter().any(|name| string.ends_with(name)))
 }
 
 impl<'d, R: ReadRef<'d>> File<'d, R> {
@@ -37,8 +31,11 @@ impl<'d, R: ReadRef<'d>> File<'d, R> {
     /// A program waits while its files are looked at. Most have no interpreter in them, and
     /// thousands of symbols: their names are looked through as one, without the symbols.
     pub fn parse(data: R, names: &[&[&str]]) -> Option<Self> {
-        mentions_any(data, names)?.then_some(())?;
         let object = object::File::parse(data).ok()?;
+        let strings = object.section_by_name(".dynstr").and_then(|it| it.data().ok());
+        if strings.is_some_and(|strings| !mention_any(strings, names)) {
+            return None;
+        }
         let mut exported = FxHashMap::default();
         for symbol in object.dynamic_symbols().filter(|symbol| symbol.is_definition()) {
             let Ok(name) = symbol.name() else { continue };

@@ -3,15 +3,12 @@
 use std::fs::File;
 use std::path::Path;
 
-use object::elf::{ELF_NOTE_GNU, FileHeader64, NT_GNU_BUILD_ID};
-use object::read::elf::{FileHeader, NoteIterator, ProgramHeader, SectionHeader};
-use object::{LittleEndian, ReadCache, ReadRef};
-
-type Header = FileHeader64<LittleEndian>;
+use object::read::elf::ElfFile64;
+use object::{LittleEndian, Object, ReadCache, ReadRef};
 
 /// The GNU build id of the file at `path`, empty if it has none or cannot be read.
 ///
-/// Of the file only its headers and notes are read: a recorded program waits for this.
+/// Not the whole file is read: a recorded program waits for this.
 pub fn build_id_of(path: &Path) -> Vec<u8> {
     let Ok(file) = File::open(path) else { return Vec::new() };
     let cache = ReadCache::new(file);
@@ -23,26 +20,9 @@ pub fn of_bytes(bytes: &[u8]) -> Vec<u8> {
     find(bytes).unwrap_or_default()
 }
 
-/// The build id among the notes of sections, or of segments where there are no sections.
 fn find<'data>(data: impl ReadRef<'data>) -> Option<Vec<u8>> {
-    let header = Header::parse(data).ok()?;
-    let endian = header.endian().ok()?;
-    let sections = header.section_headers(endian, data).unwrap_or_default();
-    let in_sections =
-        sections.iter().filter_map(|it| id_in(endian, it.notes(endian, data).ok()??)).next();
-    let segments = header.program_headers(endian, data).unwrap_or_default();
-    let mut in_segments =
-        segments.iter().filter_map(|it| id_in(endian, it.notes(endian, data).ok()??));
-    in_sections.or_else(|| in_segments.next())
-}
-
-fn id_in(endian: LittleEndian, mut notes: NoteIterator<'_, Header>) -> Option<Vec<u8>> {
-    while let Ok(Some(note)) = notes.next() {
-        if note.name() == ELF_NOTE_GNU && note.n_type(endian) == NT_GNU_BUILD_ID {
-            return Some(note.desc().to_vec());
-        }
-    }
-    None
+    let file = ElfFile64::<LittleEndian, _>::parse(data).ok()?;
+    file.build_id().ok()?.map(<[u8]>::to_vec)
 }
 
 #[cfg(test)]

@@ -8,6 +8,8 @@ use std::fs;
 use lwp_dbt::context::TargetFeatures;
 use lwp_ptrace::{SharedMemory, sys};
 
+use crate::maps;
+
 pub use surroundings::{container_id, control_group};
 
 /// One thing that was looked at.
@@ -121,7 +123,7 @@ fn kernel(release: &str) -> Check {
 /// except at level 3.
 fn yama(scope: &str, status: &str) -> Check {
     let name = "ptrace scope";
-    let privileged = has_ptrace_capability(status);
+    let privileged = maps::Status::of(status).has_ptrace_capability();
     match scope {
         "" | "0" => Check::ok(name, "not restricted by Yama"),
         "1" | "2" if privileged => Check::ok(name, format!("Yama level {scope}, but privileged")),
@@ -141,12 +143,6 @@ fn yama(scope: &str, status: &str) -> Check {
             "the level can only be lowered by a reboot; unset kernel.yama.ptrace_scope=3",
         ),
     }
-}
-
-/// CAP_SYS_PTRACE in the effective set, capability 19 of capabilities(7).
-pub(crate) fn has_ptrace_capability(status: &str) -> bool {
-    let set = field(status, "CapEff:").and_then(|set| u64::from_str_radix(set, 16).ok());
-    set.is_some_and(|set| set & (1 << 19) != 0)
 }
 
 /// A traced lwp can trace others, but its tracer slows every one of its stops.

@@ -15,8 +15,6 @@ use crate::syscalls::{self, Pending, nr};
 
 const PR_GET_DUMPABLE: u64 = 3;
 const PR_SET_DUMPABLE: u64 = 4;
-/// CAP_SYS_PTRACE, as a set of capabilities.
-pub const CAP_SYS_PTRACE: u64 = 1 << 19;
 
 /// Arranges a call that hides its process or asks whether it is hidden.
 pub fn arrange(machine: &mut Machine, tid: Tid, slot: usize, pending: &mut Pending) {
@@ -32,7 +30,7 @@ pub fn answer(tasks: &mut Tasks, tid: Tid, call: &Pending) -> Option<i64> {
     }
     let hidden = is_hidden(tasks, tasks.threads.get(&tid)?.pid);
     match (u64::from(call.args[0] as u32), call.args[1]) {
-        (PR_SET_DUMPABLE, 0) if hidden || !may_look_anyway() => {
+        (PR_SET_DUMPABLE, 0) if hidden || !host().has_ptrace_capability() => {
             set(tasks, tid, true);
             Some(0)
         }
@@ -75,8 +73,7 @@ fn set(tasks: &mut Tasks, tid: Tid, hidden: bool) {
     }
 }
 
-/// Returns whether the kernel lets the host look into hidden processes.
-fn may_look_anyway() -> bool {
-    let status = Status::read(std::process::id().cast_signed());
-    status.signals("CapEff:").is_some_and(|capabilities| capabilities & CAP_SYS_PTRACE != 0)
+/// The host's own status.
+fn host() -> Status {
+    Status::read(std::process::id().cast_signed())
 }

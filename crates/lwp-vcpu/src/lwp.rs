@@ -45,7 +45,7 @@ use countdown::{Countdown, countdown};
 pub use dcache::{LEAST_WAY_BYTES, can_be_kept, can_be_watched, masks};
 pub use instruction::is_elsewhere;
 use kept::Kept;
-pub use kept::{report_early, report_kept};
+pub use kept::{report_all_early, report_kept};
 pub use known::{KnownCuts, finish_record};
 pub use leave::{give_back, rest_of, set_result};
 use modelled::Tally;

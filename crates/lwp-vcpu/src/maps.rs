@@ -101,7 +101,6 @@ impl Status {
     }
 
     /// A status with this text.
-    #[cfg(test)]
     pub fn of(text: &str) -> Self {
         Self(text.to_owned())
     }
@@ -109,6 +108,11 @@ impl Status {
     /// A set of signals, bit 0 being the first.
     pub fn signals(&self, name: &str) -> Option<u64> {
         u64::from_str_radix(self.field(name)?, 16).ok()
+    }
+
+    /// Returns whether CAP_SYS_PTRACE, capability 19 of capabilities(7), is in force.
+    pub fn has_ptrace_capability(&self) -> bool {
+        self.signals("CapEff:").is_some_and(|set| set & (1 << 19) != 0)
     }
 
     /// A number.

@@ -19,7 +19,7 @@ use crate::config::{Config, Guards, Target};
 use crate::contexts::Contexts;
 use crate::exec::find_syscall;
 use crate::inject::Injector;
-use crate::lwp::report_early;
+use crate::lwp::report_all_early;
 use crate::machine::{CodeCaches, Machine, Tasks, Where};
 use crate::maps::{self, Status};
 
@@ -506,13 +506,6 @@ impl Guarding<'_> {
         self.caches.notices.add(Means::Userfault { descriptor, waits_for_kernel }, unasked)
     }
 
-    /// The page of `address` is about to be written to: cuts off what was translated of it, and
-    /// lets that happen.
-    fn about_to_be_written(&mut self, notices: &Notices, address: u64) {
-        self.cut_off_page(notices.key, address & !(PAGE - 1));
-        notices.let_write(address);
-    }
-
     /// Has what is translated of pages that have been left alone for long enough guarded again.
     /// Returns whether there are others that have not.
     pub fn end_pauses(&mut self, all: &[Arc<Notices>]) -> bool {
@@ -543,15 +536,11 @@ impl Guarding<'_> {
 /// The page of `address` is about to be written to: reports the samples that were taken of its
 /// code, cuts off what was translated of it, and lets the write happen.
 pub fn about_to_be_written(machine: &mut Machine, notices: &Notices, address: u64) {
-    let has_notices = |tid: &Tid| {
-        let space = machine.tasks.space_index(*tid).and_then(|it| machine.caches.spaces.get(it));
-        matches!(space, Some(Some(space)) if space.has_notices(notices.key))
-    };
-    let tids: Vec<Tid> = machine.tasks.threads.keys().copied().filter(has_notices).collect();
-    for tid in tids {
-        report_early(&mut machine.counting(), tid);
+    if machine.config.samples() {
+        report_all_early(machine);
     }
-    machine.guarding().about_to_be_written(notices, address);
+    machine.guarding().cut_off_page(notices.key, address & !(PAGE - 1));
+    notices.let_write(address);
 }
 
 #[cfg(test)]

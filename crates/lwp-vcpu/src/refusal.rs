@@ -2,7 +2,7 @@
 
 use lwp_ptrace::sys::Errno;
 
-use crate::doctor::has_ptrace_capability;
+use crate::maps::Status;
 
 /// The facts known about a process that refuses.
 #[derive(Debug, Default)]
@@ -57,7 +57,7 @@ fn advice(facts: &Facts) -> String {
     }
     let first = |status: &str| line(status, "Uid").split_whitespace().next().map(str::to_owned);
     let (owner, user) = (first(&facts.status), first(&facts.own));
-    match has_ptrace_capability(&facts.own) {
+    match Status::of(&facts.own).has_ptrace_capability() {
         true => "lwp is privileged, and still refused: the process belongs to a surrounding user namespace, or a \
                  security module or the container's filter protects it; attach from outside the container"
             .to_owned(),

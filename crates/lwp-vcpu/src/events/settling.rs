@@ -64,8 +64,8 @@ pub fn concerns(machine: &Machine, tid: Tid, slot: usize) -> bool {
             .is_ok_and(|handler| matters(&Status::read(tid), signal as u32, handler))
 }
 
-/// Returns whether a signal that has been sent may not be taken by the action that such a handler
-/// is, where a process has this status.
+/// Returns whether a signal that was sent before must be taken before a process with this status
+/// sets another handler.
 fn matters(status: &Status, signal: u32, handler: u64) -> bool {
     let leaves_handler = is_handled(status, signal) && matches!(handler, SIG_DFL | SIG_IGN);
     leaves_handler || ignores(status, signal) && !would_ignore(handler, signal)

@@ -16,7 +16,7 @@ use lwp_ptrace::{Tid, memory};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Handled, SIGKILL, birth, calm};
-use crate::hidden::{self, CAP_SYS_PTRACE};
+use crate::hidden;
 use crate::lwp::interrupt::add_one;
 use crate::machine::{Machine, Mode, Tasks};
 use crate::maps::Status;
@@ -200,7 +200,7 @@ fn take(machine: &mut Machine, me: i32, pid: i32, bell: i32, flags: u64) -> Resu
 /// `pid` is not dumpable.
 fn may_control(me: i32, pid: i32, hidden: bool) -> bool {
     let (mine, theirs) = (Status::read(me), Status::read(pid));
-    if mine.signals("CapEff:").is_some_and(|capabilities| capabilities & CAP_SYS_PTRACE != 0) {
+    if mine.has_ptrace_capability() {
         return true;
     }
     let ids = |pid: i32, field: &str| -> Option<[u32; 4]> {

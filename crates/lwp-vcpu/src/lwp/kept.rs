@@ -15,7 +15,7 @@ use super::sampler::Sampler;
 use super::{Sampling, ThreadLwp};
 use crate::call_stack::{KeptStack, SampledAt};
 use crate::contexts::{Context, KeptSample};
-use crate::machine::Counting;
+use crate::machine::{Counting, Machine};
 
 /// The samples of one thread.
 #[derive(Clone, Debug, Default)]
@@ -133,7 +133,7 @@ pub fn report_kept(counting: &mut Counting<'_>, tid: Tid) {
 
 /// Reports the samples that a thread has kept so far while it goes on. Nothing that it does next
 /// depends on this. Returns whether there were any.
-pub fn report_early(counting: &mut Counting<'_>, tid: Tid) -> bool {
+fn report_early(counting: &mut Counting<'_>, tid: Tid) -> bool {
     let mut any = false;
     while let Some((event, at)) = next_of(counting, tid) {
         any = true;
@@ -143,6 +143,16 @@ pub fn report_early(counting: &mut Counting<'_>, tid: Tid) -> bool {
         if let Some(lwp) = counting.tasks.lwp_mut(tid) {
             lwp.sampling.kept.fell_short |= !whole;
         }
+    }
+    any
+}
+
+/// The same for all threads.
+pub fn report_all_early(machine: &mut Machine) -> bool {
+    let tids: Vec<Tid> = machine.tasks.threads.keys().copied().collect();
+    let mut any = false;
+    for tid in tids {
+        any |= report_early(&mut machine.counting(), tid);
     }
     any
 }

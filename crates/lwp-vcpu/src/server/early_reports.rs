@@ -3,10 +3,8 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use lwp_ptrace::Tid;
-
 use super::lock;
-use crate::lwp::report_early;
+use crate::lwp::report_all_early;
 use crate::machine::Machine;
 
 /// The pause between two looks at what threads have kept: a few samples come in it, and a thread
@@ -43,12 +41,7 @@ impl EarlyReports {
         if now < self.next {
             return false;
         }
-        let mut machine = lock(machine);
-        let tids: Vec<Tid> = machine.tasks.threads.keys().copied().collect();
-        let mut any = false;
-        for tid in tids {
-            any |= report_early(&mut machine.counting(), tid);
-        }
+        let any = report_all_early(&mut lock(machine));
         let taken = now.elapsed();
         let pause = if any { PAUSE } else { PAUSE.max(taken * RARELY) };
         (self.next, self.found) = (now + taken + pause, any);
