@@ -365,12 +365,15 @@ pub fn keep(machine: &mut Machine, tid: Tid, group: bool) {
 
 /// Tells the guardian of a process that all of its threads stand still, once they do.
 fn settle(machine: &mut Machine, pid: i32) {
-    let stands = |tid: &Tid| machine.tasks.wards.held.contains_key(tid);
-    let all = machine.tasks.tids_of(pid).iter().all(stands);
-    if all
+    // Of a process with thousands of threads, each tells that it is gone.
+    if !machine.tasks.wards.all.get(&pid).is_some_and(|ward| ward.settling) {
+        return;
+    }
+    let stands = |tid: Tid| machine.tasks.wards.held.contains_key(&tid);
+    if machine.tasks.threads_of(pid).all(|(tid, _)| stands(tid))
         && let Some(ward) = machine.tasks.wards.all.get_mut(&pid)
-        && std::mem::take(&mut ward.settling)
     {
+        ward.settling = false;
         machine.tasks.wards.tell(pid, [kind::STANDING, pid as u64, 0, 0]);
     }
 }
