@@ -3,7 +3,7 @@
 //! | variable | meaning |
 //! | --- | --- |
 //! | `LWP_RANDOM_FIRST` | number of the first case; default 1 |
-//! | `LWP_RANDOM_CASES` | how many cases; default 240 |
+//! | `LWP_RANDOM_CASES` | how many cases; default 120 |
 
 use lwp_tests::asm::{SHOWN_BYTES, SecondRunner, assemble, run, without_time_stamps};
 use lwp_tests::asm_random::{Events, random_program};
@@ -69,7 +69,7 @@ fn check_on(
 ) {
     let dir = TempDir::new();
     let second = SecondRunner::find(dir.path());
-    let (start, cases) = (setting("LWP_RANDOM_FIRST", 1), setting("LWP_RANDOM_CASES", 240));
+    let (start, cases) = (setting("LWP_RANDOM_FIRST", 1), setting("LWP_RANDOM_CASES", 120));
     let (mut faults, mut records) = (String::new(), 0);
     let mut first = start;
     while first < start + cases {

@@ -39,7 +39,11 @@ fn package(name: &str, features: &str, dependencies: &str, bench: &str) -> Optio
 
 fn cargo(dir: &Path, command: &str, words: &[&str]) -> Output {
     limited(dir, &[&[command], words].concat())
-        .env("CARGO_TARGET_DIR", dir.join("target"))
+        // Packages share their dependencies, which need not be fast.
+        .env("CARGO_TARGET_DIR", dir.with_file_name("target"))
+        .env("CARGO_PROFILE_BENCH_OPT_LEVEL", "1")
+        // As cargo lwp sets it where nothing else is said: both commands run the same program.
+        .env("CARGO_PROFILE_BENCH_DEBUG", "limited")
         .env_remove("CARGO_BUILD_TARGET")
         .output()
         .expect("timeout starts")

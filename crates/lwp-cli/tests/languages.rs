@@ -146,7 +146,7 @@ fn python_s_functions_and_lines_are_in_the_stacks_of_samples() {
     let dir = fresh("languages", "python");
     let script = program("weights.py");
     for (minor, python) in pythons() {
-        record(&dir, &["-c", "10007"], &[&python, &script]);
+        record(&dir, &["-c", "20011"], &[&python, &script]);
         let folded = stacks(&dir, "lwp.data", &[]);
         weights_are_right(&python, &folded);
         // The evaluator executes what stands outside it.
@@ -172,13 +172,13 @@ fn python_s_stubs_for_perf_change_nothing_in_the_stacks() {
     let script = program("weights.py");
     for (_, python) in pythons().into_iter().filter(|(minor, _)| *minor >= 12) {
         let command = ["env", "PYTHONPERFSUPPORT=1", &python, &script];
-        record(&dir, &["-c", "10007"], &command);
+        record(&dir, &["-c", "20011"], &command);
         let folded = stacks(&dir, "lwp.data", &[]);
         weights_are_right(&python, &folded);
         let stub = |stack: &Stack| stack.frames.iter().any(|it| it.function.starts_with("py::"));
         assert!(share(&folded, stub) == 0.0, "{python}");
         // Without Python's own frames, its stubs are in complete stacks.
-        record(&dir, &["-c", "10007", "--lang", "none"], &command);
+        record(&dir, &["-c", "20011", "--lang", "none"], &command);
         let plain = stacks(&dir, "lwp.data", &[]);
         let complete = share(&plain, Stack::is_complete);
         assert!(complete >= 0.99, "{python}: {complete}");
@@ -297,7 +297,7 @@ fn node_names_its_functions_without_being_told_to() {
         return;
     }
     let dir = fresh("languages", "node");
-    record(&dir, &["-c", "10007"], &["node", &program("counted.js"), "word"]);
+    record(&dir, &["-c", "20011"], &["node", &program("counted.js"), "word"]);
     let all = stacks(&dir, "lwp.data", &[]);
     let complete = share(&all, Stack::is_complete);
     assert!(complete >= 0.99, "{complete}");
@@ -416,12 +416,12 @@ fn java_s_interpreted_methods_and_lines_are_in_the_stacks_of_samples() {
     assert!(run(&dir, &compile).status.success());
     for java in javas() {
         for added in [&[][..], &["--lang", "java"]] {
-            let options = [&["-c", "10007"], added].concat();
+            let options = [&["-c", "20011"], added].concat();
             record(&dir, &options, &[&java, "-Xint", "-cp", ".", "some.work.Weights"]);
             java_is_right(&java, &stacks(&dir, "lwp.data", &[]));
         }
         // Methods are compiled while the program runs, and names stay those that they had.
-        record(&dir, &["-c", "10007"], &[&java, "-cp", ".", "some.work.Weights"]);
+        record(&dir, &["-c", "20011"], &[&java, "-cp", ".", "some.work.Weights"]);
         let all = stacks(&dir, "lwp.data", &[]);
         let named = share(&all, |stack| stack.chain("java").contains(&"main"));
         assert!(named > 0.02, "{java}: {named}");
@@ -452,7 +452,7 @@ fn dotnet_names_its_methods_without_being_told_to() {
     let options = serde_json::json!({ "runtimeOptions": { "framework": framework,
         "configProperties": { "System.Globalization.Invariant": true } } });
     std::fs::write(dir.join("Counted.runtimeconfig.json"), options.to_string()).expect("a file");
-    record(&dir, &["-c", "10007"], &["dotnet", "Counted.dll"]);
+    record(&dir, &["-c", "20011"], &["dotnet", "Counted.dll"]);
     let all = stacks(&dir, "lwp.data", &[]);
     let complete = share(&all, Stack::is_complete);
     assert!(complete >= 0.99, "{complete}");
@@ -515,7 +515,7 @@ fn none_leaves_runtimes_alone_and_says_how_they_are_asked() {
     let dir = fresh("languages", "none");
     // Most of its instructions are generated code, however soon that is optimised.
     let script = "function f(n) { return n < 2 ? n : f(n - 1) + f(n - 2) } f(31)";
-    let command = [LWP, "record", "--lang", "none", "-c", "10007", "--", "node", "-e", script];
+    let command = [LWP, "record", "--lang", "none", "-c", "20011", "--", "node", "-e", script];
     let output = run(&dir, &command);
     assert!(output.status.success());
     let says = text(&output.stderr);
@@ -548,7 +548,7 @@ fn py_spy_sees_the_same_python_stacks() {
             continue;
         }
         let spied = std::fs::read_to_string(dir.join("spy.txt")).expect("py-spy's stacks");
-        record(&dir, &["-c", "10007"], &[&python, &script]);
+        record(&dir, &["-c", "20011"], &[&python, &script]);
         let ours: Vec<String> =
             stacks(&dir, "lwp.data", &[]).iter().map(|it| it.chain("python").join(";")).collect();
         let total: u64 = spied.lines().filter_map(weight).sum();

@@ -265,7 +265,7 @@ struct Lab {
 static MACHINE: Mutex<()> = Mutex::new(());
 
 fn cases() -> u32 {
-    std::env::var("LWP_DBT_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(400)
+    std::env::var("LWP_DBT_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(200)
 }
 
 impl Lab {
