@@ -21,7 +21,7 @@ const CHECKS: &[Check] = &[
     ("deny", deny::check),
     ("clippy", clippy),
     ("abi", abi::check),
-    ("test", || workspace::run(cargo(&["test", "--workspace", "--no-fail-fast"]))),
+    ("test", test),
     ("examples", || examples::check(&examples::Options::default())),
     ("doc", documentation),
     ("fleet", fleet::check),
@@ -57,6 +57,17 @@ pub fn run() -> Result<()> {
 
 fn clippy() -> Result<()> {
     workspace::run(cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))
+}
+
+/// Most tests wait, or use one processor: meanwhile the fleet is built.
+fn test() -> Result<()> {
+    workspace::run(cargo(&["test", "--workspace", "--no-run"]))?;
+    let fleet = fleet::build_ahead();
+    let result = workspace::run(cargo(&["test", "--workspace", "--no-fail-fast"]));
+    if let Some(mut fleet) = fleet {
+        fleet.wait()?;
+    }
+    result
 }
 
 fn documentation() -> Result<()> {

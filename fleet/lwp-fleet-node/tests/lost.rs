@@ -60,7 +60,7 @@ fn kill_one(cluster: &mut Cluster<'_>, round: usize, after: Duration, truth: &st
 fn one_of_two_executors_may_be_killed_at_any_moment() {
     let stored = Stored::new(10);
     let truth = stored.embedded(&QUESTION);
-    let kills = std::env::var("LWP_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(20_u32);
+    let kills = std::env::var("LWP_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(10_u32);
     let clusters: Vec<Cluster<'_>> = (0..LANES).map(|_| stored.cluster(2)).collect();
     // How long it takes undisturbed, while all of them ask.
     let whole = std::thread::scope(|scope| {

@@ -70,7 +70,7 @@ fn kills_at_any_moment_lose_nothing_and_double_nothing() {
     let begun = Instant::now();
     store.fleet(&["add", &file(0)]);
     let mut killer = Killer::for_some_of(begun.elapsed());
-    let kills = size("LWP_FLEET_KILLS", 40);
+    let kills = size("LWP_FLEET_KILLS", 20);
     for n in 1..=kills {
         killer.kill(&store, &["add", &file(n)]);
         if n % 10 == 0 {
@@ -140,10 +140,10 @@ fn killed_in_copies(words: &[&str]) {
     let mut killer = Killer::for_some_of(begun.elapsed());
     let (whole, files) = (store.numbers(OF_RUNS), paths(&store.path));
     let commits = |paths: &[PathBuf]| paths.iter().filter(|path| is_commit(path)).count();
-    let kills = size("LWP_FLEET_KILLS", 40) / 2;
+    let kills = size("LWP_FLEET_KILLS", 20) / 2;
     let (mut tried, mut halved) = (0, 0);
     // Some come between the first file and the last commit.
-    while tried < kills || (halved == 0 && tried < 10 * kills) {
+    while tried < kills || (halved == 0 && tried < 20 * kills) {
         again();
         let before = paths(&store.path);
         killer.kill(&store, words);
