@@ -208,7 +208,7 @@ fn namespaces_hide_nothing_that_it_needs() {
 fn recordings_say_where_they_were_made() {
     let dir = fresh("where");
     succeeded(run(&dir, &[LWP, "record", "-q", "--", "/bin/true"]));
-    let header = |file: &str| recorded::lwp(&dir, &["script", "--header", "-i", file]).0;
+    let header = |file: &str| recorded::lwp(&dir, &["script", "--header-only", "-i", file]).0;
     let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let known = header("lwp.data");
     let group = known.lines().find_map(|line| line.strip_prefix("# cgroup: ")).unwrap_or("");

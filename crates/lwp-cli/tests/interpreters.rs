@@ -179,7 +179,7 @@ fn calls_of_php_s_functions_are_counted_as_they_count_themselves() {
     assert!(recorded.status.success(), "{}", text(&recorded.stderr));
     assert_eq!(text(&recorded.stdout), text(&alone.stdout));
     assert_eq!(php_s_calls(&dir), expected);
-    let (header, _) = lwp(&dir, &["script", "--header"]);
+    let (header, _) = lwp(&dir, &["script", "--header-only"]);
     assert!(!header.contains("# added:"), "nothing is set in the engine: {header:.400}");
     run(&dir, &[LWP, "record", "-q", "--lang", "none", "--", "php", &script]);
     assert_eq!(php_s_calls(&dir), BTreeMap::new());

@@ -269,7 +269,7 @@ fn calls_are_counted_as_python_itself_counts_them() {
             *itself.get_mut("each").expect("a generator") += 160;
         }
         assert_eq!(counted, itself, "{python}");
-        let (header, _) = lwp(&dir, &["script", "--header"]);
+        let (header, _) = lwp(&dir, &["script", "--header-only"]);
         let says = header.lines().find(|line| line.starts_with("# added:")).unwrap_or_default();
         assert_eq!(says.contains("eval_frame=_PyEval_EvalFrameDefault"), minor == 11, "{says}");
     }
@@ -285,7 +285,7 @@ fn nothing_is_set_in_python_where_nothing_may_be_added() {
             record(&dir, options, &[&python, &script]);
             let calls = rows(&dir, "leaf").len();
             assert_eq!(calls == 1, options.len() == 1 && minor < 11, "{python} {options:?}");
-            let (header, _) = lwp(&dir, &["script", "--header"]);
+            let (header, _) = lwp(&dir, &["script", "--header-only"]);
             assert!(!header.contains("eval_frame"), "{python} {options:?}");
         }
     }
@@ -475,7 +475,7 @@ fn programs_that_are_no_runtime_see_nothing_of_it() {
             "console.log(require('child_process').execSync('env', {env: {A: '1'}}).toString())";
         record(&dir, &["-c", "1000003"], &["node", "-e", script]);
     }
-    let (header, _) = lwp(&dir, &["script", "--header"]);
+    let (header, _) = lwp(&dir, &["script", "--header-only"]);
     assert!(header.lines().any(|line| line == "# languages: auto"), "{header:.400}");
 }
 
@@ -520,12 +520,12 @@ fn none_leaves_runtimes_alone_and_says_how_they_are_asked() {
     assert!(output.status.success());
     let says = text(&output.stderr);
     assert!(says.contains("without names: run `node --perf-basic-prof"), "{says}");
-    let (header, _) = lwp(&dir, &["script", "--header"]);
+    let (header, _) = lwp(&dir, &["script", "--header-only"]);
     assert!(header.lines().any(|line| line == "# languages: none"), "{header:.400}");
     assert!(!header.lines().any(|line| line.starts_with("# added")), "{header:.400}");
     for (options, added) in [(&["--deterministic"][..], false), (&[], true)] {
         record(&dir, &[options, &["-c", "1000003"]].concat(), &["node", "-e", "0"]);
-        let (header, _) = lwp(&dir, &["script", "--header"]);
+        let (header, _) = lwp(&dir, &["script", "--header-only"]);
         let said =
             header.lines().any(|line| line.starts_with("# added: node, nodejs: NODE_OPTIONS="));
         assert_eq!(said, added, "{options:?}: {header:.400}");

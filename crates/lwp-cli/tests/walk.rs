@@ -355,6 +355,8 @@ fn recordings_say_where_they_come_from() {
     {
         assert!(header.contains(line), "{header}");
     }
+    let facts = lwp(&dir, &["script", "--header-only"]);
+    assert!(header.starts_with(&facts) && facts.lines().all(|line| line.starts_with("# ")));
     let wrong = run(&dir, &[LWP, "record", "--tag", "nothing", "/bin/true"]);
     assert_eq!(wrong.status.code(), Some(125));
 }

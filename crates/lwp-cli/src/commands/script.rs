@@ -26,6 +26,10 @@ pub struct ScriptArgs {
     /// Print the recording's facts first: command, host, container, time
     #[arg(long)]
     pub header: bool,
+
+    /// Print these facts and nothing else
+    #[arg(long)]
+    pub header_only: bool,
 }
 
 /// Prints a line for each thread, instruction and event, like `perf script`:
@@ -33,7 +37,11 @@ pub struct ScriptArgs {
 /// empty line.
 pub fn execute(args: &ScriptArgs) -> Result<Ending, Failure> {
     let recording = profiles::read(&args.input.input)?;
-    let header = if args.header { header(&recording) } else { String::new() };
+    let wanted = args.header || args.header_only;
+    let header = if wanted { header(&recording) } else { String::new() };
+    if args.header_only {
+        return super::print_with(|out| out.write_all(header.as_bytes()));
+    }
     let profile = profiles::resolve(&args.input.input, &recording, &args.input.names);
     let only =
         args.event.as_deref().map(|name| profiles::event(&profile, Some(name))).transpose()?;
