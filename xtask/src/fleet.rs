@@ -86,7 +86,7 @@ pub fn build_ahead() -> Option<Child> {
     if out_of_reach().ok()?.is_some() {
         return None;
     }
-    let cargo = of_fleet(&["test", "--no-run", "--workspace", "--locked", "--jobs=1"]);
+    let cargo = of_fleet(&["test", "--no-run", "--workspace", "--locked"]);
     let mut command = Command::new("nice");
     command.args(["-n", "19"]).arg(cargo.get_program()).args(cargo.get_args());
     command.envs(cargo.get_envs().filter_map(|(name, value)| Some((name, value?))));
