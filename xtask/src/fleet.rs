@@ -89,8 +89,13 @@ pub fn build_ahead() -> Option<Child> {
     let cargo = of_fleet(&["test", "--no-run", "--workspace", "--locked"]);
     let mut command = Command::new("nice");
     command.args(["-n", "19"]).arg(cargo.get_program()).args(cargo.get_args());
-    command.envs(cargo.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    command.env_remove("CARGO_TARGET_DIR").current_dir(cargo.get_current_dir()?);
+    for (name, value) in cargo.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command.current_dir(cargo.get_current_dir()?);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.spawn().ok()
 }

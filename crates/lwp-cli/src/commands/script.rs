@@ -37,11 +37,10 @@ pub struct ScriptArgs {
 /// empty line.
 pub fn execute(args: &ScriptArgs) -> Result<Ending, Failure> {
     let recording = profiles::read(&args.input.input)?;
-    let wanted = args.header || args.header_only;
-    let header = if wanted { header(&recording) } else { String::new() };
     if args.header_only {
-        return super::print_with(|out| out.write_all(header.as_bytes()));
+        return super::print_with(|out| out.write_all(header(&recording).as_bytes()));
     }
+    let header = if args.header { header(&recording) } else { String::new() };
     let profile = profiles::resolve(&args.input.input, &recording, &args.input.names);
     let only =
         args.event.as_deref().map(|name| profiles::event(&profile, Some(name))).transpose()?;
