@@ -131,8 +131,11 @@ impl Regs {
     /// has done nothing yet.
     pub fn is_interrupted(&self) -> bool {
         const EINTR: i64 = -4;
+        // Its number among the calls of 32-bit programs.
+        const CLOSE_32: u64 = 6;
         // What close(2) closes is closed, whatever it returns.
-        let closes = self.0.orig_rax == libc::SYS_close as u64;
+        let close = if self.0.cs == CS_64 { libc::SYS_close as u64 } else { CLOSE_32 };
+        let closes = self.0.orig_rax == close;
         self.in_syscall() && self.0.rax as i64 == EINTR && !closes
     }
 

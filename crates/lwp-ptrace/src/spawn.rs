@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use crate::child::{self, Child, Plan};
 use crate::limits::Room;
-use crate::regs::restart;
 use crate::stop::Stop;
 use crate::sys::{self, Errno};
 use crate::tracee::{OPTIONS, Tracee};
@@ -251,7 +250,9 @@ fn stop(tid: i32, all: &[i32]) -> Result<bool, Errno> {
     let mut waited = 0;
     loop {
         let stop = next_stop(tid, all)?;
-        leave_call_to_kernel(tid);
+        if let Some(stop) = stop {
+            Tracee(tid).leave_call_to_kernel(stop);
+        }
         match stop {
             None | Some(Stop::Exited(_) | Stop::Killed { .. }) => return Ok(false),
             // It is delivered, and has taken the place of the stop that was asked for.
@@ -267,18 +268,6 @@ fn stop(tid: i32, all: &[i32]) -> Result<bool, Errno> {
             }
             Some(_) => return Ok(true),
         }
-    }
-}
-
-/// Has the kernel decide on a call that a stop has ended: it is made again, unless a signal is
-/// handled before.
-///
-/// A traced thread is woken by ignored signals too, and some calls end with EINTR then.
-fn leave_call_to_kernel(tid: i32) {
-    let Ok(mut regs) = Tracee(tid).regs() else { return };
-    if regs.is_interrupted() {
-        regs.0.rax = restart::ERESTARTNOHAND as u64;
-        let _ = Tracee(tid).set_regs(&regs);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::regs::Regs;
+use crate::regs::{Regs, restart};
 use crate::stop::Stop;
 use crate::sys::{self, Result};
 
@@ -49,6 +49,21 @@ impl Drop for Wait {
     }
 }
 
+/// Returns whether a signal stops a process that neither handles nor ignores it.
+fn stops(signal: i32) -> bool {
+    matches!(signal, libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU)
+}
+
+/// Returns whether a thread's process ignores a signal.
+///
+/// Spec: proc_pid_status(5), a mask in hexadecimal digits.
+fn is_ignored(tid: Tid, signal: i32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.unwrap_or(0) >> (signal - 1) & 1 != 0
+}
+
 /// A thread under our control. Plain handle: who holds it decides what it means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tracee(pub Tid);
@@ -70,6 +85,25 @@ impl Tracee {
     /// The kernel's, `ESRCH` if the thread has ended or does not stand still.
     pub fn set_regs(self, regs: &Regs) -> Result<()> {
         regs.set(self.0)
+    }
+
+    /// Has the kernel decide on a call that `stop`, at which it stands, has ended with EINTR: the
+    /// call is made again, unless a signal is handled before.
+    ///
+    /// A stop that is asked for, and a signal that is ignored, reach a traced thread only, and end
+    /// calls such as epoll_wait(2). A stop of job control ends them natively too: signal(7).
+    pub fn leave_call_to_kernel(self, stop: Stop) {
+        let Ok(mut regs) = self.regs() else { return };
+        if !regs.is_interrupted() {
+            return;
+        }
+        match stop {
+            // Stops that follow before the call returns are not to have it made again.
+            Stop::Group(_) => regs.forget_syscall(),
+            Stop::Signal(signal) if stops(signal) && !is_ignored(self.0, signal) => return,
+            _ => regs.0.rax = restart::ERESTARTNOHAND as u64,
+        }
+        let _ = self.set_regs(&regs);
     }
 
     /// Sets its gs base alone.

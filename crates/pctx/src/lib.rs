@@ -20,10 +20,19 @@
 //! # What differs from Solaris
 //!
 //! * The process is not stopped for a tick. Counters of another thread can be read while it runs,
-//!   and a stop would make some system calls of the program return EINTR.
+//!   and a stop would interrupt its system calls: see below.
 //! * A stop by job control does not end the run; the process stays stopped until it is continued.
 //! * `exec` comes when the new image is loaded: a failed exec is not seen.
 //! * A process that a signal kills is reported by `exit` as well; the status says which signal.
+//!
+//! # What a program may notice
+//!
+//! A stop that is asked for, and a signal that the program ignores, interrupt the system call of a
+//! traced thread. The kernel goes on with the call or makes it again; the program sees no EINTR.
+//! Two traces remain, since a tracer does not see when a call began or how far it came: a call
+//! whose rest of time the kernel does not keep, such as epoll_wait(2), waits for its whole time
+//! anew, and one that has moved a part of its bytes, such as write(2) to a pipe, returns their
+//! number.
 //!
 //! ptrace belongs to a thread: a context stays on the thread that made it.
 #![forbid(unsafe_code)]

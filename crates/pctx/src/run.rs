@@ -302,7 +302,11 @@ impl Pctx {
 
     fn event(&self, tid: Pid, status: i32, handlers: &mut dyn Handlers) -> Option<End> {
         let lwp = self.lwps.borrow().get(tid)?;
-        match Stop::from_status(status) {
+        let stop = Stop::from_status(status);
+        if let Stop::Signal(_) | Stop::Interrupted | Stop::Group(_) = stop {
+            Tracee(tid).leave_call_to_kernel(stop);
+        }
+        match stop {
             Stop::Exited(_) | Stop::Killed { .. } => {
                 return self.ended(tid, Status(status), handlers);
             }

@@ -614,3 +614,106 @@ fn sigchld_is_put_back() {
     };
     assert_eq!(caught(&before), caught(&after));
 }
+
+/// Waits in calls that a stop ends with EINTR, in a thread each. Its argument says what comes
+/// meanwhile; its exit code has a bit for each call that was interrupted.
+const WAITS: &str = r#"
+    #include <errno.h>
+    #include <pthread.h>
+    #include <signal.h>
+    #include <string.h>
+    #include <sys/epoll.h>
+    #include <sys/inotify.h>
+    #include <sys/wait.h>
+    #include <unistd.h>
+    static int polled, watched;
+    static char buf[4096];
+    static long polls(void) { struct epoll_event e; return epoll_wait(polled, &e, 1, -1); }
+    static long watches(void) { return read(watched, buf, sizeof buf); }
+    static long expects(void) {
+        sigset_t set;
+        sigemptyset(&set);
+        sigaddset(&set, SIGUSR1);
+        return sigwaitinfo(&set, 0);
+    }
+    static long (*const call[])(void) = { polls, watches, expects };
+    static volatile int interrupted;
+    static void *wait_in(void *x) {
+        for (;;)
+            if (call[(long)x]() < 0 && errno == EINTR)
+                __atomic_fetch_or(&interrupted, 1 << (long)x, __ATOMIC_SEQ_CST);
+    }
+    int main(int argc, char **argv) {
+        pthread_t t[3];
+        sigset_t set;
+        sigemptyset(&set);
+        sigaddset(&set, SIGUSR1);
+        sigprocmask(SIG_BLOCK, &set, 0);
+        polled = epoll_create1(0);
+        watched = inotify_init();
+        for (long i = 0; i < 3; i++) pthread_create(&t[i], 0, wait_in, (void *)i);
+        usleep(100000);
+        if (!strcmp(argv[1], "ignored")) {
+            signal(SIGTSTP, SIG_IGN);
+            int signals[] = { SIGWINCH, SIGURG, SIGCONT, SIGTSTP };
+            for (int i = 0; i < 12; i++) {
+                pthread_kill(t[i % 3], signals[i / 3]);
+                usleep(20000);
+            }
+        } else if (!strcmp(argv[1], "stopped")) {
+            if (fork() == 0) {
+                kill(getppid(), SIGSTOP);
+                usleep(100000);
+                kill(getppid(), SIGCONT);
+                _exit(0);
+            }
+            wait(0);
+            usleep(100000);
+        } else {
+            write(1, "ready\n", 6);
+            while (read(0, buf, 1) > 0) ;
+        }
+        _exit(interrupted);
+    }"#;
+
+/// The kernel wakes a traced thread for signals that are ignored, and some calls end with EINTR
+/// then.
+#[test]
+fn ignored_signals_interrupt_no_call() {
+    let _one = alone();
+    let folder = folder("ignored");
+    let program = compile(&folder, WAITS);
+    let (end, _) = run("ignored-run", &[program.to_str().unwrap(), "ignored"]);
+    assert_eq!(end, End::Exited(Status(0)));
+}
+
+/// So do the stops of a capture and of a release.
+#[test]
+fn taking_over_and_letting_go_interrupt_no_call() {
+    let _one = alone();
+    let folder = folder("uninterrupted");
+    let program = compile(&folder, WAITS);
+    let mut process = Command::new(program);
+    process.arg("captured").stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut process = Killed(process.spawn().unwrap());
+    std::io::Read::read_exact(process.0.stdout.as_mut().unwrap(), &mut [0; 6]).unwrap();
+    for _ in 0..20 {
+        let pctx = Pctx::capture(process.0.id() as Pid).unwrap();
+        let end = pctx.run(Some(Duration::from_millis(5)), Some(2), &mut Quiet).unwrap();
+        assert_eq!(end, End::Ticks);
+        pctx.release();
+    }
+    drop(process.0.stdin.take());
+    assert_eq!(process.0.wait().unwrap().code(), Some(0));
+}
+
+/// A stop by job control interrupts calls natively too.
+#[test]
+fn job_control_interrupts_the_calls_that_it_does_natively() {
+    let _one = alone();
+    let folder = folder("jobcalls");
+    let program = compile(&folder, WAITS);
+    let native = Command::new(&program).arg("stopped").output().unwrap().status.code().unwrap();
+    let (end, _) = run("jobcalls-run", &[program.to_str().unwrap(), "stopped"]);
+    assert_eq!(end, End::Exited(Status(native << 8)));
+}
