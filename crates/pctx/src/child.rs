@@ -2,28 +2,20 @@
 //!
 //! A tracee has one tracer, and a fork's child is born with its parent's. To follow it in a process
 //! of its own, the controller forks; the child must be let go by the original and taken by the
-//! copy, and may execute nothing of its own in between. So it is made to sleep: it stands right
-//! behind the system call that made it, whose instruction it executes again, as pause(2) and with
-//! every signal blocked. The copy interrupts the pause and puts registers and mask back. Nothing of
-//! it can be seen by the program; a stop signal would be, by its parent.
+//! copy, and may execute nothing of its own in between. So it is made to sleep, where no filter of
+//! its own and no signal reaches it ([`crate::sleeper`]). The copy puts registers and mask back. A
+//! stop signal would keep it as well, but its parent would see that. If the copy is refused, the
+//! original takes the child back, wakes it up, and lets it run on by itself.
 
 use std::fs;
 use std::io::{Read, Write, pipe};
 
-use lwp_ptrace::{Errno, Regs, Tracee, sys, wards};
+use lwp_ptrace::{Errno, Tracee, spawn, sys, wards};
 
+use crate::error::field;
 use crate::host::{self, Means};
+use crate::sleeper::Sleeper;
 use crate::{Error, Pctx, Pid};
-
-/// The state that the copy must put back.
-struct Sleeper {
-    regs: Regs,
-    mask: u64,
-}
-
-/// Length of the instruction `syscall`.
-const SYSCALL_BYTES: u64 = 2;
-const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
 /// The result of following a child, seen from one of the two processes.
 pub(crate) enum Followed {
@@ -58,82 +50,101 @@ fn follow_ward(child: Pid, created: bool) -> Result<Followed, Error> {
 }
 
 fn follow_tracee(child: Pid, created: bool) -> Result<Followed, Error> {
-    let tracee = Tracee(child);
-    let (mut ready_out, mut ready_in) = pipe().map_err(system)?;
-    let sleeper = put_to_sleep(tracee).map_err(Error::System)?;
-    let copy = match sys::fork_controller() {
-        Ok(Some(copy)) => copy,
-        Ok(None) => {
-            drop(ready_in);
-            // Until the original has let go.
-            let mut byte = [0];
-            let _ = ready_out.read(&mut byte);
-            drop(ready_out);
-            return take(child, created, &sleeper).map(|pctx| Followed::Copy(Box::new(pctx)));
-        }
-        Err(error) => {
-            wake_up(tracee, &sleeper).map_err(Error::System)?;
-            return Err(Error::System(error));
-        }
+    let sleeper = Sleeper::put_to_sleep(child)?;
+    let permits = needs_permission();
+    if permits && !sleeper.may_call() {
+        sleeper.wake_up().map_err(Error::System)?;
+        return Err(Error::Filtered(child));
+    }
+    hand_over(child, &sleeper, permits, || take(child, created))
+}
+
+/// Lets `child` go and has a copy take it.
+fn hand_over(
+    child: Pid,
+    sleeper: &Sleeper,
+    permits: bool,
+    take: impl FnOnce() -> Result<Pctx, Error>,
+) -> Result<Followed, Error> {
+    let pipes = pipe().and_then(|ready| Ok((ready, pipe()?)));
+    let copy = pipes
+        .map_err(system)
+        .and_then(|pipes| sys::fork_controller().map_err(Error::System).map(|copy| (copy, pipes)));
+    let (copy, (ready, taken)) = copy.inspect_err(|_| {
+        let _ = sleeper.wake_up();
+    })?;
+    let ((mut ready_out, mut ready_in), (mut taken_out, mut taken_in)) = (ready, taken);
+    let Some(copy) = copy else {
+        drop((ready_in, taken_out));
+        // Until the original has let go.
+        let _ = ready_out.read(&mut [0]);
+        let taken = take().and_then(|pctx| {
+            sleeper.wake_up().map_err(Error::System)?;
+            Ok(pctx)
+        });
+        let errno = taken.as_ref().err().map_or(0, Error::errno);
+        let _ = taken_in.write_all(&errno.to_ne_bytes());
+        // The original goes on with everything else.
+        let Ok(pctx) = taken else { sys::exit_controller(1) };
+        return Ok(Followed::Copy(Box::new(pctx)));
     };
-    allow_tracing(tracee, &sleeper, copy);
+    drop((ready_out, taken_in));
+    if permits {
+        permit(Tracee(child), sleeper, copy);
+    }
     let detached = sys::detach(child, 0);
     let _ = ready_in.write_all(&[1]);
-    detached.map_err(Error::System)?;
-    Ok(Followed::Original(copy))
+    let mut answer = libc::EIO.to_ne_bytes();
+    let _ = taken_out.read_exact(&mut answer);
+    match (detached, i32::from_ne_bytes(answer)) {
+        (Ok(()), 0) => Ok(Followed::Original(copy)),
+        (_, errno) => {
+            let _ = sys::wait_one(copy);
+            let error = Error::from_attach(child, Errno(errno));
+            take_back(child, sleeper);
+            Err(error)
+        }
+    }
+}
+
+/// Lets a sleeping child that nobody has taken run on by itself.
+fn take_back(child: Pid, sleeper: &Sleeper) {
+    // Where that is refused too, or the child has been killed, nothing can be done for it.
+    let Ok(threads) = spawn::attach(child) else { return };
+    if sleeper.is_asleep() {
+        let _ = sleeper.wake_up();
+    }
+    spawn::let_go(&threads);
 }
 
 fn system(error: std::io::Error) -> Error {
     Error::System(Errno(error.raw_os_error().unwrap_or(libc::EIO)))
 }
 
-/// Makes the next thing that `tracee` does a pause without signals.
-fn put_to_sleep(tracee: Tracee) -> Result<Sleeper, Errno> {
-    let saved = Sleeper { regs: tracee.regs()?, mask: sys::get_sigmask(tracee.0)? };
-    let site = saved.regs.0.rip.wrapping_sub(SYSCALL_BYTES);
-    let mut code = [0; 2];
-    if sys::read_memory(tracee.0, site, &mut code)? != code.len() || code != SYSCALL {
-        return Err(Errno(libc::ENOEXEC));
-    }
-    sys::set_sigmask(tracee.0, u64::MAX)?;
-    let mut regs = saved.regs;
-    regs.0.rip = site;
-    regs.0.rax = libc::SYS_pause as u64;
-    regs.forget_syscall();
-    tracee.set_regs(&regs)?;
-    Ok(saved)
-}
-
-/// Puts back what [`put_to_sleep`] changed.
-fn wake_up(tracee: Tracee, sleeper: &Sleeper) -> Result<(), Errno> {
-    let mut regs = sleeper.regs;
-    // The kernel must not restart the interrupted pause.
-    regs.forget_syscall();
-    tracee.set_regs(&regs)?;
-    sys::set_sigmask(tracee.0, sleeper.mask)
-}
-
-/// Under Yama only an ancestor may trace, and the copy is none: the child has to allow it. Where
-/// Yama does not apply, or allows it anyway, nothing is done.
-fn allow_tracing(tracee: Tracee, sleeper: &Sleeper, copy: Pid) {
+/// Returns whether a child has to allow its copy to trace it: under Yama only an ancestor may,
+/// save the privileged, and the copy is none.
+fn needs_permission() -> bool {
+    const CAP_SYS_PTRACE: u64 = 1 << 19;
     let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
-    if scope.trim() != "1" {
-        return;
-    }
-    let site = sleeper.regs.0.rip.wrapping_sub(SYSCALL_BYTES);
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let may = field(&status, "CapEff:").and_then(|set| u64::from_str_radix(set, 16).ok());
+    scope.trim() == "1" && may.unwrap_or(0) & CAP_SYS_PTRACE == 0
+}
+
+/// Makes a child allow `copy` to trace it.
+fn permit(tracee: Tracee, sleeper: &Sleeper, copy: Pid) {
     let arguments = [libc::PR_SET_PTRACER as u64, copy as u64, 0, 0, 0, 0];
     let mut held = Vec::new();
     // Signals are blocked: nothing can be held.
+    let site = sleeper.site();
     let _ = tracee.syscall_quietly(site, libc::SYS_prctl as u64, arguments, &mut held);
 }
 
 /// In the copy: takes the sleeping child.
-fn take(child: Pid, created: bool, sleeper: &Sleeper) -> Result<Pctx, Error> {
+fn take(child: Pid, created: bool) -> Result<Pctx, Error> {
     let pctx = Pctx::capture(child)?;
-    wake_up(Tracee(child), sleeper).map_err(Error::System)?;
-    let options = lwp_ptrace::tracee::OPTIONS;
     if created {
-        let _ = sys::set_options(child, options);
+        let _ = sys::set_options(child, lwp_ptrace::tracee::OPTIONS);
     }
     pctx.created.set(created);
     Ok(pctx)
@@ -150,4 +161,47 @@ pub(crate) fn command_line(pid: Pid) -> String {
     let words = bytes.split(|byte| *byte == 0).filter(|word| !word.is_empty());
     let words: Vec<_> = words.map(String::from_utf8_lossy).collect();
     words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use lwp_ptrace::Stop;
+    use lwp_ptrace::limits::Room;
+
+    use super::*;
+
+    /// Starts a shell that makes a child and ends with its exit code; returns both, the child at
+    /// its first stop.
+    fn family() -> (Tracee, Pid) {
+        let argv: Vec<OsString> = ["sh", "-c", "(exit 3); exit $?"].map(OsString::from).into();
+        let parent = spawn::spawn("/bin/sh".as_ref(), &argv, None, false, Room::default());
+        let parent = parent.expect("a shell");
+        loop {
+            parent.cont(0).expect("it stands still");
+            if parent.wait() == Ok(Stop::Child) {
+                let child = sys::event_message(parent.0).expect("its child") as Pid;
+                assert_eq!(Tracee(child).wait(), Ok(Stop::Interrupted));
+                return (parent, child);
+            }
+        }
+    }
+
+    #[test]
+    fn a_child_that_the_copy_is_refused_runs_on_by_itself() {
+        let (parent, child) = family();
+        let sleeper = Sleeper::put_to_sleep(child).expect("it sleeps");
+        let refused = || Err(Error::System(Errno(libc::EPERM)));
+        let followed = hand_over(child, &sleeper, false, refused);
+        assert!(matches!(followed, Err(Error::Permission(it)) if it == child));
+        let end = loop {
+            match parent.cont(0).and_then(|()| parent.wait()).expect("its next stop") {
+                Stop::Exited(code) => break code,
+                Stop::Killed { signal, .. } => panic!("killed by {signal}"),
+                _ => {}
+            }
+        };
+        assert_eq!(end, 3, "the child's exit code");
+    }
 }

@@ -58,6 +58,18 @@ pub enum Error {
              run; control it from outside"
     )]
     Outside(Pid),
+    /// A child that must not be made to execute a system call, and would have to, to be followed.
+    #[error(
+        "process {0} filters its system calls (seccomp) or is a 32-bit program, and \
+             kernel.yama.ptrace_scope demands a call of it: be root, or set that to 0"
+    )]
+    Filtered(Pid),
+    /// A child that cannot be kept from executing while it changes hands.
+    #[error(
+        "process {0} filters its system calls (seccomp) or is a 32-bit program, and has no code in \
+             which it could wait"
+    )]
+    Sleepless(Pid),
     /// A process cannot control itself.
     #[error("a process cannot control itself")]
     Ourselves,
@@ -107,6 +119,7 @@ impl Error {
             Self::NoProcess(_) | Self::Zombie(_) => libc::ESRCH,
             Self::Traced { .. } => libc::EBUSY,
             Self::Permission(_) | Self::KernelThread(_) | Self::Outside(_) => libc::EPERM,
+            Self::Filtered(_) | Self::Sleepless(_) => libc::EPERM,
         }
     }
 }

@@ -34,6 +34,11 @@
 //! anew, and one that has moved a part of its bytes, such as write(2) to a pipe, returns their
 //! number.
 //!
+//! A child that is followed executes nothing of its own while it changes hands: it sleeps in
+//! pause(2), or, where a filter (seccomp) sees its calls, goes around a loop of one jump, which
+//! costs it a little processor time. Under Yama (`kernel.yama.ptrace_scope` 1), and without
+//! privileges, it is made to call prctl(2) as well, and is not followed if it has a filter.
+//!
 //! ptrace belongs to a thread: a context stays on the thread that made it.
 #![forbid(unsafe_code)]
 
@@ -42,6 +47,7 @@ mod error;
 mod host;
 mod lwps;
 mod run;
+mod sleeper;
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{OsStr, OsString};

@@ -349,6 +349,53 @@ fn a_followed_child_notices_nothing() {
     assert_eq!(forks, 20);
 }
 
+/// A filter would kill for a call that the program does not make.
+#[test]
+fn a_filtered_child_makes_no_call_of_ours() {
+    let _one = alone();
+    let folder = folder("filtered");
+    let text = r#"
+        #include <linux/filter.h>
+        #include <linux/seccomp.h>
+        #include <stddef.h>
+        #include <sys/prctl.h>
+        #include <sys/syscall.h>
+        #include <sys/wait.h>
+        #include <unistd.h>
+        int main(void) {
+            struct sock_filter code[] = {
+                BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+                BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pause, 1, 0),
+                BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_prctl, 0, 1),
+                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+            };
+            struct sock_fprog program = { sizeof code / sizeof *code, code };
+            prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+            if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)) return 99;
+            for (int i = 0; i < 10; i++) {
+                pid_t pid = i % 2 ? fork() : vfork();
+                if (pid == 0) _exit(40 + i);
+                int status = 0;
+                while (waitpid(pid, &status, 0) < 0) ;
+                if (status != 40 + i << 8) return 1;
+            }
+            return 0;
+        }"#;
+    let program = compile(&folder, text);
+    let mut log = Log::new(&folder);
+    log.fork = true;
+    let pctx = create(&[program.to_str().unwrap()]);
+    assert_eq!(pctx.run(None, None, &mut log), Ok(End::Exited(Status(0))));
+    pctx.wait_for_copies();
+    let lines = log.lines();
+    assert_eq!(lines.iter().filter(|line| line.starts_with("fork by")).count(), 10);
+    for code in 40..50 {
+        let exit = format!("exit 1 Some({code}) None");
+        assert!(lines.contains(&exit), "{lines:?}");
+    }
+}
+
 /// Pipelines, grandchildren, vfork and exec at once.
 #[test]
 fn families_are_followed() {
