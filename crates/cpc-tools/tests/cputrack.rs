@@ -285,6 +285,43 @@ fn a_live_process_is_counted_and_left_alone() {
     }
 }
 
+/// Traces a child of its own, and ends as that does.
+const TRACER: &str = r#"
+    #include <signal.h>
+    #include <sys/ptrace.h>
+    #include <sys/wait.h>
+    #include <unistd.h>
+    int main(void) {
+        int status = 0;
+        pid_t pid = fork();
+        if (pid == 0) for (;;) pause();
+        if (ptrace(PTRACE_SEIZE, pid, 0, PTRACE_O_EXITKILL)) return 1;
+        write(1, "ready\n", 6);
+        while (waitpid(pid, &status, 0) == pid && WIFSTOPPED(status))
+            if (ptrace(PTRACE_CONT, pid, 0, WSTOPSIG(status))) return 2;
+        return WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM ? 0 : 3;
+    }"#;
+
+/// Its ptrace(2) would fail on the virtual CPU.
+#[test]
+fn the_virtual_cpu_refuses_a_process_that_traces_others() {
+    let folder = Folder::new("tracer");
+    let program = folder.compile(TRACER);
+    let mut tracer = Killed(Command::new(program).stdout(Stdio::piped()).spawn().unwrap());
+    tracer.0.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).unwrap();
+    let pid = tracer.0.id().to_string();
+    let child = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    let child = child.trim();
+    let output = cputrack(&["--lwp", "-c", "instructions", "-T", "0.1", "-N", "1", "-p", &pid]);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(errors.contains(&format!("it traces process {child}")), "{errors}");
+    assert!(errors.contains(&format!("have it let process {child} go")), "{errors}");
+    // It goes on to trace.
+    assert!(Command::new("kill").args(["-TERM", child]).status().unwrap().success());
+    assert_eq!(tracer.0.wait().unwrap().code(), Some(0));
+}
+
 /// A signal ends the run; its totals are printed first, and the program goes on.
 #[test]
 fn signals_end_a_run_with_its_totals() {

@@ -247,6 +247,7 @@ impl Start {
                 }
             }
             Target::Attach { pid } => {
+                refusal::of_tracer(*pid)?;
                 let threads = spawn::attach(*pid).map_err(|error| match error {
                     sys::Errno::ESRCH => Error::NotFound { program: format!("process {pid}") },
                     error => {

@@ -1,7 +1,9 @@
 //! Reasons why a process cannot be attached to, and what can be done about them.
 
+use lwp_ptrace::spawn::threads_of;
 use lwp_ptrace::sys::Errno;
 
+use crate::Error;
 use crate::maps::Status;
 
 /// The facts known about a process that refuses.
@@ -30,6 +32,35 @@ pub fn help(pid: i32, error: Errno) -> String {
         yama: read("/proc/sys/kernel/yama/ptrace_scope").trim().to_owned(),
         itself: u32::try_from(pid) == Ok(std::process::id()),
     })
+}
+
+/// Refuses a process that traces another: on the virtual CPU its ptrace(2) would fail, and nobody
+/// would wait for the stops of that other any more.
+///
+/// # Errors
+///
+/// It traces one.
+pub fn of_tracer(pid: i32) -> Result<(), Error> {
+    let Some(tracee) = traced_by(pid) else { return Ok(()) };
+    Err(Error::Machine {
+        what: format!(
+            "attaching to the process: it traces process {tracee}, as debuggers do, which no \
+             program can on the virtual CPU"
+        ),
+        help: format!("have it let process {tracee} go before"),
+    })
+}
+
+/// Returns a process or a thread that a thread of `pid` traces.
+fn traced_by(pid: i32) -> Option<i32> {
+    let tracers = threads_of(pid).ok()?;
+    let is_traced = |tid: &i32| {
+        let tracer = Status::read(*tid).last_number("TracerPid:");
+        tracer.is_some_and(|tracer| tracers.contains(&tracer))
+    };
+    let entries = std::fs::read_dir("/proc").ok()?;
+    let processes = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    processes.flat_map(|process| threads_of(process).unwrap_or_default()).find(is_traced)
 }
 
 /// The value of a line of a `status` file.
