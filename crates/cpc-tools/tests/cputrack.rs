@@ -379,7 +379,12 @@ fn failures_end_with_1_and_a_reason() {
         (&["-c", "page-faults", "/etc"], "cannot be executed"),
         (&["-c", "page-faults", "-p", "2147483640"], "no process"),
         (&["-c", "context-switches", "true"], "CPC_COUNT_SYSTEM"),
+        (&["-c", "page-faults", "./no-such-program"], "./no-such-program: not found"),
         (&["--lwp", "-c", "branches", "no-such-program"], "not found"),
+        (&["--lwp", "-c", "branches", "./no-such-program"], "./no-such-program: not found"),
+        (&["--lwp", "-c", "branches", "/etc"], "/etc: cannot be executed: Permission denied"),
+        (&["--lwp", "-c", "branches", "/etc/passwd"], "cannot be executed: Permission denied"),
+        (&["--lwp", "-c", "branches", "/etc/passwd/x"], "cannot be executed: Not a directory"),
         (&["--lwp", "-c", "branches", "-p", "2147483640"], "not found"),
     ] {
         let output = cputrack(words);

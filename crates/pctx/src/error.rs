@@ -136,21 +136,31 @@ pub(crate) fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
 /// There is no such program, or it may not be executed.
 pub fn search(program: &OsStr) -> Result<PathBuf, Error> {
     if program.as_bytes().contains(&b'/') {
-        return Ok(program.into());
+        return match refusal(Path::new(program)) {
+            None => Ok(program.into()),
+            Some(Errno(libc::ENOENT)) => Err(Error::NotFound(program.into())),
+            Some(cause) => Err(Error::NotExecutable { program: program.into(), cause }),
+        };
     }
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
     let mut denied = None;
     for folder in std::env::split_paths(&path) {
         let file = folder.join(program);
         let file = if folder.as_os_str().is_empty() { Path::new(".").join(program) } else { file };
-        let Ok(metadata) = fs::metadata(&file) else {
-            continue;
-        };
-        if metadata.is_file() && metadata.permissions().mode() & 0o111 != 0 {
+        if refusal(&file).is_none() {
             return Ok(file);
         }
-        denied = denied.or(metadata.is_file().then_some(file));
+        denied = denied.or(file.is_file().then_some(file));
     }
     // The kernel says what is wrong with a file that is there.
     denied.ok_or_else(|| Error::NotFound(program.into()))
+}
+
+/// Returns the reason, if it can be seen, for which nobody may execute `file`.
+fn refusal(file: &Path) -> Option<Errno> {
+    match fs::metadata(file) {
+        Ok(metadata) if metadata.is_file() && metadata.permissions().mode() & 0o111 != 0 => None,
+        Ok(_) => Some(Errno(libc::EACCES)),
+        Err(error) => Some(Errno(error.raw_os_error().unwrap_or(libc::EIO))),
+    }
 }

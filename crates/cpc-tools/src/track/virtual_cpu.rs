@@ -126,6 +126,9 @@ fn failure(error: lwp_vcpu::Error) -> Failure {
         lwp_vcpu::Error::Machine { help, .. } if !help.is_empty() => {
             Failure::new(format!("{error}\n  {help}"))
         }
+        lwp_vcpu::Error::NotExecutable { program, cause } => {
+            Failure::new(format!("{program}: cannot be executed: {cause}"))
+        }
         _ => Failure::new(error),
     }
 }
@@ -134,7 +137,8 @@ fn configuration(options: &Options, sampling: &[Sampling]) -> Result<Config, Fai
     let target = match options.pid {
         Some(pid) => Target::Attach { pid },
         None => {
-            Target::Launch { program: search(&options.command[0])?, argv: options.command.clone() }
+            let program = pctx::search(&options.command[0])?;
+            Target::Launch { program, argv: options.command.clone() }
         }
     };
     let plan = if sampling.is_empty() { Plan::Exact } else { Plan::Plain };
@@ -163,14 +167,6 @@ fn configuration(options: &Options, sampling: &[Sampling]) -> Result<Config, Fai
         config.kept.cache = lwp_vcpu::store::default_place().map(|place| Cache { place, limit });
     }
     Ok(config)
-}
-
-/// Finds the program as a shell does.
-fn search(name: &std::ffi::OsStr) -> Result<PathBuf, Failure> {
-    pctx::search(name).map_err(Failure::from).and_then(|file| match Path::new(&file).is_file() {
-        true => Ok(file),
-        false => Err(Failure::new(format!("{}: cannot be executed", name.display()))),
-    })
 }
 
 type Connected = (Sender<Request>, Control, Receiver<Vec<ProcessReport>>);
