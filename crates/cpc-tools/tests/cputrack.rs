@@ -651,3 +651,51 @@ fn the_virtual_cpu_tells_the_same_story() {
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
     assert_eq!(story(&lines(&output.stdout)), expected, "{output:?}");
 }
+
+/// A 32-bit program, which exits with 7 by `int 0x80`.
+fn elf32() -> Vec<u8> {
+    const BASE: u32 = 0x0804_8000;
+    const CODE: u32 = 0x54;
+    #[rustfmt::skip]
+    let code: [u8; 12] = [
+        0xb8, 1, 0, 0, 0,                   // mov eax, exit
+        0xbb, 7, 0, 0, 0,                   // mov ebx, 7
+        0xcd, 0x80,
+    ];
+    let words = |words: &[u32]| words.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<u8>>();
+    let mut out = b"\x7fELF\x01\x01\x01\0\0\0\0\0\0\0\0\0".to_vec();
+    out.extend([2, 0, 3, 0]); // executable, i386
+    out.extend(words(&[1, BASE + CODE, 0x34, 0, 0]));
+    out.extend([0x34, 0, 0x20, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
+    // One loaded segment: offset, addresses, sizes, read and execute, alignment.
+    out.extend(words(&[1, 0, BASE, BASE, 0x60, 0x60, 5, 0x1000]));
+    out.extend(code);
+    out
+}
+
+/// The reason is told of every image that was asked for.
+#[test]
+fn an_image_that_the_virtual_cpu_cannot_count_is_named() {
+    let folder = Folder::new("narrow");
+    let (bytes, program) = (folder.0.join("bytes"), folder.0.join("narrow"));
+    fs::write(&bytes, elf32()).unwrap();
+    // No other thread of this process has it open for writing.
+    let mut install = Command::new("install");
+    assert!(install.args(["-m", "755"]).args([&bytes, &program]).status().unwrap().success());
+    if Command::new(&program).status().ok().and_then(|status| status.code()) != Some(7) {
+        eprintln!("skipped: this kernel runs no 32-bit programs");
+        return;
+    }
+    let exec = format!("exec {}", program.display());
+    for (options, named) in [("-e", true), ("-ef", true), ("-n", false)] {
+        let words = ["--lwp", options, "-T0", "-c", "instructions", "sh", "-c", &exec];
+        let output = cputrack(&words);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(
+            errors.contains("was not counted: 32-bit program"),
+            named,
+            "{options}: {errors}"
+        );
+        assert_eq!(output.status.code(), Some(i32::from(named)), "{options}: {errors}");
+    }
+}

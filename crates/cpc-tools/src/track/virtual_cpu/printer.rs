@@ -97,15 +97,18 @@ impl<'a> Printer<'a> {
         }
     }
 
+    /// Returns whether the report at `index` is asked for and has counts.
+    fn wanted(&self, reports: &[ProcessReport], index: usize) -> bool {
+        self.asked_for(reports, index) && reports[index].uncounted.is_none()
+    }
+
     /// Returns whether the report at `index` is asked for: with -f every process, with -e every
     /// image.
-    fn wanted(&self, reports: &[ProcessReport], index: usize) -> bool {
+    fn asked_for(&self, reports: &[ProcessReport], index: usize) -> bool {
         let report = &reports[index];
         let first = reports.first().is_some_and(|first| first.pid == report.pid);
         let later = reports[..index].iter().any(|other| other.pid == report.pid);
-        (self.options.follow_fork || first)
-            && (self.options.follow_exec || !later)
-            && report.uncounted.is_none()
+        (self.options.follow_fork || first) && (self.options.follow_exec || !later)
     }
 
     /// Prints what has happened, and what every living thread has counted since the tick before.
@@ -130,7 +133,7 @@ impl<'a> Printer<'a> {
     pub(super) fn finish(&mut self, outcome: &Outcome) {
         for (index, report) in outcome.processes.iter().enumerate() {
             if let Some(reason) = &report.uncounted
-                && (self.options.follow_fork || index == 0)
+                && self.asked_for(&outcome.processes, index)
             {
                 lwp_terminal::say!("cputrack: process {} was not counted: {reason}", report.pid);
                 self.failed = true;
