@@ -699,3 +699,46 @@ fn an_image_that_the_virtual_cpu_cannot_count_is_named() {
         assert_eq!(output.status.code(), Some(i32::from(named)), "{options}: {errors}");
     }
 }
+
+/// A thread executes another program after the first thread has ended.
+#[test]
+fn an_exec_by_the_only_thread_that_is_left_is_counted() {
+    let folder = Folder::new("leaderless");
+    let program = folder.compile(
+        r#"
+        #include <pthread.h>
+        #include <unistd.h>
+        static void *go(void *x) {
+            char byte;
+            read(0, &byte, 1);
+            execl("/bin/true", "true", (char *)0);
+            return x;
+        }
+        int main(void) {
+            pthread_t t;
+            pthread_create(&t, 0, go, 0);
+            pthread_exit(0);
+        }"#,
+    );
+    let mut process = Killed(Command::new(program).stdin(Stdio::piped()).spawn().unwrap());
+    let pid = process.0.id();
+    let ended = format!("/proc/{pid}/stat");
+    eventually("its first thread ends", || fs::read_to_string(&ended).unwrap().contains(") Z "));
+    let mut track = Command::new("timeout");
+    track.args(["-k", "1", "300", CPUTRACK, "--lwp", "-e", "-T", "0.02", "-c", "instructions"]);
+    track.args(["-p", &pid.to_string()]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut track = track.spawn().unwrap();
+    // A first sample: the process is on the virtual CPU.
+    let mut rows = vec![0; 150];
+    track.stdout.as_mut().unwrap().read_exact(&mut rows).unwrap();
+    drop(process.0.stdin.take());
+    let output = track.wait_with_output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{errors}");
+    rows.extend(output.stdout);
+    let rows = lines(&rows);
+    let execs = tagged(&rows, "exec");
+    assert_eq!(execs.len(), 2, "{rows:?}");
+    assert!(execs[1].ends_with("# 'true'"), "{rows:?}");
+    assert!(counts(tagged(&rows, "exit")[0], 3)[0] > 10_000, "{rows:?}");
+}

@@ -319,7 +319,10 @@ impl<'a> Tracer<'a> {
         let mut machine = lock(machine);
         trace(&machine, tid, stop);
         wards::stopped(&mut machine, tid);
-        let known = machine.tasks.threads.contains_key(&tid);
+        // The first thread is not, if it had ended before its process was attached to: another one
+        // that executes a program has its number from then on.
+        let replaced = stop == Stop::Exec && machine.tasks.processes.contains_key(&tid);
+        let known = replaced || machine.tasks.threads.contains_key(&tid);
         if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
             thread.signals.stopped = matches!(stop, Stop::Group(_));
         }

@@ -258,6 +258,21 @@ fn a_new_program_has_an_address_space_of_its_own_and_a_new_report() {
     assert!(context.address() >= crate::memory_map::CONTEXTS_AT);
 }
 
+/// The thread that executes a program has the first one's number afterwards, known or not.
+#[test]
+fn a_program_is_counted_whose_process_was_attached_to_without_its_first_thread() {
+    let (stage, _) = Stage::at(pc_of(leaf));
+    let other = stage.another();
+    stage.machine().counting().remove_thread(stage.tid);
+    fresh_stack(&stage);
+    let first = stage.regs_at(pc_of(leaf));
+    stage.stands(stage.tid, &first);
+    stage.script.thread(stage.tid, |thread| thread.stops.push_back(Stop::Syscall));
+    let done = stage.stop(stage.tid, Stop::Exec);
+    stage.expect_entered(stage.tid, pc_of(leaf), &done);
+    assert!(!stage.machine().tasks.threads.contains_key(&other.tid));
+}
+
 #[test]
 fn a_program_for_which_there_is_no_room_runs_natively_and_says_so() {
     const ENOMEM: i64 = -12;
