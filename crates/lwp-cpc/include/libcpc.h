@@ -113,6 +113,11 @@ typedef struct {
 
 typedef void(cpc_errhndlr_t)(const char *__fn, int __subcode, const char *__fmt, va_list __ap);
 
+/*
+ * Any thread may call these functions, with objects that others use too. But no handle, set or buffer
+ * may be closed or destroyed while a call in another thread uses it: the caller sees to that.
+ */
+
 /* Handles. */
 extern cpc_t *cpc_open(int __ver);
 extern int cpc_close(cpc_t *__cpc);

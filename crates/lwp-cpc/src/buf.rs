@@ -49,7 +49,8 @@ pub unsafe extern "C" fn cpc_buf_create(cpc: *mut CpcT, set: *mut CpcSetT) -> *m
 ///
 /// # Safety
 ///
-/// `cpc` is a handle this library has returned; `buf` may be anything.
+/// `cpc` is a handle this library has returned; `buf` may be anything. If it is a buffer of the
+/// handle, no other call uses it meanwhile, in whichever thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cpc_buf_destroy(cpc: *mut CpcT, buf: *mut CpcBufT) -> c_int {
     reported(|| {

@@ -12,6 +12,10 @@
 //! NULL and with an object of another kind. Destroying does not even look: it searches the handle's
 //! own list, as the original does, so that any pointer may be given.
 //!
+//! An object must not be destroyed while a call in another thread uses it. Nothing here finds that
+//! out: a lock or a count of users at every sample would cost all programs what correct ones do not
+//! need, and would make a handler of a signal wait for the code that it has interrupted.
+//!
 //! # With libpctx
 //!
 //! `cpc_bind_pctx` asks libpctx, if the program has it, for three functions by name:

@@ -69,7 +69,8 @@ pub extern "C" fn cpc_open(ver: c_int) -> *mut CpcT {
 ///
 /// # Safety
 ///
-/// As for every function here: `cpc` is a handle this library has returned.
+/// As for every function here: `cpc` is a handle this library has returned. No other call uses it,
+/// or a set or a buffer of it, meanwhile, in whichever thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cpc_close(cpc: *mut CpcT) -> c_int {
     reported(|| {

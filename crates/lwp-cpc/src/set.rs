@@ -75,7 +75,8 @@ pub unsafe extern "C" fn cpc_set_create(cpc: *mut CpcT) -> *mut CpcSetT {
 ///
 /// # Safety
 ///
-/// `cpc` is a handle this library has returned; `set` may be anything.
+/// `cpc` is a handle this library has returned; `set` may be anything. If it is a set of the
+/// handle, no other call uses it meanwhile, in whichever thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cpc_set_destroy(cpc: *mut CpcT, set: *mut CpcSetT) -> c_int {
     reported(|| {
