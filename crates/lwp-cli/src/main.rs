@@ -41,6 +41,7 @@ mod valgrind;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    signals::outlive_large_files();
     let result = args::parse().and_then(|line| {
         args::say_wrong_limits();
         commands::dispatch(line)

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -10,6 +10,8 @@ use lwp_profile::{
     Block, NamedRange, RecordedFrame, RecordedNames, RecordedSample, Recording, SampledEvent,
     Writer,
 };
+use lwp_terminal::escape::printable;
+use lwp_vcpu::config::Request;
 use lwp_vcpu::profile as vcpu;
 use lwp_vcpu::{Addition, Outcome};
 use rustc_hash::FxHashMap;
@@ -18,6 +20,7 @@ use crate::code_lists::CodeLists;
 use crate::failure::{Failure, OWN_FAILURE, plain};
 use crate::generating::Generating;
 use crate::interpreted::Interpreted;
+use crate::requests::Requests;
 use crate::{profiles, recorded};
 
 /// A recording that is being written. Clones write to the same file.
@@ -75,8 +78,7 @@ impl io::Write for Place {
 struct State {
     writer: Writer<Place>,
     path: PathBuf,
-    /// The first failure; nothing is written after it.
-    failure: Option<io::Error>,
+    broken: Broken,
     generating: Generating,
     lists: CodeLists,
     /// Modules of generated code by process.
@@ -91,6 +93,38 @@ struct State {
     buffer: usize,
     /// True if the targets of indirect calls are recorded.
     calls: bool,
+}
+
+/// The first failure to write, after which nothing is written.
+#[derive(Debug, Default)]
+struct Broken {
+    error: Option<io::Error>,
+    /// The line to the run, which need not count any more then.
+    run: Option<Arc<Requests>>,
+    /// True if counts of a thread or samples were written before.
+    useful: bool,
+}
+
+impl Broken {
+    /// Returns the failure of the whole recording.
+    fn failure(&self, path: &Path) -> Option<Failure> {
+        let error = self.error.as_ref()?;
+        let kept = match self.useful {
+            true => "what was written before can be read",
+            false => "nothing was recorded before",
+        };
+        let help = format!("{kept}; {}, or choose another place with -o", remedy(error));
+        Some(Failure::io(path.display(), error).with_help(help))
+    }
+}
+
+/// Returns advice on a failure to write.
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::FileTooLarge => "raise the limit on the size of files, `ulimit -f`",
+        ErrorKind::QuotaExceeded => "make room within your quota",
+        _ => "make room",
+    }
 }
 
 /// Samples on their way to the file.
@@ -148,21 +182,27 @@ impl Recorder {
                 "name a file for the recording, or another descriptor: -o /dev/fd/3",
             ));
         }
-        if path.is_file() {
-            let mut old = path.as_os_str().to_owned();
-            old.push(".old");
-            let _ = std::fs::rename(path, old);
-        }
+        let mut old = path.as_os_str().to_owned();
+        old.push(".old");
+        let kept = path.is_file() && std::fs::rename(path, &old).is_ok();
         let failed = |error| {
             Failure::io(path.display(), &error)
                 .with_help("name another place for the recording with -o FILE")
         };
         let file = File::create(path).map_err(failed)?;
-        let writer = Writer::new(Place::new(file)).map_err(failed)?;
+        let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
+        let writer = Writer::new(Place::new(file)).map_err(|error| {
+            // A file without a recording would be in the way of the one before.
+            if is_file && std::fs::remove_file(path).is_ok() && kept {
+                let _ = std::fs::rename(&old, path);
+            }
+            let help = format!("{}, or name another place with -o FILE", remedy(&error));
+            Failure::io(path.display(), &error).with_help(help)
+        })?;
         let state = State {
             writer,
             path: path.to_owned(),
-            failure: None,
+            broken: Broken::default(),
             generating: Generating::default(),
             lists: CodeLists::default(),
             generated: BTreeMap::new(),
@@ -180,6 +220,11 @@ impl Recorder {
     /// thread ends, and at every checkpoint.
     pub fn set_buffer(&self, bytes: usize) {
         self.state().buffer = bytes;
+    }
+
+    /// Stops counting in the run that `requests` leads to once nothing can be written any more.
+    pub fn stop_when_broken(&self, requests: &Arc<Requests>) {
+        self.state().broken.run = Some(Arc::clone(requests));
     }
 
     /// Records nothing of where indirect calls lead.
@@ -266,24 +311,29 @@ impl Recorder {
 impl State {
     /// Returns whether everything could be written so far.
     fn result(&self) -> Result<(), Failure> {
-        match &self.failure {
-            None => Ok(()),
-            Some(error) => Err(Failure::new(
-                OWN_FAILURE,
-                format!("{}: {}", self.path.display(), plain(error)),
-            )
-            .with_help(
-                "what was written before can be read; make room, or choose another place with -o",
-            )),
-        }
+        self.broken.failure(&self.path).map_or(Ok(()), Err)
     }
 
     fn write(&mut self, write: impl FnOnce(&mut Writer<Place>) -> io::Result<()>) {
-        if self.failure.is_none()
-            && let Err(error) = write(&mut self.writer)
-        {
-            self.failure = Some(error);
+        if self.broken.error.is_some() {
+            return;
         }
+        let Err(error) = write(&mut self.writer) else { return };
+        // Whoever waits for a long run should not learn it at the end.
+        if let Some(run) = self.broken.run.take() {
+            let (place, why) = (printable(&self.path.display().to_string()), plain(&error));
+            lwp_terminal::say!(
+                "lwp: {place}: {why}: nothing is recorded from here on; the program goes on"
+            );
+            run.send(Request::Disable);
+        }
+        self.broken.error = Some(error);
+    }
+
+    /// The same for counts or samples.
+    fn write_counts(&mut self, write: impl FnOnce(&mut Writer<Place>) -> io::Result<()>) {
+        self.write(write);
+        self.broken.useful |= self.broken.error.is_none();
     }
 }
 
@@ -314,7 +364,7 @@ impl State {
             self.write(|writer| writer.frames(first, &fresh));
         }
         if !waiting.is_empty() {
-            self.write(|writer| writer.samples(&waiting));
+            self.write_counts(|writer| writer.samples(&waiting));
         }
     }
 }
@@ -354,7 +404,7 @@ impl vcpu::Sink for Recorder {
         }
         let thread = recorded::thread(thread);
         state.write_samples();
-        state.write(|writer| writer.thread(&thread));
+        state.write_counts(|writer| writer.thread(&thread));
         if !sampled.is_empty() {
             state.write(|writer| writer.sampled(thread.serial, sampled));
         }
@@ -376,6 +426,9 @@ impl vcpu::Sink for Recorder {
 
     fn sample(&mut self, sample: &vcpu::Sample<'_>) {
         let mut state = self.state();
+        if state.broken.error.is_some() {
+            return;
+        }
         if let Some(pid) = state.generating.sample(sample) {
             state.lists.note(pid);
         }

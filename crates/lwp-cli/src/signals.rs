@@ -4,12 +4,15 @@
 //! only has to outlive it and print the counts. SIGTERM and SIGHUP sent to lwp alone ask for the
 //! end of the run; a second one ends lwp at once. A process that lwp has attached to would end with
 //! it, and so it has some time to be let go first.
+//!
+//! SIGXFSZ says that a file of lwp's became larger than its limit allows. It would end the
+//! program's host; write(2) fails as well, which is reported.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
 use crate::failure::Failure;
@@ -31,6 +34,15 @@ impl Interrupted {
     /// Returns whether a signal has asked for the end.
     pub fn get(&self) -> bool {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Lets lwp outlive files that are larger than its limit allows. The handler is no program's: exec
+/// takes it away.
+pub fn outlive_large_files() {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    if ignored_signals(&status) & bit(SIGXFSZ) == 0 {
+        let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
     }
 }
 

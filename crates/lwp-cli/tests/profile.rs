@@ -549,6 +549,34 @@ fn a_full_disk_is_reported_before_the_program_runs() {
 }
 
 #[test]
+fn a_limit_on_the_size_of_files_leaves_the_recording_before() {
+    let dir = fresh("small-files");
+    lwp(&dir, &["record", "-q", "/bin/true"]);
+    let before = std::fs::read(dir.join("lwp.data")).unwrap();
+    let record = "ulimit -f 0; exec \"$1\" record -q -- /usr/bin/touch ran";
+    let output = run(&dir, &["sh", "-c", record, "sh", LWP]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(125), "{said}");
+    assert!(said.contains("lwp.data: File too large") && said.contains("ulimit -f"), "{said}");
+    assert!(!dir.join("ran").exists());
+    assert_eq!(std::fs::read(dir.join("lwp.data")).unwrap(), before);
+    assert!(!dir.join("lwp.data.old").exists());
+}
+
+#[test]
+fn programs_have_the_action_for_files_that_are_too_large() {
+    let dir = fresh("own-large-files");
+    let script = "ulimit -S -f 0; exec \"$@\" sh -c 'echo written > file'";
+    let natively = run(&dir, &["sh", "-c", script, "sh", "env"]);
+    let virtually = run(&dir, &["sh", "-c", script, "sh", LWP, "run", "--"]);
+    assert_eq!(virtually.status, natively.status, "{}", text(&virtually.stderr));
+    let ignoring = format!("trap '' XFSZ; {script}");
+    let natively = run(&dir, &["sh", "-c", &ignoring, "sh", "env"]);
+    let virtually = run(&dir, &["sh", "-c", &ignoring, "sh", LWP, "run", "--"]);
+    assert_eq!(virtually.status, natively.status, "{}", text(&virtually.stderr));
+}
+
+#[test]
 fn names_of_programs_cannot_reach_the_terminal_or_the_page() {
     let dir = fresh("names");
     let name = "<b onclick=x>\u{1b}[31m&.sh";
@@ -635,6 +663,7 @@ fn a_disk_that_fills_keeps_what_was_recorded() {
     let (report, said) = (text(&output.stdout), text(&output.stderr));
     assert!(said.contains("No space left on device") && said.contains("status 125"), "{said}");
     assert!(said.contains("what was written before can be read"), "{said}");
+    assert_eq!(said.matches("nothing is recorded from here on").count(), 1, "{said}");
     // The program itself has noticed nothing, and its profile is there up to then.
     let natively = run(&dir, &["./program"]).stdout;
     assert_eq!(std::fs::read(dir.join("printed")).unwrap(), natively);

@@ -169,6 +169,7 @@ pub fn execute(args: &RecordArgs) -> Result<Ending, Failure> {
         config.counted.control_line = Some(control::serve(place, Arc::clone(&requests))?);
     }
     let connected = requests.connect();
+    recorder.stop_when_broken(&requests);
     signals::answer(Arc::clone(&requests), args.counting.attaches())?;
     args.counting.schedule(&requests)?;
     if let Some(duration) = duration {
