@@ -1,12 +1,12 @@
 //! Source code: where debug information says it is, or where it is here.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use lwp_profile::RecordedFile;
 use lwp_report::annotate::Sources;
-use lwp_symbols::read_file;
+use lwp_symbols::{Origins, read_file};
 use lwp_terminal::escape::printable;
 
 /// The directory that the debug information of Rust's own libraries names; a commit follows.
@@ -22,13 +22,35 @@ pub struct Files<'a> {
     lines: HashMap<String, Option<Vec<String>>>,
     /// The sources of the toolchain of each commit, where there is one.
     rust: HashMap<String, Option<PathBuf>>,
+    /// The builds that the files are of.
+    origins: Origins,
+    /// Remarks on files that are of no build.
+    doubts: BTreeMap<String, String>,
 }
 
 impl<'a> Files<'a> {
     /// Files of a recording, or of this machine. Names that begin with the one part of a map are
     /// looked for below the other.
     pub fn new(maps: Vec<(String, PathBuf)>, kept: &'a [RecordedFile]) -> Self {
-        Self { maps, kept, lines: HashMap::new(), rust: HashMap::new() }
+        Self {
+            maps,
+            kept,
+            lines: HashMap::new(),
+            rust: HashMap::new(),
+            origins: Origins::default(),
+            doubts: BTreeMap::new(),
+        }
+    }
+
+    /// The same with doubts about files of this machine that are not those of `origins`.
+    pub fn doubting(mut self, origins: Origins) -> Self {
+        self.origins = origins;
+        self
+    }
+
+    /// Remarks on the files that have been read, as far as there are any.
+    pub fn doubts(&self) -> impl Iterator<Item = &str> {
+        self.doubts.values().map(String::as_str)
     }
 
     /// The bytes of `file`; `None` where it is not found.
@@ -36,17 +58,17 @@ impl<'a> Files<'a> {
         if let Some(kept) = self.kept.iter().find(|kept| kept.path == file) {
             return Some(kept.bytes.clone());
         }
-        for (prefix, path) in &self.maps {
-            if let Some(rest) = file.strip_prefix(prefix.as_str()) {
-                let found = read_file(&path.join(rest.trim_start_matches('/')));
-                if let Ok(bytes) = found {
-                    return Some(bytes.to_vec());
-                }
-            }
+        let mapped = self.maps.iter().filter_map(|(prefix, path)| {
+            let rest = file.strip_prefix(prefix.as_str())?;
+            Some(path.join(rest.trim_start_matches('/')))
+        });
+        let readable = |place: PathBuf| Some((read_file(&place).ok()?.to_vec(), place));
+        let found = mapped.chain([PathBuf::from(file)]).find_map(readable);
+        let (bytes, place) = found.or_else(|| readable(self.in_toolchain(file)?))?;
+        if let Some(doubt) = self.origins.doubt(file, &place, &bytes) {
+            self.doubts.insert(file.to_owned(), printable(&doubt));
         }
-        let found = read_file(Path::new(file)).ok();
-        let found = found.or_else(|| read_file(&self.in_toolchain(file)?).ok());
-        found.map(|bytes| bytes.to_vec())
+        Some(bytes)
     }
 
     /// Returns the path of a file of Rust's own libraries in the toolchain that it was a part of.
@@ -91,6 +113,10 @@ impl Sources for Files<'_> {
         }
         let lines = self.lines.get(file)?.as_ref()?;
         lines.get((line as usize).checked_sub(1)?).cloned()
+    }
+
+    fn doubt(&mut self, file: &str) -> Option<String> {
+        self.doubts.get(file).cloned()
     }
 }
 

@@ -8,6 +8,7 @@ mod related;
 
 use lwp_profile::{Profile, Recording};
 use lwp_report::Options;
+use lwp_symbols::Origins;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 
 use crate::ending::Ending;
@@ -37,7 +38,10 @@ fn older(input: &InputArgs) -> Option<Profile> {
 
 /// Shows the profile until the user has seen enough.
 pub fn run(recording: &Recording, profile: &Profile, shown: Shown<'_>) -> Result<Ending, Failure> {
-    let mut app = App::new(profile, shown.options, Files::new(Vec::new(), &recording.files));
+    let mut origins = Origins::new(recording, &shown.input.names.debug_dirs);
+    origins.learn(profile);
+    let sources = Files::new(Vec::new(), &recording.files).doubting(origins);
+    let mut app = App::new(profile, shown.options, sources);
     app.older = Some(Box::new(|| older(shown.input)));
     let failed = |error: std::io::Error| Failure::io("the terminal", &error);
     let mut terminal = ratatui::try_init().map_err(failed)?;

@@ -432,6 +432,78 @@ fn a_function_s_code_is_annotated() {
     lwp_fails(&dir, &["annotate", "nonsense"], 125);
 }
 
+/// The remarks of `lwp annotate main` on source files.
+fn doubts(dir: &Path) -> Vec<String> {
+    let output = run(dir, &[LWP, "annotate", "main"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let lines = text(&output.stderr).lines().map(str::to_owned).collect::<Vec<_>>();
+    lines.into_iter().filter(|line| line.contains("source file")).collect()
+}
+
+/// Gives a file a time of modification, in seconds since 1970.
+fn set_time(file: &Path, seconds: u64) {
+    let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+    let file = std::fs::OpenOptions::new().append(true).open(file).unwrap();
+    file.set_modified(time).unwrap();
+}
+
+#[test]
+fn source_files_that_are_more_recent_than_the_program_are_doubted() {
+    let dir = fresh("edited");
+    std::fs::write(dir.join("own.c"), "#include \"own.h\"\nint main(void) {\n return own();\n}\n")
+        .unwrap();
+    std::fs::write(
+        dir.join("own.h"),
+        "static int own(void) {\n static volatile int kept;\n return kept;\n}\n",
+    )
+    .unwrap();
+    let made = run(&dir, &["gcc", "-g", "-O1", "-o", "program", "own.c"]);
+    if !made.status.success() {
+        return;
+    }
+    for (file, time) in [("own.c", 1_000_000), ("own.h", 1_000_000), ("program", 1_000_001)] {
+        set_time(&dir.join(file), time);
+    }
+    lwp(&dir, &["record", "-q", "./program"]);
+    assert_eq!(doubts(&dir), [""; 0]);
+    set_time(&dir.join("own.c"), 1_000_002);
+    let said = doubts(&dir);
+    assert!(said.len() == 1 && said[0].contains("own.c is more recent than"), "{said:?}");
+    lwp(&dir, &["archive"]);
+    set_time(&dir.join("own.h"), 1_000_002);
+    assert_eq!(doubts(&dir).len(), 2);
+}
+
+#[test]
+fn checksums_of_source_files_tell_more_than_their_times() {
+    let dir = fresh("checksums");
+    let source = "int main(void) {\n return 0;\n}\n";
+    std::fs::write(dir.join("own.c"), source).unwrap();
+    let compiled = run(&dir, &["gcc", "-g", "-gdwarf-5", "-O1", "-S", "own.c"]);
+    if !compiled.status.success() {
+        return;
+    }
+    let sum = text(&run(&dir, &["md5sum", "own.c"]).stdout).split(' ').next().unwrap().to_owned();
+    let assembly = std::fs::read_to_string(dir.join("own.s")).unwrap();
+    let with_sum = |line: &str| match line.starts_with("\t.file ") {
+        true => format!("{line} md5 0x{sum}\n"),
+        false => format!("{line}\n"),
+    };
+    let assembly: String = assembly.lines().map(with_sum).collect();
+    std::fs::write(dir.join("own.s"), assembly).unwrap();
+    if !run(&dir, &["gcc", "-g", "-o", "program", "own.s"]).status.success() {
+        return;
+    }
+    lwp(&dir, &["record", "-q", "./program"]);
+    let later = 1 << 33;
+    set_time(&dir.join("own.c"), later);
+    assert_eq!(doubts(&dir), [""; 0]);
+    std::fs::write(dir.join("own.c"), format!("// Another.\n{source}")).unwrap();
+    set_time(&dir.join("own.c"), 1_000_000);
+    let said = doubts(&dir);
+    assert!(said.len() == 1 && said[0].contains("own.c has changed since"), "{said:?}");
+}
+
 #[test]
 fn a_regression_fails_the_gate_and_names_the_cause() {
     let dir = fresh("gate");

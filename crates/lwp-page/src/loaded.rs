@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use lwp_profile::{Course, Forest, ReadError, RecordedFile, Recording};
 use lwp_report::annotate::Sources;
-use lwp_symbols::Options;
+use lwp_symbols::{Options, Origins};
 
 use crate::behind::{Behind, From};
 use crate::selection::Selection;
@@ -45,10 +45,11 @@ pub fn load(
             notes.push(format!("{}-{} was not counted: {reason}", image.comm, image.pid));
         }
     }
+    let mut sources = SourceFiles::new(maps.sources, &recording.files);
+    sources.origins = Origins::new(&recording, &options.debug_roots);
     let mut material = Material {
         name: path.display().to_string(),
         facts: facts(&recording),
-        sources: Mutex::new(Some(Box::new(SourceFiles::new(maps.sources, &recording.files)))),
         modules: maps.modules,
         ..Material::default()
     };
@@ -62,6 +63,8 @@ pub fn load(
         notes.splice(0..0, warnings);
     }
     material.notes = notes;
+    sources.origins.learn(&material.profile);
+    material.sources = Mutex::new(Some(Box::new(sources)));
     let subject = Subject::new(material);
     // What the first page shows of a large recording takes longer than a page should.
     subject.pick(&Selection::default()).tree(&subject);
@@ -122,6 +125,10 @@ struct SourceFiles {
     maps: Vec<(String, PathBuf)>,
     kept: HashMap<String, Vec<u8>>,
     lines: HashMap<String, Lines>,
+    /// The builds that the files are of.
+    origins: Origins,
+    /// Remarks on files that are of no build.
+    doubts: HashMap<String, String>,
 }
 
 /// Larger files are no source code that anybody has written.
@@ -132,10 +139,11 @@ impl SourceFiles {
         // Programs and libraries are kept too.
         let texts = files.iter().filter(|file| !file.bytes.starts_with(b"\x7fELF"));
         let kept = texts.map(|file| (file.path.clone(), file.bytes.clone())).collect();
-        Self { maps, kept, lines: HashMap::new() }
+        let (origins, doubts) = (Origins::default(), HashMap::new());
+        Self { maps, kept, lines: HashMap::new(), origins, doubts }
     }
 
-    fn read(&self, name: &str) -> Option<Vec<u8>> {
+    fn read(&mut self, name: &str) -> Option<Vec<u8>> {
         if let Some(bytes) = self.kept.get(name) {
             return Some(bytes.clone());
         }
@@ -143,7 +151,12 @@ impl SourceFiles {
             let rest = name.strip_prefix(prefix.as_str())?;
             Some(path.join(rest.trim_start_matches('/')))
         });
-        mapped.chain([PathBuf::from(name)]).find_map(|path| regular(&path))
+        let readable = |path: PathBuf| Some((regular(&path)?, path));
+        let (bytes, path) = mapped.chain([PathBuf::from(name)]).find_map(readable)?;
+        if let Some(doubt) = self.origins.doubt(name, &path, &bytes) {
+            self.doubts.insert(name.to_owned(), doubt);
+        }
+        Some(bytes)
     }
 }
 
@@ -165,5 +178,9 @@ impl Sources for SourceFiles {
         }
         let lines = self.lines.get(file)?.as_ref()?;
         lines.get((line as usize).checked_sub(1)?).cloned()
+    }
+
+    fn doubt(&mut self, file: &str) -> Option<String> {
+        self.doubts.get(file).cloned()
     }
 }

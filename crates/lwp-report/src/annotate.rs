@@ -22,6 +22,11 @@ pub struct Options {
 pub trait Sources {
     /// The text of a line, if the file can be read.
     fn line(&mut self, file: &str, line: u32) -> Option<String>;
+
+    /// A remark on a file that is not the one that the code was made from.
+    fn doubt(&mut self, _file: &str) -> Option<String> {
+        None
+    }
 }
 
 /// One line of a listing.
@@ -89,6 +94,8 @@ pub struct Listing {
     pub interpreted: bool,
     /// Rows of the listing: source, instructions, gaps.
     pub lines: Vec<Line>,
+    /// Remarks on source files whose lines may not fit, one a file.
+    pub doubts: Vec<String>,
 }
 
 /// The functions that `name` can mean: by full name, else by a shorter form, else by a part of it.
@@ -256,7 +263,18 @@ pub fn listing(
         let bytes = place.bytes.len() as u64;
         next = (bytes > 0).then(|| place.address.wrapping_add(bytes));
     }
+    listing.doubts = doubts(&listing.lines, sources);
     listing
+}
+
+/// Remarks on the source files of a listing.
+fn doubts(lines: &[Line], sources: &mut dyn Sources) -> Vec<String> {
+    let file = |line: &'_ Line| match line {
+        Line::Source { file, text: Some(_), .. } => Some(file.clone()),
+        _ => None,
+    };
+    let files: BTreeSet<String> = lines.iter().filter_map(file).collect();
+    files.iter().filter_map(|file| sources.doubt(file)).collect()
 }
 
 fn inlined(profile: &Profile, place: &lwp_profile::Location) -> Vec<String> {

@@ -12,6 +12,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::debug_file;
 use crate::files::{Bytes, Files};
+use crate::origins::Checksums;
 use crate::parallel;
 use crate::split::Split;
 
@@ -109,6 +110,30 @@ impl Dwarf {
         Some(Self { context, split, unshared, files: RefCell::default() })
     }
 
+    /// The checksums of the source files that `source` tells about, by their names as
+    /// [`Self::frames_at`] has them. Only line tables of DWARF 5 can have any.
+    pub fn checksums(source: &Source) -> Checksums {
+        let mut out = Checksums::default();
+        let Some(sections) = Sections::of(&source.bytes) else { return out };
+        let load = |id: SectionId| {
+            sections.section(Some(id).filter(|id| !NEEDLESS.contains(id)).map(|id| id.name()))
+        };
+        let Ok(dwarf) = gimli::Dwarf::load(load) else { return out };
+        let mut units = dwarf.units();
+        while let Ok(Some(header)) = units.next() {
+            let Ok(unit) = dwarf.unit(header) else { continue };
+            let unit = unit.unit_ref(&dwarf);
+            let Some(program) = &unit.line_program else { continue };
+            let lines = program.header();
+            for file in lines.file_names().iter().filter(|_| lines.file_has_md5()) {
+                if let Some(name) = file_name(unit, file, lines) {
+                    out.insert(name, *file.md5());
+                }
+            }
+        }
+        out
+    }
+
     /// Returns the missing parts, in words.
     pub fn warnings(&self) -> Vec<String> {
         let mut out = Vec::new();
@@ -170,6 +195,33 @@ impl Dwarf {
         }
         out
     }
+}
+
+/// The name of a source file of a line table, made as the library makes it.
+fn file_name(
+    unit: gimli::UnitRef<'_, Reader>,
+    file: &gimli::FileEntry<Reader>,
+    lines: &gimli::LineProgramHeader<Reader>,
+) -> Option<String> {
+    use gimli::Reader as _;
+    let text = |value| Some(unit.attr_string(value).ok()?.to_string_lossy().ok()?.into_owned());
+    let mut name = match &unit.comp_dir {
+        Some(dir) => dir.to_string_lossy().ok()?.into_owned(),
+        None => String::new(),
+    };
+    // Directory 0 is the unit's own.
+    let directory = file.directory(lines).filter(|_| file.directory_index() != 0);
+    let parts = [directory.map(text), Some(text(file.path_name()))];
+    for part in parts.into_iter().flatten() {
+        let part = part?;
+        if part.starts_with('/') {
+            name.clear();
+        } else if !name.is_empty() && !name.ends_with('/') {
+            name.push('/');
+        }
+        name.push_str(&part);
+    }
+    Some(name)
 }
 
 /// The sections of one file, found by name.

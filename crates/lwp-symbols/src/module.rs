@@ -128,6 +128,11 @@ impl ModuleNames {
         Self { path: module.path.clone(), warnings: vec![why.to_owned()], ..Self::default() }
     }
 
+    /// The file that has the debug information.
+    pub fn debug_source(&self) -> Option<&Source> {
+        self.debug.as_ref()
+    }
+
     /// Returns remarks on names that are missing so far.
     pub fn warnings(&self) -> Vec<String> {
         let all = self.missing().into_iter();

@@ -6,7 +6,7 @@ use clap::Args;
 use lwp_profile::{FunctionId, Profile};
 use lwp_report::annotate::{self, Options};
 use lwp_report::{annotate_text, objdump};
-use lwp_symbols::function_name;
+use lwp_symbols::{Origins, function_name};
 use lwp_terminal::escape::printable;
 
 use crate::args::usage_error;
@@ -74,7 +74,9 @@ pub fn execute(args: &AnnotateArgs) -> Result<Ending, Failure> {
     let profile = profiles::resolve_whole(&args.input.input, &recording, &args.input.names);
     let event = profiles::event(&profile, args.event.as_deref())?;
     let id = chosen(&profile, event, args.function.as_deref())?;
-    let mut sources = Files::new(maps, &recording.files);
+    let mut origins = Origins::new(&recording, &args.input.names.debug_dirs);
+    origins.learn(&profile);
+    let mut sources = Files::new(maps, &recording.files).doubting(origins);
     let options = Options { event, intel };
     let listing = annotate::function(&profile, id, options, &mut sources);
     let paint = args.output.paint();
@@ -84,6 +86,7 @@ pub fn execute(args: &AnnotateArgs) -> Result<Ending, Failure> {
         _ => annotate_text::painted(&listing, paint),
     };
     args.output.show(&text)?;
+    sources.doubts().for_each(|doubt| lwp_terminal::say!("lwp: warning: {doubt}"));
     if let Some(advice) = sources.missing() {
         lwp_terminal::say!("lwp: {advice}");
     }

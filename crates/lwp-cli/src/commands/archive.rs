@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use lwp_profile::{RecordedFile, Recording, Writer};
-use lwp_symbols::{Options, Resolved};
+use lwp_symbols::{Options, Origins, Resolved};
 use lwp_terminal::escape::printable;
 
 use crate::ending::Ending;
@@ -42,7 +42,9 @@ pub fn execute(args: &ArchiveArgs) -> Result<Ending, Failure> {
     let mut file = profiles::create(&args.output)?;
     std::io::Write::write_all(&mut file, &bytes).map_err(failed)?;
     let mut writer = Writer::resume(file);
-    let (mut kept, mut sources) = (0, Files::new(Vec::new(), &[]));
+    let mut origins = Origins::new(&recording, &args.input.names.debug_dirs);
+    origins.learn(&resolved.profile);
+    let (mut kept, mut sources) = (0, Files::new(Vec::new(), &[]).doubting(origins));
     for path in paths(args, &recording, &resolved) {
         // What cannot be read is missing here as it would be there.
         let bytes = sources.read(&path);
@@ -53,6 +55,7 @@ pub fn execute(args: &ArchiveArgs) -> Result<Ending, Failure> {
         }
     }
     writer.end().map_err(failed)?;
+    sources.doubts().for_each(|doubt| lwp_terminal::say!("lwp: warning: {doubt}"));
     let output = printable(&args.output.display().to_string());
     lwp_terminal::say!("lwp: wrote {output} with {kept} files");
     Ok(Ending::SUCCESS)

@@ -368,8 +368,9 @@ impl<'a> App<'a> {
     fn annotate(&mut self, function: FunctionId) {
         let options = annotate::Options { event: self.options.event, intel: false };
         let listing = annotate::function(self.profile, function, options, &mut *self.sources);
-        let lines: Vec<String> =
-            annotate_text::listing(&listing).lines().map(str::to_owned).collect();
+        let doubts = listing.doubts.iter().map(|doubt| format!("warning: {doubt}"));
+        let text = annotate_text::listing(&listing);
+        let lines: Vec<String> = doubts.chain(text.lines().map(str::to_owned)).collect();
         let at = match listing.interpreted {
             true => by_share(&lines),
             false => hottest(&listing, lines.len()),

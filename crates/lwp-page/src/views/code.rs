@@ -36,6 +36,11 @@ impl Sources for Lines<'_> {
         let mut sources = self.0.of.sources.lock().unwrap_or_else(PoisonError::into_inner);
         sources.as_mut()?.line(file, line)
     }
+
+    fn doubt(&mut self, file: &str) -> Option<String> {
+        let mut sources = self.0.of.sources.lock().unwrap_or_else(PoisonError::into_inner);
+        sources.as_mut()?.doubt(file)
+    }
 }
 
 /// A line of source, by file and number.
@@ -158,6 +163,7 @@ pub fn body(request: &Request) -> Markup {
                 a.switch href=(request.here(&[("syntax", if intel { "" } else { "intel" })])) role="button" aria-pressed=(intel) { "Intel's syntax" }
             }
         }
+        @for doubt in &code.listing.doubts { p.doubt { "Warning: " (text(doubt)) } }
         (hottest(&code))
         // What an interpreter executes has lines, and no instructions of its own.
         @let bare = !code.listing.interpreted && code.sums.values().all(|sum| sum.text.is_none());
