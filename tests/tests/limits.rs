@@ -169,6 +169,48 @@ fn lwp_s_own_limits_are_named() {
     }
 }
 
+/// With few descriptors for itself, lwp runs programs as they run natively, or says at once that it
+/// cannot.
+#[test]
+fn few_descriptors_for_lwp_suffice_or_are_refused() {
+    let words = "echo a | cat | cat | cat | sort; (true & true & wait); ls / | head -1";
+    for files in [9, 11, 12, 13, 15, 16, 20, 24, 28, 32, 40] {
+        let dir = TempDir::new();
+        let script = format!("ulimit -n {files}; exec \"$LWP\" run -- /bin/sh -c '{words}'");
+        let outcome = around_lwp(dir.path(), &script);
+        let error = text(&outcome.stderr);
+        match outcome.end {
+            End::Code(0) => assert_eq!(text(&outcome.stdout), "a\nbin\n", "{files}: {error}"),
+            end => {
+                assert_eq!(end, End::Code(125), "{files}: {error}");
+                assert!(error.contains("open files") && error.contains("help"), "{files}: {error}");
+                assert_eq!(text(&outcome.stdout), "", "{files}");
+            }
+        }
+    }
+}
+
+/// A limited address space holds what lwp needs, or the program runs natively: lwp does not end for
+/// want of memory, and kills no process.
+#[test]
+fn a_limited_address_space_costs_counts_at_most() {
+    let words = "echo a | cat | cat | sort; (true & true & wait)";
+    for megabytes in [1500, 2200, 4000, 4150, 4400, 5200, 6000] {
+        let dir = TempDir::new();
+        let script = format!(
+            "ulimit -v {}; exec \"$LWP\" stat --no-cache -o counts -- /bin/sh -c '{words}'",
+            megabytes * 1024
+        );
+        let outcome = around_lwp(dir.path(), &script);
+        let counts = fs::read_to_string(dir.path().join("counts")).unwrap_or_default();
+        let error = format!("{megabytes}: {}{counts}", text(&outcome.stderr));
+        assert_eq!(outcome.end, End::Code(0), "{error}");
+        assert_eq!(text(&outcome.stdout), "a\n", "{error}");
+        let named = counts.contains("limit on address space") || !counts.contains("not counted");
+        assert!(named, "{error}");
+    }
+}
+
 /// A core dump is the program's: nothing of the virtual CPU's is in it, be it mapped at first or
 /// later, in a program or in a copy that fork has made.
 #[test]

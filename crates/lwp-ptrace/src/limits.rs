@@ -87,6 +87,30 @@ pub fn descriptors() -> Option<u64> {
     getrlimit(Resource::Nofile).current
 }
 
+/// The number of descriptors that this process may still open.
+pub fn free_descriptors() -> u64 {
+    let most = descriptors().unwrap_or(u64::MAX);
+    match std::fs::read_dir("/proc/self/fd") {
+        Ok(open) => {
+            let number = |name: std::ffi::OsString| name.to_str()?.parse::<u64>().ok();
+            let numbers = open.flatten().filter_map(|entry| number(entry.file_name()));
+            // The one that leads to the list is open for as long as this takes.
+            let taken = numbers.filter(|number| *number < most).count() as u64;
+            most.saturating_sub(taken.saturating_sub(1))
+        }
+        Err(error) if error.raw_os_error() == Some(libc::EMFILE) => 0,
+        Err(_) => most,
+    }
+}
+
+/// The bytes of address space that this process may still map; `None` without a limit.
+pub fn room() -> Option<u64> {
+    let limit = getrlimit(Resource::As).current?;
+    let sizes = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = sizes.split(' ').next()?.parse().ok()?;
+    Some(limit.saturating_sub(pages.saturating_mul(4096)))
+}
+
 /// Soft and hard limit on address space that this process had before [`lift`]; `u64::MAX` for none.
 pub fn address_space_before() -> [u64; 2] {
     [0, 1].map(|index| BEFORE[0][index].load(Ordering::Relaxed))

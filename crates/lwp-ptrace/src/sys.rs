@@ -48,6 +48,8 @@ impl std::error::Error for Errno {}
 impl Errno {
     /// No such process.
     pub const ESRCH: Self = Self(libc::ESRCH);
+    /// Out of memory.
+    pub const ENOMEM: Self = Self(libc::ENOMEM);
 
     /// The calling thread's last error.
     pub fn last() -> Self {

@@ -8,11 +8,11 @@ use lwp_dbt::{
     AppPc, AppState, CachePc, CodeCache, CodeSource, Destination, EntryId, Fragment, FragmentId,
     Layout, Lwp, Neighbour, Plan, Region, RegionLimits, Translator, Unit,
 };
-use lwp_ptrace::{SharedMemory, sys};
+use lwp_ptrace::{SharedMemory, limits, sys};
 use rustc_hash::FxHashMap;
 
 use crate::learning::Learned;
-use crate::memory_map::FAMILY_BYTES;
+use crate::memory_map::{FAMILY_BYTES, HOST_BYTES};
 use crate::notices::{Notices, pages_of};
 use crate::owner::Owner;
 use crate::profile::Origins;
@@ -133,6 +133,9 @@ impl Family {
         basis: &Basis,
         emulated: lwp_dbt::block::Emulated,
     ) -> sys::Result<Self> {
+        if limits::room().is_some_and(|room| room < FAMILY_BYTES + HOST_BYTES) {
+            return Err(sys::Errno::ENOMEM);
+        }
         let memory = Arc::new(SharedMemory::new(c"lwp", FAMILY_BYTES)?);
         // Translated code is nobody's to change but ours.
         memory.file().seal_writes();

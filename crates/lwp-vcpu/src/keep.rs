@@ -15,7 +15,7 @@ use lwp_dbt::{
     AppPc, CachePc, CodeSource, CodeTarget, ExecutionProfile, Image, Knowledge, Lwp, Placement,
     Plan, Selection,
 };
-use lwp_ptrace::{FileMap, SharedMemory, memory, sys};
+use lwp_ptrace::{FileMap, SharedMemory, limits, memory, sys};
 use twox_hash::XxHash3_128;
 
 use crate::config::Config;
@@ -140,6 +140,11 @@ fn open_module(tid: i32, first: &Mapping) -> Option<File> {
         return None;
     }
     let file = File::open(format!("/proc/{tid}/root{}", first.name)).ok()?;
+    // It stays open, and the rest of the host needs descriptors more.
+    let number = u64::from(file.as_raw_fd().unsigned_abs());
+    if limits::descriptors().is_some_and(|most| number + crate::RESERVED >= most) {
+        return None;
+    }
     let metadata = file.metadata().ok()?;
     (metadata.is_file() && metadata.ino() == first.inode).then_some(file)
 }

@@ -132,6 +132,7 @@ fn run_virtually(
     sink: Option<Box<dyn profile::Sink>>,
 ) -> Result<Outcome, Error> {
     limits::lift();
+    enough_descriptors()?;
     let wake =
         Arc::new(sys::event_fd().map_err(|error| {
             machine_error("making an event descriptor", error, "close some files")
@@ -167,6 +168,25 @@ fn run_virtually(
         system: times.system,
         host: (after[1].0 + after[1].1).saturating_sub(before[1].0 + before[1].1),
     })
+}
+
+/// Descriptors that the host keeps for itself: those that it always has, and those that it opens to
+/// look at a process. Without one of the latter it would know nothing of a process's memory.
+const DESCRIPTORS: u64 = RESERVED + 8;
+/// Descriptors that contexts and translated files leave to the rest of the host.
+const RESERVED: u64 = 16;
+
+/// Fails if the host can have too few descriptors.
+fn enough_descriptors() -> Result<(), Error> {
+    let (most, free) = (limits::descriptors().unwrap_or(u64::MAX), limits::free_descriptors());
+    if free >= DESCRIPTORS {
+        return Ok(());
+    }
+    let what = format!(
+        "the limit on open files is {most}, which leaves {free} of the {DESCRIPTORS} that lwp needs"
+    );
+    let help = "raise the hard limit on open files (`ulimit -H -n`), or close some files";
+    Err(Error::Machine { what, help: help.into() })
 }
 
 /// A panic in one of the two threads must not leave the other, and the program, waiting for ever.

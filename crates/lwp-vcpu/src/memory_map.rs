@@ -40,6 +40,9 @@ const _: () = {
 };
 /// Bytes of one family's file.
 pub const FAMILY_BYTES: u64 = 4 << 30;
+/// Bytes of address space that a family leaves to the host, where that is limited: for its heap,
+/// its threads and contexts. Without memory the host ends, and the program with it.
+pub const HOST_BYTES: u64 = 1 << 30;
 /// Most families at a time.
 pub const FAMILIES: usize = 256;
 

@@ -8,6 +8,7 @@ use lwp_ptrace::sys::{self, Errno};
 use rustc_hash::FxHashMap;
 
 use super::{ContextFile, Doors, FileId};
+use crate::memory_map::HOST_BYTES;
 
 /// Most spare files.
 const MOST_SPARE: usize = 4;
@@ -47,7 +48,7 @@ impl Files {
     ///
     /// # Errors
     ///
-    /// Those of [`Files::add`], and `EMFILE`.
+    /// Those of [`Files::add`], `EMFILE`, and `ENOMEM` where the host is short of address space.
     pub fn add_and_leave(&mut self, descriptors: u64) -> sys::Result<FileId> {
         // One that is ready takes no time, and while it is in use another is made ready.
         let ready = self.spare.iter().position(|id| self.is_spare(*id, true));
@@ -57,6 +58,9 @@ impl Files {
             let id = self.spare.remove(place);
             self.enter(id);
             return Ok(id);
+        }
+        if descriptors > 0 && limits::room().is_some_and(|room| room < HOST_BYTES / 2) {
+            return Err(Errno::ENOMEM);
         }
         let file = ContextFile::new()?;
         let most = limits::descriptors().unwrap_or(u64::MAX);

@@ -24,8 +24,6 @@ use crate::syscalls::{Held, Pending, nr};
 const CLONE_VM: u64 = 0x100;
 const CLONE_THREAD: u64 = 0x1_0000;
 const EXIT: u64 = 60;
-/// Descriptors that new processes leave to the rest of the host.
-const RESERVED: u64 = 16;
 
 /// The thread that has made another.
 #[derive(Clone, Copy, Debug)]
@@ -186,8 +184,8 @@ pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bo
     let contexts = match is_thread || shares_memory || machine.tasks.filtered && is_filtered(child)
     {
         true => makers,
-        // Where the host has no descriptor left, its context is beside its maker's.
-        false => machine.contexts.files.add_and_leave(RESERVED).unwrap_or(makers),
+        // Where the host has no descriptor or no room left, its context is beside its maker's.
+        false => machine.contexts.files.add_and_leave(crate::RESERVED).unwrap_or(makers),
     };
     let shares_contexts = contexts == makers;
     let Some(slot) = machine.add_thread(child, child_pid, contexts) else { return false };

@@ -1,6 +1,6 @@
 //! The families of address spaces: made, shared, and left for others.
 
-use lwp_ptrace::Tid;
+use lwp_ptrace::{Tid, limits, sys};
 
 use super::mapping::undumped;
 use super::places::{Anchors, plan_arenas, with_wanted};
@@ -10,7 +10,7 @@ use crate::family::{Family, Kind, Waste};
 use crate::inject::Injector;
 use crate::machine::{CodeCaches, Machine};
 use crate::maps::{self, Status};
-use crate::memory_map::{FAMILIES, is_ours};
+use crate::memory_map::{FAMILIES, FAMILY_BYTES, HOST_BYTES, is_ours};
 use crate::profile::Origins;
 use crate::ways::overlap;
 
@@ -94,6 +94,19 @@ fn place_for_family(machine: &mut Machine) -> Result<usize, String> {
     place.ok_or_else(|| "too many different address space layouts at a time".into())
 }
 
+/// The reason why there is no memory for a family.
+fn no_memory(error: sys::Errno) -> String {
+    let needed = FAMILY_BYTES + HOST_BYTES;
+    let limit = limits::room().filter(|room| *room < needed).map(|room| {
+        let [room, needed] = [room, needed].map(|bytes| bytes >> 20);
+        format!(
+            ", because the limit on address space (`ulimit -H -v`) leaves {room} of the {needed} \
+             MiB that lwp needs"
+        )
+    });
+    format!("no memory for translated code: {error}{}", limit.unwrap_or_default())
+}
+
 /// The family of this kind, made if it is new.
 pub(super) fn family_for(machine: &mut Machine, kind: Kind) -> Result<usize, String> {
     if let Some(&index) = machine.caches.layouts.get(&kind) {
@@ -107,8 +120,7 @@ pub(super) fn family_for(machine: &mut Machine, kind: Kind) -> Result<usize, Str
     };
     let mut family = match prepared {
         Some(family) => family,
-        None => Family::new(index, &kind.basis, machine.processor.emulated)
-            .map_err(|error| format!("no memory for translated code: {error}"))?,
+        None => Family::new(index, &kind.basis, machine.processor.emulated).map_err(no_memory)?,
     };
     for &(address, bytes, offset) in &kind.arenas {
         family.add_arena(address, bytes, offset);
