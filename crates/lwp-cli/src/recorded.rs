@@ -5,7 +5,7 @@ use std::path::Path;
 
 use lwp_profile::{
     Block, BlockCount, BlockEnd, Image, Mapping, RecordedFile, RecordedJump, RecordedMisses,
-    RecordedModule, ThreadExecutions,
+    RecordedModule, ThreadExecutions, path_text,
 };
 use lwp_vcpu::ProcessReport;
 use lwp_vcpu::profile as vcpu;
@@ -28,7 +28,7 @@ pub fn block(block: &vcpu::Block) -> Block {
 pub fn module(module: &vcpu::Module) -> RecordedModule {
     let mut recorded = RecordedModule {
         id: module.id,
-        path: module.path.to_string_lossy().into_owned(),
+        path: path_text(&module.path),
         pid: module.pid,
         mappings: module
             .mappings
@@ -67,7 +67,7 @@ pub fn hidden_file(module: &vcpu::Module) -> Option<RecordedFile> {
     if identity(&module.path) == Some(known) {
         return None;
     }
-    let path = module.path.to_string_lossy().into_owned();
+    let path = path_text(&module.path);
     Some(RecordedFile { path, bytes: std::fs::read(inside).ok()? })
 }
 

@@ -307,3 +307,40 @@ fn archives_have_the_debug_files_too() {
     let listing = run(&dir, &[LWP, "annotate", "-i", "lwp.archive", "other"]);
     assert!(text(&listing.stdout).contains("x ^= rotate(x, i);"), "{}", text(&listing.stdout));
 }
+
+#[test]
+fn libraries_are_named_whatever_bytes_their_paths_have() {
+    use std::os::unix::ffi::OsStrExt;
+    if !has("gcc") {
+        return;
+    }
+    let dir = tools::fresh("names", "odd-paths");
+    let library = "int odd(int n) { int s = 0; while (n-- > 0) s += n & 3; return s; }\n";
+    std::fs::write(dir.join("odd.c"), library).expect("source");
+    std::fs::write(dir.join("main.c"), "int odd(int); int main(void) { return odd(5000) & 1; }\n")
+        .expect("source");
+    run(&dir, &["gcc", "-g", "-O1", "-shared", "-fPIC", "-o", "libodd.so", "odd.c"]);
+    run(&dir, &["gcc", "-O1", "-o", "program", "main.c", "libodd.so"]);
+    std::fs::rename(dir.join("libodd.so"), dir.join("libodd.so.moved")).expect("library");
+    let cases =
+        [(&b"new\nline"[..], "new\nline/"), (b"byte\xff", "byte\\xff/"), (b"a\\012b", "a\\012b/")];
+    for (bytes, shown) in cases {
+        let place = dir.join(std::ffi::OsStr::from_bytes(bytes));
+        std::fs::create_dir_all(&place).expect("directory");
+        std::fs::copy(dir.join("libodd.so.moved"), place.join("libodd.so")).expect("library");
+        for options in [&["-q"][..], &["-q", "-c", "100"], &["-q", "--no-names"]] {
+            let mut command = limited(&dir, &[&[LWP, "record"], options, &["./program"]].concat());
+            command.env("LD_LIBRARY_PATH", &place);
+            let output = command.output().expect("timeout starts");
+            assert!(output.status.success(), "{shown}: {}", text(&output.stderr));
+            let report = run(&dir, &[LWP, "report", "--json", "--inline", "-s", "dso,sym,srcline"]);
+            let document: Value = serde_json::from_slice(&report.stdout).expect("JSON");
+            let mut rows = document["rows"].as_array().expect("rows").iter();
+            let found = rows.any(|row| row["sym"] == "odd" && row["srcline"] == "odd.c:1");
+            assert!(found, "{shown} {options:?}: {}", text(&report.stderr));
+            let recording = std::fs::read(dir.join("lwp.data")).expect("recording");
+            let text = shown.as_bytes();
+            assert!(recording.windows(text.len()).any(|bytes| bytes == text), "{shown}");
+        }
+    }
+}

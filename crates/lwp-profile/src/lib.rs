@@ -26,6 +26,7 @@ mod located;
 mod merge;
 pub mod model;
 mod names;
+mod paths;
 mod profile;
 mod recording;
 mod run;
@@ -48,6 +49,7 @@ pub use located::{Located, LocatedStack};
 pub use merge::MergeError;
 pub use model::Modelled;
 pub use names::{NamedCode, NamedFrame, NamedRange, NamedSegment, RecordedNames};
+pub use paths::{path_of_bytes, path_text};
 pub use profile::{
     Call, CallKind, Code, Event, Frame, Function, FunctionId, Location, LocationId, Mode, Module,
     ModuleId, Origin, Profile, Sample, Stack, StackId, Thread, ThreadId, Values,

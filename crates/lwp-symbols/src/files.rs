@@ -7,7 +7,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use lwp_profile::RecordedFile;
+use lwp_profile::{RecordedFile, path_of_bytes};
 
 use crate::builds::Builds;
 
@@ -81,12 +81,15 @@ impl<'a> Files<'a> {
 }
 
 /// Reads a file in one piece, without a copy. A program may name any file as its debug information:
-/// one that would keep the reader waiting, or never end, is refused.
+/// one that would keep the reader waiting, or never end, is refused. A path that is no text may be
+/// in the form that recordings have.
 ///
 /// # Errors
 ///
 /// Those of the file; it is refused if it is no regular one.
 pub fn read(path: &Path) -> io::Result<Bytes> {
+    let bytes = path.to_str().and_then(path_of_bytes).filter(|_| !path.exists());
+    let path = bytes.as_deref().unwrap_or(path);
     let metadata = std::fs::metadata(path)?;
     if !metadata.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));

@@ -5,7 +5,7 @@
 //! Between samples nothing is done and nothing is kept that could go wrong: exceptions, `longjmp`,
 //! tail calls and switches between stacks need no notice.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use lwp_languages::functions::Language;
@@ -21,7 +21,7 @@ use self::languages::Languages;
 use crate::lwp::report_kept;
 use crate::machine::Counting;
 use crate::maps::{self, Mapping};
-use crate::profile::{Module, ModuleMapping, Place, Profiler, Sample, path_in_process};
+use crate::profile::{Module, ModuleMapping, Place, Profiler, Sample};
 
 mod dumps;
 pub mod languages;
@@ -183,7 +183,7 @@ impl CallStacks {
         let piece =
             ModuleMapping { start: mapping.start, end: mapping.end, offset: mapping.offset };
         let path = match &key {
-            ModuleKey::File(_, path, _) => PathBuf::from(path),
+            ModuleKey::File(..) => PathBuf::from(mapping.path()),
             ModuleKey::Generated(_) => PathBuf::new(),
         };
         let known = self.modules.get(&key);
@@ -207,7 +207,7 @@ impl CallStacks {
 
 /// The file that is mapped. One that has replaced it is another: what it says would mislead.
 fn file_of(tid: Tid, mapping: &Mapping) -> Option<PathBuf> {
-    let path = path_in_process(tid, Path::new(&mapping.name));
+    let path = mapping.path_from(tid);
     let file = mapping.inode != 0 && !mapping.is_served(tid);
     let same = file && crate::mapped_file::inode_of(&path) == Some(mapping.inode);
     same.then_some(path)

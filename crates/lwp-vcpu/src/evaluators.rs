@@ -18,7 +18,6 @@ use crate::contexts::Context;
 use crate::family::Family;
 use crate::machine::Counting;
 use crate::maps::Mapping;
-use crate::profile::path_in_process;
 use crate::space::Space;
 
 /// The evaluators of a family whose calls are counted.
@@ -87,7 +86,7 @@ impl Evaluators {
         if mapping.is_served(tid) {
             return None;
         }
-        let path = path_in_process(tid, std::path::Path::new(&mapping.name));
+        let path = mapping.path_from(tid);
         let key = (mapping.device, mapping.inode);
         let open = || Counted::open(&path, &self.wanted);
         let counted = self.files.entry(key).or_insert_with(open);

@@ -139,7 +139,7 @@ fn open_module(tid: i32, first: &Mapping) -> Option<File> {
     if first.is_served(tid) {
         return None;
     }
-    let file = File::open(format!("/proc/{tid}/root{}", first.name)).ok()?;
+    let file = File::open(first.path_from(tid)).ok()?;
     // It stays open, and the rest of the host needs descriptors more.
     let number = u64::from(file.as_raw_fd().unsigned_abs());
     if limits::descriptors().is_some_and(|most| number + crate::RESERVED >= most) {

@@ -32,7 +32,7 @@ impl MappedFile {
         if mapping.name.ends_with(" (deleted)") || mapping.is_served(tid) {
             return Self { version: None, is_written: true };
         }
-        let path = format!("/proc/{tid}/root{}", mapping.name);
+        let path = mapping.path_from(tid);
         let opened = sys::open_to_read(&path);
         // Who may execute a file need not be able to read it.
         let metadata = match &opened {

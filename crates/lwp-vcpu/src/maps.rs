@@ -1,7 +1,10 @@
 //! `/proc/PID/maps`.
 
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::Read;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
 
 use lwp_ptrace::absent;
 
@@ -28,20 +31,80 @@ pub struct Mapping {
     pub inode: u64,
     /// Path or bracketed name.
     pub name: String,
+    /// The path, where it is no text.
+    pub path: Option<Box<OsStr>>,
 }
 
 /// Reads the mappings of a thread's address space, in ascending order.
 pub fn read(tid: i32) -> Vec<Mapping> {
     let Some(text) = read_whole(&format!("/proc/{tid}/maps")) else { return Vec::new() };
-    let mappings: Vec<_> = String::from_utf8_lossy(&text).lines().filter_map(parse).collect();
-    for mapping in &mappings {
+    let mut mappings: Vec<_> = text.split(|byte| *byte == b'\n').filter_map(parse_bytes).collect();
+    for mapping in &mut mappings {
         // Its pages are reckoned with before any is read.
-        mapping.is_served(tid);
+        let is_served = mapping.is_served(tid);
+        if !is_served && mapping.inode != 0 && mapping.name.contains(NEWLINE) {
+            mapping.restore_newlines(tid);
+        }
     }
     mappings
 }
 
+/// A newline in a path, as the kernel writes it. It leaves a backslash as it is (seq_path in
+/// fs/seq_file.c), so that the same text can be a path's own.
+const NEWLINE: &str = "\\012";
+/// Most of them in a path that is tried in every way.
+const MOST_NEWLINES: usize = 6;
+
+/// The mapping that a line describes, whose path may be no text.
+fn parse_bytes(line: &[u8]) -> Option<Mapping> {
+    let text = String::from_utf8_lossy(line);
+    let mut mapping = parse(&text)?;
+    if matches!(text, std::borrow::Cow::Owned(_)) {
+        let path = line.iter().position(|byte| *byte == b'/').map(|start| &line[start..]);
+        mapping.path = path.map(|path| OsStr::from_bytes(path).into());
+    }
+    Some(mapping)
+}
+
 impl Mapping {
+    /// The path of the file, from the root of the process.
+    pub fn path(&self) -> &OsStr {
+        self.path.as_deref().unwrap_or(OsStr::new(&self.name))
+    }
+
+    /// The file by a path that leads there from here.
+    pub fn path_from(&self, tid: i32) -> PathBuf {
+        crate::profile::path_in_process(tid, self.path().as_ref())
+    }
+
+    /// Puts newlines back where the path that leads to the mapped file has them. Where none leads
+    /// there, the path stays as it is.
+    fn restore_newlines(&mut self, tid: i32) {
+        let written = self.path().as_bytes().to_vec();
+        let parts = split(&written, NEWLINE.as_bytes());
+        let several = parts.len().saturating_sub(1);
+        // The last attempt has newlines everywhere, the first none.
+        let attempts: Vec<usize> = match several <= MOST_NEWLINES {
+            true => (0..1 << several).collect(),
+            false => vec![0, usize::MAX],
+        };
+        for attempt in attempts {
+            let mut path = parts[0].to_vec();
+            for (index, part) in parts[1..].iter().enumerate() {
+                let is_newline = attempt >> index.min(63) & 1 != 0;
+                path.extend_from_slice(if is_newline { b"\n" } else { NEWLINE.as_bytes() });
+                path.extend_from_slice(part);
+            }
+            let path = OsString::from_vec(path);
+            let place = crate::profile::path_in_process(tid, path.as_ref());
+            if crate::mapped_file::inode_of(&place) == Some(self.inode) {
+                self.name = path.to_string_lossy().into_owned();
+                self.path = path.to_str().is_none().then(|| path.into());
+                return;
+            }
+        }
+    }
+
     /// Returns whether a program serves the file system of the file: whoever opens it may wait for
     /// that program.
     pub fn is_served(&self, tid: i32) -> bool {
@@ -69,7 +132,24 @@ pub fn parse(line: &str) -> Option<Mapping> {
         device: (u32::from_str_radix(major, 16).ok()?, u32::from_str_radix(minor, 16).ok()?),
         inode: inode.parse().ok()?,
         name: name.to_owned(),
+        path: None,
     })
+}
+
+/// The parts of `bytes` between occurrences of `separator`.
+fn split<'a>(bytes: &'a [u8], separator: &[u8]) -> Vec<&'a [u8]> {
+    let (mut parts, mut start, mut at) = (Vec::new(), 0, 0);
+    while at < bytes.len() {
+        if bytes[at..].starts_with(separator) {
+            parts.push(&bytes[start..at]);
+            at += separator.len();
+            start = at;
+        } else {
+            at += 1;
+        }
+    }
+    parts.push(&bytes[start..]);
+    parts
 }
 
 /// Reads a file of `/proc`, whose size is not known beforehand, with as few calls as there can be.
@@ -153,6 +233,33 @@ mod tests {
         assert!(mapping.execute && !mapping.write && !mapping.shared);
         assert_eq!((mapping.offset, mapping.device, mapping.inode), (0x1000, (0xfd, 1), 1234));
         assert_eq!(mapping.name, "/lib/a b.so");
+    }
+
+    #[test]
+    fn newlines_are_those_of_the_file_that_is_mapped() {
+        use std::os::unix::fs::MetadataExt;
+        let dir = std::env::temp_dir().join(format!("lwp-maps-{}", std::process::id()));
+        for name in ["a\nb\\012c", "a\\012b\\012c", "d\n\n"] {
+            let (path, pid) = (dir.join(name), std::process::id() as i32);
+            fs::create_dir_all(&dir).unwrap();
+            fs::write(&path, "x").unwrap();
+            let inode = fs::metadata(&path).unwrap().ino();
+            let shown = path.to_str().unwrap().replace('\n', NEWLINE);
+            let line = format!("1000-2000 r-xp 00000000 fd:01 {inode}  {shown}");
+            let mut mapping = parse(&line).unwrap();
+            mapping.restore_newlines(pid);
+            assert_eq!(mapping.name, path.to_str().unwrap());
+        }
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_path_that_is_no_text_is_kept() {
+        let mapping = parse_bytes(b"1000-2000 r-xp 0 fd:01 7    /lib/\xff\xfe.so").unwrap();
+        assert_eq!(mapping.path().as_bytes(), b"/lib/\xff\xfe.so");
+        assert_eq!(mapping.name, "/lib/\u{fffd}\u{fffd}.so");
+        let mapping = parse_bytes(b"1000-2000 r-xp 0 fd:01 7    /lib/a.so").unwrap();
+        assert_eq!(mapping.path().as_bytes(), b"/lib/a.so");
     }
 
     #[test]

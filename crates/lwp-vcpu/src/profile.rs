@@ -178,7 +178,7 @@ impl Origins {
     pub fn mapped(&mut self, unit: UnitId, mapping: &Mapping) {
         let origin = self.units.entry(unit).or_default();
         if origin.path.as_os_str().is_empty() {
-            origin.path = PathBuf::from(&mapping.name);
+            origin.path = PathBuf::from(mapping.path());
         }
         let piece =
             ModuleMapping { start: mapping.start, end: mapping.end, offset: mapping.offset };

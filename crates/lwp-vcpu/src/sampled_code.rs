@@ -6,7 +6,6 @@
 //! files knows nothing of it.
 
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 
 use lwp_dbt::IpFilter;
 use lwp_ptrace::Tid;
@@ -14,7 +13,6 @@ use lwp_ptrace::Tid;
 use crate::config::Config;
 use crate::machine::{CodeCaches, Tasks, Where};
 use crate::maps::Mapping;
-use crate::profile::path_in_process;
 
 /// The code that is sampled.
 ///
@@ -75,7 +73,7 @@ impl SampledCode {
             return None;
         }
         // The mapping's own device number is not always that of the file's metadata.
-        let path = path_in_process(tid, Path::new(&mapping.name));
+        let path = mapping.path_from(tid);
         let file = std::fs::metadata(path).ok()?;
         let address = |offset: u64| mapping.start.wrapping_sub(mapping.offset).wrapping_add(offset);
         let filter =

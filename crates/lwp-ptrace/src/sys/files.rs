@@ -31,7 +31,7 @@ fn try_lease(fd: RawFd, kind: i32) -> Result<()> {
 /// # Errors
 ///
 /// Those of open(2).
-pub fn open_to_read(path: &str) -> std::io::Result<File> {
+pub fn open_to_read(path: impl AsRef<std::path::Path>) -> std::io::Result<File> {
     File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)
 }
 

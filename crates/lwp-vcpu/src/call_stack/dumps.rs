@@ -69,7 +69,7 @@ struct Dump {
 
 impl Source for Dump {
     fn open(&self) -> Option<File> {
-        let file = sys::open_to_read(&format!("/proc/{}/root{}", self.tid, self.path)).ok()?;
+        let file = sys::open_to_read(format!("/proc/{}/root{}", self.tid, self.path)).ok()?;
         let is = file.metadata().ok()?;
         (is.is_file() && is.ino() == self.inode).then_some(file)
     }

@@ -73,9 +73,9 @@ fn has_sections(pid: i32) -> impl FnMut(&Mapping) -> bool {
 
 /// Returns whether a mapped file describes critical sections, as far as it can be read.
 fn describes_sections(pid: i32, mapping: &Mapping) -> bool {
-    let path = format!("/proc/{pid}/root{}", mapping.name);
+    let path = mapping.path_from(pid);
     // Who serves a file system may be one of the stopped threads.
-    if mapping.is_served(pid) || inode_of(path.as_ref()) != Some(mapping.inode) {
+    if mapping.is_served(pid) || inode_of(&path) != Some(mapping.inode) {
         return false;
     }
     let Ok(file) = sys::open_to_read(&path) else { return false };

@@ -1,0 +1,53 @@
+//! Paths as text: a recording has text, and a path may be any bytes.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+/// Returns a path as text, with `\\x` and two digits for each byte that is none.
+pub fn path_text(path: &Path) -> String {
+    let mut text = String::new();
+    for chunk in path.as_os_str().as_bytes().utf8_chunks() {
+        text.push_str(chunk.valid());
+        chunk.invalid().iter().for_each(|byte| text.push_str(&format!("\\x{byte:02x}")));
+    }
+    text
+}
+
+/// Returns the path that `text` stands for, if it has a byte that is no text.
+pub fn path_of_bytes(text: &str) -> Option<PathBuf> {
+    let mut parts = text.split("\\x");
+    let mut bytes = parts.next()?.as_bytes().to_vec();
+    let plain = bytes.len();
+    for part in parts {
+        let byte = part.get(..2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        match byte.filter(|byte| !byte.is_ascii()) {
+            Some(byte) => {
+                bytes.push(byte);
+                bytes.extend_from_slice(&part.as_bytes()[2..]);
+            }
+            None => bytes.extend([b"\\x", part.as_bytes()].concat()),
+        }
+    }
+    let is_text = bytes.len() == plain || String::from_utf8(bytes.clone()).is_ok();
+    (!is_text).then(|| OsString::from_vec(bytes).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+
+    use super::*;
+
+    #[test]
+    fn paths_of_any_bytes_survive_as_text() {
+        for bytes in [&b"/a/\xffb\xc3\x28.so"[..], b"/\xfe", b"\\x41\xff\\"] {
+            let path = Path::new(OsStr::from_bytes(bytes));
+            assert_eq!(path_of_bytes(&path_text(path)).as_deref(), Some(path));
+        }
+        for text in ["/a/b.so", "/a\\x41", "/\u{e9}\\x", "/\\xg1\\xf"] {
+            assert_eq!(path_text(Path::new(text)), text);
+            assert_eq!(path_of_bytes(text), None);
+        }
+    }
+}
