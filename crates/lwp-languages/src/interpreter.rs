@@ -11,6 +11,7 @@ use rustc_hash::FxHashMap;
 
 use crate::file::File;
 use crate::functions::{Frame, Functions, Language};
+use crate::gather::{Fact, Steps};
 use crate::merge::{Activation, Native};
 use crate::{Memory, java, lua, luajit, perl, php, python, ruby};
 
@@ -121,6 +122,18 @@ pub trait Reader: Debug + Send {
         functions: &mut Functions,
         memory: &mut dyn Memory,
     ) -> (Vec<Frame>, Vec<Activation>);
+
+    /// Steps that copy what [`stack`](Self::stack) reads of `who`; `None` where there are none, or
+    /// the thread has not been read yet.
+    fn steps(&self, who: &Who) -> Option<Steps> {
+        let _ = who;
+        None
+    }
+
+    /// What tells the functions from others that were read last; the steps ask for it.
+    fn facts(&self) -> &[Fact] {
+        &[]
+    }
 }
 
 impl Process {
@@ -158,6 +171,12 @@ impl Process {
             return Default::default();
         }
         self.reader.stack(thread, functions, memory)
+    }
+
+    /// Steps that copy what is read of a thread, and the facts of the frames that were read last;
+    /// see [`Reader::steps`].
+    pub fn gather(&self, who: &Who) -> Option<(Steps, &[Fact])> {
+        Some((self.reader.steps(who)?, self.reader.facts()))
     }
 }
 
@@ -207,6 +226,7 @@ pub(crate) fn keep<K: Eq + Hash, V>(known: &mut FxHashMap<K, V>, most: usize, ke
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gather::tests::{Copied, follow};
 
     /// Memory in which every word leads somewhere else, and nothing ends.
     struct Maze(u64);
@@ -270,6 +290,101 @@ mod tests {
         assert!(frames.len() <= 16 * DEEPEST);
         assert!(frames.iter().all(|frame| functions.get(frame.function).is_some()));
         assert!(activations.iter().all(|it| it.frames.end <= frames.len()));
+    }
+
+    /// Words at random, many of which lead to others.
+    struct World(Vec<u64>);
+
+    impl World {
+        const START: u64 = 0x1000;
+        const WORDS: u64 = 0x400;
+        /// The word that a code object begins with, and a thread's number.
+        const CODE: u64 = 0x1008;
+        const NUMBER: i32 = 0x1010;
+        /// Places of code objects of Python, which have the string at the next place as their names.
+        const CODES: [u64; 3] = [0x2000, 0x2100, 0x2200];
+        const STRING: u64 = 0x2300;
+
+        fn new(seed: u64) -> Self {
+            let word = |at: u64| {
+                let mixed = (at ^ seed << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                let one_of = |words: [u64; 4]| words[(mixed >> 50) as usize & 3];
+                match mixed >> 60 {
+                    0..=2 => 0,
+                    3..=7 => one_of([Self::CODES[0], Self::CODES[1], Self::CODES[2], 0x2004]),
+                    // Kinds of contexts, owners of frames, types, and an index.
+                    8..=10 => one_of([9, 11, 0x100_0000_000d, 0xffff_ffff]),
+                    _ => Self::START + (mixed >> 40) % Self::WORDS * 8,
+                }
+            };
+            Self((0..Self::WORDS).map(word).collect())
+        }
+
+        fn set(&mut self, address: u64, word: u64) {
+            self.0[((address - Self::START) / 8) as usize] = word;
+        }
+
+        /// Lets CPython with its state at the world's start know one thread, and some functions.
+        fn add_python(&mut self, layout: &python::layout::Layout) {
+            let [interpreter, thread, descriptor] =
+                [0x600, 0x800, 0xc00].map(|at| Self::START + at);
+            self.set(Self::START + layout.interpreters, interpreter);
+            self.set(interpreter + layout.interpreter.threads, thread);
+            self.set(thread + layout.thread.interpreter, interpreter);
+            self.set(thread + layout.thread.pthread, descriptor);
+            self.set(descriptor + 720, Self::NUMBER as u64);
+            layout.thread.native.into_iter().for_each(|at| {
+                self.set(thread + at, Self::NUMBER as u64);
+            });
+            for code in Self::CODES {
+                self.set(code + layout.head - 8, Self::CODE);
+                self.set(code + layout.code.file, Self::STRING);
+                self.set(code + layout.code.name, Self::STRING);
+            }
+            // Four characters of ASCII.
+            self.set(Self::STRING + layout.head, 4);
+            self.set(Self::STRING + layout.head + 16, 0x64);
+        }
+    }
+
+    impl Memory for World {
+        fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
+            bytes.iter_mut().zip(address..).all(|(byte, at)| {
+                let offset = at.wrapping_sub(Self::START);
+                let word = self.0.get((offset / 8) as usize);
+                word.map(|word| *byte = (word >> (offset % 8 * 8)) as u8).is_some()
+            })
+        }
+    }
+
+    #[test]
+    fn steps_copy_all_that_is_read() {
+        let mut interpreters = vec![Interpreter::Perl(perl::Interpreter::nowhere())];
+        let pythons =
+            (8..=12).map(|it| python::Interpreter::nowhere(it, World::CODE - World::START));
+        interpreters.extend(pythons.map(Interpreter::Python));
+        for interpreter in interpreters {
+            let (mut whole, mut functions) = (0, Functions::default());
+            for seed in 0..60_000 {
+                let mut world = World::new(seed);
+                if let Interpreter::Python(it) = &interpreter
+                    && let Some(layout) = python::layout::Layout::of(it.version)
+                {
+                    world.add_python(&layout);
+                }
+                let mut process = Process::new(interpreter.clone(), World::START);
+                let who = Who { number: World::NUMBER, first: true };
+                let thread = Thread { who, native: &[], complete: false };
+                process.stack(&thread, &mut functions, &mut world);
+                let direct = process.stack(&thread, &mut functions, &mut world);
+                let Some((steps, facts)) = process.gather(&who) else { continue };
+                let Some(pieces) = follow(&steps, facts, &mut world) else { continue };
+                let copied = process.stack(&thread, &mut functions, &mut Copied(pieces));
+                assert_eq!(copied, direct, "{interpreter:?} {seed}");
+                whole += usize::from(!direct.0.is_empty());
+            }
+            assert!(whole >= 10, "{interpreter:?}: {whole}");
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@
 pub mod counting;
 mod file;
 pub mod functions;
+pub mod gather;
 pub mod interpreter;
 pub mod java;
 pub mod lua;

@@ -5,6 +5,8 @@
 //! was called from. A call without an operation to return to was made by C code, through an
 //! evaluator of its own.
 
+mod steps;
+
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -14,7 +16,8 @@ use rustc_hash::FxHashMap;
 use crate::Memory;
 use crate::file::File;
 use crate::functions::{Frame, Function, Functions, Language, text, text_to_zero};
-use crate::interpreter::{Frames, Reader, Thread, keep};
+use crate::gather::{Fact, Steps};
+use crate::interpreter::{Frames, Reader, Thread, Who, keep};
 use crate::merge::Activation;
 
 /// Symbols that are looked for.
@@ -111,6 +114,7 @@ pub struct Process {
     current: u64,
     known: FxHashMap<(u64, u64, u64), u32>,
     files: FxHashMap<u64, Arc<str>>,
+    facts: Vec<Fact>,
 }
 
 /// A statement's place.
@@ -124,7 +128,8 @@ impl Process {
     /// The interpreter of a file whose addresses are `bias` less than those of the process.
     pub fn new(interpreter: &Interpreter, bias: u64) -> Self {
         let current = interpreter.current.wrapping_add(bias);
-        Self { current, known: FxHashMap::default(), files: FxHashMap::default() }
+        let (known, files) = Default::default();
+        Self { current, known, files, facts: Vec::new() }
     }
 
     fn read(
@@ -206,6 +211,7 @@ impl Process {
         let (name, start) = described(code, memory)?;
         // A subroutine's name and first statement tell that it is still the same.
         let identity = (code, name, start);
+        self.facts.push([code, name, start, 0, 0, 0]);
         if let Some(&number) = self.known.get(&identity) {
             return Some(number);
         }
@@ -229,11 +235,20 @@ impl Reader for Process {
         let mut frames = Frames::default();
         // Names of files are freed when a text has been evaluated.
         self.files.clear();
+        self.facts.clear();
         if who.first {
             // `None` is the chain's end, or something that cannot be read.
             let _ = self.read(functions, memory, &mut frames);
         }
         frames.finish()
+    }
+
+    fn steps(&self, who: &Who) -> Option<Steps> {
+        who.first.then(|| steps::steps(self.current))
+    }
+
+    fn facts(&self) -> &[Fact] {
+        &self.facts
     }
 }
 

@@ -11,6 +11,7 @@ pub mod counting;
 mod frames;
 pub mod layout;
 pub mod lines;
+mod steps;
 mod text;
 mod threads;
 
@@ -21,7 +22,8 @@ use object::read::ReadRef;
 use crate::Memory;
 use crate::file::File;
 use crate::functions::{Frame, Functions};
-use crate::interpreter::{Reader, Thread};
+use crate::gather::{Fact, Steps};
+use crate::interpreter::{Reader, Thread, Who};
 use crate::merge::Activation;
 use layout::{Layout, Version};
 
@@ -110,6 +112,7 @@ impl Reader for Process {
     ) -> (Vec<Frame>, Vec<Activation>) {
         let who = &thread.who;
         let (runtime, code_type) = (self.runtime, self.code_type);
+        self.code.facts.clear();
         if self.layout.is_none() {
             self.layout = Layout::told(runtime, self.version, memory);
         }
@@ -135,13 +138,28 @@ impl Reader for Process {
         activations.retain(|activation| !activation.frames.is_empty());
         (out, activations)
     }
+
+    fn steps(&self, who: &Who) -> Option<Steps> {
+        Some(steps::steps(self.layout.as_ref()?, self.threads.last(who)?, who))
+    }
+
+    fn facts(&self) -> &[Fact] {
+        &self.code.facts
+    }
+}
+
+#[cfg(test)]
+impl Interpreter {
+    /// One of the release 3.`minor` that is in no file.
+    pub fn nowhere(minor: u8, code_type: u64) -> Self {
+        let version = Version::three(minor);
+        Self { version, runtime: 0, code_type, evaluator: Vec::new() }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::interpreter::Who;
-
     /// Memory in which every word leads somewhere else, and nothing ends.
     struct Maze(u64);
 

@@ -4,10 +4,12 @@ use rustc_hash::FxHashMap;
 
 use crate::Memory;
 use crate::functions::{Frame, Function, Functions, Language};
+use crate::gather::Fact;
 use crate::interpreter::keep;
 use crate::python::frames::Raw;
 use crate::python::layout::{Chain, Layout};
 use crate::python::lines::line_at;
+use crate::python::steps;
 use crate::python::text::{bytes, text};
 
 /// Most characters of a name and of a path, and most bytes of a line table.
@@ -17,9 +19,13 @@ const TABLE: u64 = 1 << 20;
 /// Code objects that are remembered: a few hundred bytes each.
 const MOST: usize = 1 << 16;
 
-/// Code objects of a process by address.
+/// Code objects of a process.
 #[derive(Debug, Default)]
-pub struct Known(FxHashMap<u64, Code>);
+pub struct Known {
+    by_address: FxHashMap<u64, Code>,
+    /// What tells those from others that the stack read last has.
+    pub facts: Vec<Fact>,
+}
 
 /// A code object.
 #[derive(Debug)]
@@ -32,9 +38,12 @@ struct Code {
 /// Fields that tell whether an address still has the same code object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fields {
-    file: u64,
-    name: u64,
-    lines: u64,
+    /// The file's name.
+    pub file: u64,
+    /// Its own name.
+    pub name: u64,
+    /// The line table.
+    pub lines: u64,
     /// The line of the declaration.
     pub first: u32,
 }
@@ -79,15 +88,16 @@ impl Known {
         let at = frame.code;
         let fields = Fields::read(layout, code_type, at, memory)?;
         let Fields { file, name, lines, first } = fields;
-        if self.0.get(&at).is_none_or(|known| known.fields != fields) {
+        if self.by_address.get(&at).is_none_or(|known| known.fields != fields) {
             let name = text(layout, name, NAME, memory)?.into();
             let file = text(layout, file, PATH, memory)?.into();
             let function =
                 functions.number(Function { language: Language::Python, name, file, line: first });
             let lines = bytes(layout, lines, TABLE, memory).unwrap_or_default();
-            keep(&mut self.0, MOST, at, Code { fields, function, lines });
+            keep(&mut self.by_address, MOST, at, Code { fields, function, lines });
         }
-        let code = self.0.get(&at)?;
+        self.facts.push(steps::fact(at, fields));
+        let code = self.by_address.get(&at)?;
         let line = offset(layout, frame)
             .and_then(|offset| line_at(layout.lines, &code.lines, first, offset));
         Some(Frame { function: code.function, line: line.unwrap_or(first) })

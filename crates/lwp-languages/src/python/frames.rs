@@ -8,7 +8,10 @@ use crate::python::layout::{Chain, Layout, SHIM};
 const DEEPEST: usize = 1024;
 
 /// `PyThreadState` of 3.10 has fewer bytes, and no stack is so near to it.
-const STATE: u64 = 512;
+pub const STATE_BYTES: u64 = 512;
+
+/// Places in `_PyCFrame` of 3.11: the innermost frame, and the one before.
+pub const OF_CFRAME: [u64; 2] = [8, 16];
 
 /// A frame as it stands in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +93,7 @@ impl<'m> Reader<'m> {
         }
         // Each `CFrame` has the one before behind a word. The outermost, which is no activation's,
         // is a part of the thread's state, and what it has there may be anything.
-        let own = state..state.saturating_add(STATE);
+        let own = state..state.saturating_add(STATE_BYTES);
         let mut next = self.pointer(state, self.layout.thread.stack?);
         let mut anchors = Vec::new();
         while let Some(at) = next.filter(|at| anchors.len() <= DEEPEST && !own.contains(at)) {
@@ -106,19 +109,17 @@ impl<'m> Reader<'m> {
     }
 
     fn marked(&mut self, state: u64) -> Option<()> {
-        /// Places in `_PyCFrame` of 3.11.
-        const CURRENT: u64 = 8;
-        const BEFORE: u64 = 16;
+        let [current, before] = OF_CFRAME;
         let mut anchor = self.pointer(state, self.layout.thread.frame)?;
         let mut first = 0;
-        let mut frame = self.pointer(anchor, CURRENT)?;
+        let mut frame = self.pointer(anchor, current)?;
         while self.frames.len() < DEEPEST {
             self.push(frame)?;
             let entry = self.memory.byte(frame.checked_add(self.layout.frame.owner)?)?;
             if entry != 0 {
                 self.end(first, Some(anchor));
                 first = self.frames.len();
-                anchor = self.pointer(anchor, BEFORE)?;
+                anchor = self.pointer(anchor, before)?;
             }
             frame = self.pointer(frame, self.layout.frame.previous)?;
         }

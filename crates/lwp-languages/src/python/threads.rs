@@ -3,6 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::Memory;
+use crate::gather::{Step, Steps};
 use crate::interpreter::Who;
 use crate::python::layout::Layout;
 
@@ -19,6 +20,30 @@ const NUMBER_IN_DESCRIPTOR: u64 = 720;
 pub struct Known(FxHashMap<i32, u64>);
 
 impl Known {
+    /// The state of a thread, as it was found last.
+    pub fn last(&self, who: &Who) -> Option<u64> {
+        self.0.get(&who.number).copied()
+    }
+
+    /// Adds steps that copy what [`find`](Self::find) reads of the state in value 0, which must be
+    /// that of the thread still.
+    pub fn add_steps(layout: &Layout, who: &Who, steps: &mut Steps) {
+        let go_on = steps.label();
+        let at = |offset: u64| offset as i32;
+        match layout.thread.native {
+            Some(native) => steps.add([Step::Copy(0, at(native), 8), Step::Word(1, 0, at(native))]),
+            None => steps.add([
+                Step::Copy(0, at(layout.thread.pthread), 8),
+                Step::Word(1, 0, at(layout.thread.pthread)),
+                Step::Copy(1, at(NUMBER_IN_DESCRIPTOR), 8),
+                Step::Half(1, 1, at(NUMBER_IN_DESCRIPTOR)),
+            ]),
+        }
+        steps.add([Step::IfEqual(1, who.number as u64, go_on), Step::Ask]);
+        steps.place(go_on);
+        steps.add([Step::Copy(0, at(layout.thread.interpreter), 8)]);
+    }
+
     /// The state of a thread.
     pub fn find(
         &mut self,
