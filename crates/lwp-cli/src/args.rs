@@ -467,6 +467,7 @@ fn trials() -> Trials {
             .and_then(|after| Some(Duration::from_millis(after.parse().ok()?))),
         overlays: !is("LWP_OVERLAYS", "0"),
         far: !is("LWP_FAR", "0"),
+        keeps: !is("LWP_KEEP", "0"),
         trace: std::env::var_os("LWP_TRACE").is_some(),
     }
 }

@@ -9,8 +9,8 @@
 //!          +0x1000  data cache, where one is watched           + 0x200000  system call classes, 64 Ki x 1
 //!          +0x5000  its latest changes                         + 0x210000  argument classes, 256 x 1
 //!          +0x6000  known cuts
-//!         +0x106000 misses of the data cache                   + 0x210100  masks: table, cache sets, lines
-//!         +0x116000 counters, 8 bytes each                     + 0x211000  a copy of the routines
+//!         +0x106000 misses of the data cache, or samples       + 0x210100  masks: table, cache sets, lines
+//!         +0x146000 counters, 8 bytes each                     + 0x211000  a copy of the routines
 //!        +0x1400000 indirect calls by where they led
 //!                                                              + 0x21f000  known answers to CPUID
 //!                                                              + 0x220000  chain slots, 8 bytes each
@@ -18,6 +18,7 @@
 
 pub mod calls;
 mod fields;
+pub mod gather;
 pub mod kept;
 mod known_cut;
 mod low_window;
@@ -131,7 +132,7 @@ pub const CUT_BYTES: u32 = 64;
 pub const KNOWN_CUTS: u32 = 16384;
 
 /// Bytes of a context; the thread's counters follow.
-pub const CONTEXT_BYTES: u64 = 0x11_6000;
+pub const CONTEXT_BYTES: u64 = 0x14_6000;
 
 /// gs-relative displacement of counter `index`.
 pub fn counter_displacement(index: u32) -> u32 {
@@ -148,7 +149,7 @@ const PARTS: [(u32, u32); 10] = [
     (LWP_DEALT_AT, LWP_DEALT_AT + LWP_SLOTS * 8),
     (LWP_TAKEN_AT, LWP_TAKEN_AT + LWP_SLOTS * 8),
     (CUTS_AT, CUTS_AT + KNOWN_CUTS * CUT_BYTES),
-    (NOTES_AT, NOTES_AT + MOST_NOTES * NOTE_BYTES),
+    (NOTES_AT, kept::KEPT_AT + kept::KEPT_BYTES),
     (calls::CALLS_AT, calls::CALLS_AT + calls::CALLS_BYTES),
 ];
 const _: () = {
@@ -158,4 +159,5 @@ const _: () = {
         index += 1;
     }
     assert!(NOTES_AT + MOST_NOTES * NOTE_BYTES <= CONTEXT_BYTES as u32);
+    assert!(kept::KEPT_AT + kept::KEPT_BYTES <= CONTEXT_BYTES as u32);
 };

@@ -11,7 +11,7 @@ pub type Value = u8;
 /// The values that a [fact](Fact) is compared with.
 pub const FACT: [Value; 6] = [10, 11, 12, 13, 14, 15];
 
-/// What tells a function from others; the first word is not 0.
+/// The words that tell a function from others; the first one is not 0.
 pub type Fact = [u64; FACT.len()];
 
 /// A step.

@@ -130,7 +130,7 @@ pub trait Reader: Debug + Send {
         None
     }
 
-    /// What tells the functions from others that were read last; the steps ask for it.
+    /// The facts of the functions that were read last; the steps ask for them.
     fn facts(&self) -> &[Fact] {
         &[]
     }

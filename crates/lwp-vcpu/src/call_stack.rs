@@ -18,7 +18,7 @@ use rustc_hash::FxHashMap;
 
 use self::dumps::Dumps;
 use self::languages::Languages;
-use crate::lwp::report_kept;
+use crate::lwp::{Gather, report_kept};
 use crate::machine::Counting;
 use crate::maps::{self, Mapping};
 use crate::profile::{Module, ModuleMapping, Place, Profiler, Sample};
@@ -389,6 +389,8 @@ pub struct KeptStack {
     pub start: u64,
     /// Its bytes, up to where the walk before came to the bottom.
     pub bytes: Vec<u8>,
+    /// Pieces of other memory, by their addresses: what is read of an interpreter.
+    pub memory: Vec<(u64, Vec<u8>)>,
 }
 
 impl SampledAt {
@@ -421,6 +423,12 @@ impl CallStacks {
     pub fn interprets(&self, changes: u64) -> bool {
         let may = |code: &Arc<Vec<CodeRange>>| self.languages.are_in(code);
         self.languages.are_wanted() && self.layouts.get(&changes).is_none_or(may)
+    }
+
+    /// The memory that was read of an interpreter for the last sample, which was one of this
+    /// thread; `None` where it cannot be said in steps.
+    pub fn gather(&self, thread: (Tid, i32), changes: u64) -> Option<Gather> {
+        self.languages.gather(thread, self.layouts.get(&changes)?)
     }
 
     /// The end of the stack that was walked last, where that says how much of it the next walk
@@ -457,7 +465,12 @@ impl CallStacks {
         places.clear();
         places.extend(frames.iter().map(|frame| Place { module: frame.tag, address: frame.place }));
         if self.languages.are_wanted() {
+            let copied = taken.at.kept.as_ref().map(|kept| &kept.memory[..]);
+            self.languages.begin(thread.0, copied);
             self.languages.merge_into(places, thread, (&code, &frames, ending), profiler);
+            if self.languages.fell_short() {
+                self.end = None;
+            }
         }
         taken.report(profiler, places);
         (self.frames, self.memory) = (frames, memory);
@@ -535,7 +548,7 @@ mod tests {
         let words: Box<[u64]> = (0..1024).collect();
         let start = words.as_ptr() as u64;
         let bytes: Vec<u8> = (100..132_u64).flat_map(u64::to_le_bytes).collect();
-        let copy = KeptStack { changes: 0, start, bytes };
+        let copy = KeptStack { changes: 0, start, bytes, memory: Vec::new() };
         let mut stack = TraceeStack::default();
         stack.begin(me(), start);
         assert_eq!(stack.word(start), Some(0));

@@ -296,6 +296,8 @@ pub struct Trials {
     pub overlays: bool,
     /// Code without room near it is translated far away from it.
     pub far: bool,
+    /// Threads take samples by themselves.
+    pub keeps: bool,
     /// The tracer prints the stops that it handles.
     pub trace: bool,
 }
@@ -310,6 +312,7 @@ impl Default for Trials {
             improve: None,
             overlays: true,
             far: true,
+            keeps: true,
             trace: false,
         }
     }

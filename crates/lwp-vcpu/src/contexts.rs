@@ -18,12 +18,14 @@ mod counters;
 mod doors;
 mod file;
 mod files;
+mod gather_words;
 mod lwp_words;
 
 pub use counters::ThreadCounters;
 pub use doors::{DoorGroup, Doors};
 pub use file::{ContextFile, FileId};
 pub use files::Files;
+pub use gather_words::GatherWords;
 pub use lwp_words::{KeptSample, LwpWords};
 
 /// Offset in a context of room for a path, behind all fields.
@@ -314,6 +316,11 @@ impl<'a> Context<'a> {
     /// Its words of Lightweight Profiling.
     pub fn lwp(self) -> LwpWords<'a> {
         LwpWords(self)
+    }
+
+    /// Its steps that copy memory for samples.
+    pub fn gather(self) -> GatherWords<'a> {
+        GatherWords(self)
     }
 }
 

@@ -327,6 +327,8 @@ context_page! {
         0x9d8 => LwpFirst,
         /// Of a branch: not taken, and taken in the upper half.
         0x9e0 => LwpFirstOfBranch,
+        /// Non-zero where [steps](super::gather) are to be done for a kept sample.
+        0x9e8 => Gather,
         /// The number of bytes of a repeated string instruction that have been gone through,
         /// counted from its start.
         0xa80 => LwpRepeatDone,

@@ -1,12 +1,12 @@
 //! Samples that a thread keeps for the host.
 
-use super::{MOST_NOTES, NOTE_BYTES, NOTES_AT, Slot};
+use super::{NOTES_AT, Slot, gather};
 
 /// Displacement of the kept samples, where no misses are noted: each is an [`ip`](IP), the
-/// [registers](REGISTERS), and a part of the stack.
-pub const KEPT_AT: u32 = NOTES_AT;
-/// Bytes that there is room for.
-pub const KEPT_BYTES: u32 = MOST_NOTES * NOTE_BYTES;
+/// [registers](REGISTERS), a part of the stack, and [pieces](gather) of other memory.
+pub const KEPT_AT: u32 = NOTES_AT + gather::BYTES;
+/// Bytes that there is room for: samples of some milliseconds.
+pub const KEPT_BYTES: u32 = 0x4_0000 - gather::BYTES;
 
 /// Offset of the sampled instruction's address.
 pub const IP: u32 = 0;
@@ -19,10 +19,15 @@ pub const STACK: u32 = 136;
 pub const LENGTH: u32 = 144;
 /// Offset of the address of the sampled instruction's block.
 pub const BLOCK: u32 = 152;
+/// Offset of the bytes that its pieces take, which follow those of the stack.
+pub const GATHERED: u32 = 160;
 /// Offset of the bytes of the stack, and the least that a sample takes.
-pub const HEADER: u32 = 160;
+pub const HEADER: u32 = 168;
 /// Most bytes of a stack: more of it is read by the host.
 pub const MOST_STACK: u32 = 0x4000;
+/// Bytes below the stack pointer that belong to the stack: tables have registers there that have
+/// just been taken from it.
+pub const RED_ZONE: u32 = 128;
 /// The stack's part begins and ends at multiples of this.
 pub const STACK_UNIT: u32 = 32;
 

@@ -24,6 +24,9 @@ pub struct KnownCut {
     pub low: u32,
     /// The part that has the event: 0 the high one, 1 the low one.
     pub part: u64,
+    /// Address of the translation of what follows, where a thread may go on there by itself: it
+    /// keeps the sample that is due there. Else 0.
+    pub next: u64,
 }
 
 impl KnownCut {
@@ -43,6 +46,8 @@ impl KnownCut {
     pub(crate) const LOW: i32 = 44;
     /// Offset of the part that has the event.
     pub(crate) const PART: i32 = 48;
+    /// Offset of the place to go on at.
+    pub(crate) const NEXT: i32 = 56;
     /// Position in a key of the number of instructions.
     pub(crate) const COUNT_SHIFT: u32 = 48;
 
@@ -64,10 +69,10 @@ impl KnownCut {
     }
 
     /// As it stands in memory.
-    pub fn words(self) -> [u64; 7] {
+    pub fn words(self) -> [u64; 8] {
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         let first = pair(self.first, self.first_taken);
         let counts = pair(self.high, self.low);
-        [self.key, self.head, self.ip, first, self.next_mask, counts, self.part]
+        [self.key, self.head, self.ip, first, self.next_mask, counts, self.part, self.next]
     }
 }

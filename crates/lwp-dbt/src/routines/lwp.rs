@@ -17,6 +17,7 @@ use crate::context::{
 use crate::state_map::{Commit, PcSource};
 
 mod event;
+mod gather;
 mod kept;
 mod noted;
 mod predicted;

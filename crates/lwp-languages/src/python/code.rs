@@ -23,7 +23,7 @@ const MOST: usize = 1 << 16;
 #[derive(Debug, Default)]
 pub struct Known {
     by_address: FxHashMap<u64, Code>,
-    /// What tells those from others that the stack read last has.
+    /// The facts of those that the stack read last has.
     pub facts: Vec<Fact>,
 }
 

@@ -14,6 +14,7 @@ use lwp_ptrace::{Tid, sys};
 use lwp_unwind::{CodeRange, Ending, Frame, RBP, RBX, RDX};
 use rustc_hash::FxHashMap;
 
+use crate::lwp::Gather;
 use crate::maps::Status;
 use crate::profile::{LanguageFunction, Module, Place, Profiler};
 
@@ -121,6 +122,39 @@ impl Languages {
         self.place(LanguageFrame { function, line }, pid, profiler)
     }
 
+    /// A sample of thread `tid` begins. The memory that is read is that of now, or what the thread
+    /// has `copied` when the sample was due.
+    pub fn begin(&mut self, tid: Tid, copied: Option<&[(u64, Vec<u8>)]>) {
+        match copied {
+            Some(pieces) => self.memory.begin_with(tid, pieces),
+            None => self.memory.begin_again(tid),
+        }
+    }
+
+    /// Returns whether more was read than the thread had copied.
+    pub fn fell_short(&self) -> bool {
+        self.memory.fell_short
+    }
+
+    /// The memory that is read of the interpreter of a thread, the last sample of which was read;
+    /// `None` where it cannot be said in steps, or the process has several interpreters.
+    pub fn gather(&self, (tid, pid): (Tid, i32), code: &[CodeRange]) -> Option<Gather> {
+        let &[(image, _)] = &self.images(code)[..] else { return None };
+        let who = self.threads.get(&tid)?;
+        let (steps, facts) = self.processes.get(&(pid, image))?.gather(who)?;
+        Some(Gather { steps, facts: facts.to_vec() })
+    }
+
+    /// The files with interpreters in `code`, and how much higher their addresses are there.
+    fn images(&self, code: &[CodeRange]) -> Vec<(u32, u64)> {
+        let has = |range: &CodeRange| {
+            range.image.filter(|it| self.interpreters.contains_key(it)).map(|it| (it, range.bias))
+        };
+        let mut images: Vec<(u32, u64)> = code.iter().filter_map(has).collect();
+        images.dedup();
+        images
+    }
+
     /// Puts the functions that thread `tid` of process `pid` interprets between the places of its
     /// native frames.
     pub fn merge_into(
@@ -133,16 +167,11 @@ impl Languages {
         if self.interpreters.is_empty() {
             return;
         }
-        let has = |range: &CodeRange| {
-            range.image.filter(|it| self.interpreters.contains_key(it)).map(|it| (it, range.bias))
-        };
-        let mut images: Vec<(u32, u64)> = code.iter().filter_map(has).collect();
-        images.dedup();
+        let images = self.images(code);
         if self.threads.len() >= MOST {
             self.threads.clear();
         }
         let who = *self.threads.entry(tid).or_insert_with(|| who(tid, pid));
-        self.memory.begin_again(tid);
         for image in images {
             let complete = ending == Ending::Bottom;
             let (found, activations) = self.read(who, pid, image, (code, frames, complete));
@@ -270,10 +299,19 @@ struct Pages {
     pieces: FxHashMap<u64, Option<Box<[u8; PIECE]>>>,
     /// Pieces that were read ahead, and have not been looked at.
     ahead: Vec<(u64, Box<[u8; PIECE]>)>,
+    /// Pieces that the thread has copied itself, by address.
+    copied: Vec<(u64, Vec<u8>)>,
+    /// It has copied all, and yet more was read.
+    fell_short: bool,
+    /// There are such pieces.
+    is_copied: bool,
 }
 
 /// Bytes read at a time: a frame or a code object has some hundred, and neighbours are near.
 const PIECE: usize = 1024;
+
+/// Pieces that lie over one another where the thread has copied them, at most.
+const MOST_OVERLAPPING: usize = 8;
 
 /// Most pieces read ahead.
 const MOST_AHEAD: usize = 32;
@@ -283,6 +321,33 @@ impl Pages {
         self.tid = tid;
         self.pieces.clear();
         self.ahead.clear();
+        self.copied.clear();
+        (self.fell_short, self.is_copied) = (false, false);
+    }
+
+    /// Takes what the thread has copied. More is read as it is now, which is known by
+    /// `fell_short`.
+    fn begin_with(&mut self, tid: Tid, pieces: &[(u64, Vec<u8>)]) {
+        self.begin(tid);
+        self.is_copied = true;
+        self.copied.extend_from_slice(pieces);
+        self.copied.sort_by_key(|(start, _)| *start);
+    }
+
+    /// Fills `bytes` from pieces that the thread has copied.
+    fn read_copied(&self, address: u64, bytes: &mut [u8]) -> Option<()> {
+        let (mut at, mut rest) = (address, bytes);
+        while !rest.is_empty() {
+            let after = self.copied.partition_point(|(start, _)| *start <= at);
+            // Pieces may overlap.
+            let from = self.copied[..after].iter().rev().take(MOST_OVERLAPPING).find_map(|it| {
+                it.1.get(usize::try_from(at - it.0).ok()?..).filter(|bytes| !bytes.is_empty())
+            })?;
+            let (now, later) = rest.split_at_mut(from.len().min(rest.len()));
+            now.copy_from_slice(&from[..now.len()]);
+            (at, rest) = (at + now.len() as u64, later);
+        }
+        Some(())
     }
 
     /// The same for another sample, which mostly needs what the last one of the thread did: that is
@@ -299,7 +364,7 @@ impl Pages {
     }
 
     fn piece(&mut self, start: u64) -> Option<&[u8; PIECE]> {
-        let Self { tid, pieces, ahead } = self;
+        let Self { tid, pieces, ahead, .. } = self;
         let read = || {
             if let Some(at) = ahead.iter().position(|(at, _)| *at == start) {
                 return Some(ahead.swap_remove(at).1);
@@ -315,6 +380,12 @@ impl Pages {
 impl lwp_languages::Memory for Pages {
     fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
         let Some(end) = address.checked_add(bytes.len() as u64) else { return false };
+        if self.is_copied {
+            if self.read_copied(address, bytes).is_some() {
+                return true;
+            }
+            self.fell_short = true;
+        }
         let (mut at, mut rest) = (address, bytes);
         while at < end {
             let start = at & !(PIECE as u64 - 1);

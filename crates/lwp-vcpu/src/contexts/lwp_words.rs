@@ -97,15 +97,22 @@ impl<'a> LwpWords<'a> {
         let room = bytes.checked_sub(at)?.checked_sub(kept::HEADER)?;
         let first = self.0.base() + u64::from(KEPT_AT + at);
         let word = |offset: u32| self.0.memory().load(first + u64::from(offset & !7));
-        let length = word(kept::LENGTH);
-        let length = u32::try_from(length).ok().filter(|it| *it <= room && it % 8 == 0)?;
-        let words = (0..length).step_by(8).map(|offset| word(kept::HEADER + offset));
+        let within = |length: u64, room: u32| {
+            u32::try_from(length).ok().filter(|it| *it <= room && it % 8 == 0)
+        };
+        let length = within(word(kept::LENGTH), room)?;
+        let gathered = within(word(kept::GATHERED), room - length)?;
+        let bytes_from = |first: u32, length: u32| {
+            let words = (0..length).step_by(8).map(|offset| word(first + offset));
+            words.flat_map(u64::to_le_bytes).collect()
+        };
         Some(KeptSample {
             ip: word(kept::IP),
             block: word(kept::BLOCK),
             registers: std::array::from_fn(|index| word(kept::REGISTERS + index as u32 * 8)),
             stack: word(kept::STACK),
-            bytes: words.flat_map(u64::to_le_bytes).collect(),
+            bytes: bytes_from(kept::HEADER, length),
+            gathered: bytes_from(kept::HEADER + length, gathered),
         })
     }
 
@@ -152,12 +159,14 @@ pub struct KeptSample {
     /// The address of a part of the stack, and its bytes.
     pub stack: u64,
     pub bytes: Vec<u8>,
+    /// Pieces of other memory, each behind its address and its length.
+    pub gathered: Vec<u8>,
 }
 
 impl KeptSample {
     /// The bytes that it takes.
     pub fn size(&self) -> u32 {
-        kept::HEADER + self.bytes.len() as u32
+        kept::HEADER + (self.bytes.len() + self.gathered.len()) as u32
     }
 }
 
@@ -186,10 +195,16 @@ mod tests {
         };
         (0..1024).for_each(|index| set(index * 8, u64::from(index)));
         set(kept::LENGTH, 64);
+        set(kept::GATHERED, 0);
         let sample = words.kept_sample(0, kept::HEADER + 64).expect("a sample");
         assert_eq!((sample.ip, sample.block, sample.stack), (0, 19, 17));
         assert_eq!(sample.registers, std::array::from_fn(|index| index as u64 + 1));
-        assert_eq!((sample.bytes.len(), sample.bytes[0], sample.size()), (64, 20, 224));
+        assert_eq!((sample.bytes.len(), sample.bytes[0], sample.size()), (64, 21, 232));
+        set(kept::GATHERED, 16);
+        let sample = words.kept_sample(0, kept::HEADER + 80).expect("a sample");
+        assert_eq!((sample.gathered.len(), sample.gathered[0], sample.size()), (16, 29, 248));
+        assert!(words.kept_sample(0, kept::HEADER + 79).is_none());
+        set(kept::GATHERED, 0);
         assert!(words.kept_sample(0, kept::HEADER + 63).is_none());
         assert!(words.kept_sample(0, 0).is_none() && words.kept_sample(64, 32).is_none());
         // What the program has written there itself.

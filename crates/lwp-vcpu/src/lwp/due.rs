@@ -6,7 +6,7 @@ use iced_x86::Mnemonic;
 use lwp_arch::Fault;
 use lwp_arch::retired::BranchKind;
 use lwp_dbt::block::{Block, Terminator};
-use lwp_dbt::{AppPc, CachePc, Checks, EventDeltas, FragmentId, RequestKind, Slot};
+use lwp_dbt::{AppPc, CachePc, Checks, EventDeltas, FragmentId, RegionLimits, RequestKind, Slot};
 use lwp_model::LinearMemory;
 use lwp_ptrace::Tid;
 use lwp_ptrace::regs::Raw;
@@ -21,6 +21,9 @@ use crate::machine::{Need, Observers, Thread};
 use crate::profile::Executions;
 use crate::server::{Answer, Backlog};
 use crate::space::Space;
+
+/// Instructions of a block in which a thread learns the way to all samples at once, at most.
+const FEW: u32 = 16;
 
 impl Answer<'_> {
     /// The countdown ends in the block at `pc`, which has not begun.
@@ -80,7 +83,7 @@ impl Answer<'_> {
             return None;
         };
         if let Some(event) = next_time {
-            self.machine.profiling().lwp_know_cut(tid, &cut, event);
+            self.machine.profiling().lwp_know_cut(tid, &cut, None, event);
         }
         self.go(pc, cut.head);
         None
@@ -94,7 +97,7 @@ impl Answer<'_> {
             self.machine.ask_tracer(tid, Need::Step);
             return None;
         };
-        if !self.machine.profiling().lwp_know_cut(tid, &cut, event) {
+        if !self.machine.profiling().lwp_know_cut(tid, &cut, None, event) {
             self.go(pc, cut.head);
             return None;
         }
@@ -131,6 +134,47 @@ impl Answer<'_> {
     }
 }
 
+/// Lets the thread lead itself to the sample that is due before the instruction behind `most`
+/// others of `block`, at `pc`, and keep it. Other samples will be due in the block: it learns the
+/// way to all of them at once, if they are few.
+pub(super) fn lead_to_kept(
+    answer: &mut Answer<'_>,
+    pc: AppPc,
+    most: u32,
+    block: &Block,
+) -> Option<Backlog> {
+    let tid = answer.cx.tid;
+    let others = block.insns.len() as u32;
+    for other in (1..=others).filter(|other| *other != most && others <= FEW) {
+        know_way_to_sample(answer, pc, other);
+    }
+    let Some((cut, known)) = know_way_to_sample(answer, pc, most) else {
+        answer.machine.ask_tracer(tid, Need::Step);
+        return None;
+    };
+    if !known {
+        answer.go(pc, cut.head);
+        return None;
+    }
+    if let Some(lwp) = answer.machine.tasks.lwp_mut(tid) {
+        lwp.cut = None;
+    }
+    answer.dispatch(pc, false)
+}
+
+/// Makes the cut fragment of `most` instructions at `pc`, and lets the thread lead itself there.
+/// Returns it, and whether the thread can, and could not before.
+fn know_way_to_sample(answer: &mut Answer<'_>, pc: AppPc, most: u32) -> Option<(Led, bool)> {
+    let tid = answer.cx.tid;
+    let cut = answer.machine.profiling().lwp_make_cut(tid, pc, most)?;
+    // Not by the table: an entry for each sampled instruction would stand before those that
+    // branches look for.
+    let limits = RegionLimits::fragments(1);
+    let next = answer.translation(cut.block.next(), false, limits).map(|(head, _)| head);
+    let known = answer.machine.profiling().lwp_know_cut(tid, &cut, next, DueFor::Sample);
+    Some((cut, known))
+}
+
 impl Profiling<'_> {
     fn lwp_make_cut(&mut self, tid: Tid, pc: AppPc, most: u32) -> Option<Led> {
         let side = self.caches.side(self.tasks.space_index(tid)?)?;
@@ -139,7 +183,7 @@ impl Profiling<'_> {
 
     /// Lets a thread lead itself to the cut fragment that it has been led to. False where it
     /// cannot, or could before.
-    fn lwp_know_cut(&mut self, tid: Tid, cut: &Led, event: DueFor) -> bool {
+    fn lwp_know_cut(&mut self, tid: Tid, cut: &Led, next: Option<CachePc>, event: DueFor) -> bool {
         // What cut fragments execute is counted by the host, where it is. Samples lead to it
         // anyway.
         let counted = self.config.plan_of_code(self.observers) != lwp_dbt::Plan::Plain
@@ -149,7 +193,7 @@ impl Profiling<'_> {
         }
         let Some(side) = self.tasks.space_index(tid) else { return false };
         let profiled = self.tasks.profiled(self.contexts, tid);
-        profiled.is_some_and(|mut it| it.know_cut(side, &cut.block, cut.head, event))
+        profiled.is_some_and(|mut it| it.know_cut(side, &cut.block, (cut.head, next), event))
     }
 
     /// The last instruction of a cut fragment has retired and control is at `next`.

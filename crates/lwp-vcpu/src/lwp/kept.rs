@@ -11,11 +11,13 @@ use lwp_ptrace::Tid;
 use lwp_unwind::{RIP, Registers};
 
 use super::countdown::countdown;
+use super::gather::{self, Gather, pieces};
 use super::sampler::Sampler;
 use super::{Sampling, ThreadLwp};
 use crate::call_stack::{KeptStack, SampledAt};
 use crate::contexts::{Context, KeptSample};
 use crate::machine::{Counting, Machine};
+use crate::server::Answer;
 
 /// The samples of one thread.
 #[derive(Clone, Debug, Default)]
@@ -68,8 +70,17 @@ impl Kept {
     }
 
     /// The thread may keep samples, whose stacks end at `end` while the address space is in the
-    /// state `changes`; without one they have none.
-    pub(super) fn start(&mut self, end: Option<u64>, changes: u64) {
+    /// state `changes`; without one they have none. `gather`: other memory that belongs to them.
+    pub(super) fn start(
+        &mut self,
+        context: Context<'_>,
+        end: Option<u64>,
+        changes: u64,
+        gather: Option<&Gather>,
+    ) {
+        if !gather::publish(context, gather) {
+            return self.stop(context);
+        }
         let unit = u64::from(STACK_UNIT);
         self.end = end.map_or(NO_STACK, |end| end.next_multiple_of(unit));
         self.changes = changes;
@@ -116,6 +127,33 @@ impl Sampling {
             sampler.kept(count);
         }
     }
+}
+
+/// A thread, of which a sample has been taken, keeps those that follow, if their stacks can be
+/// copied. `changes`: the state of its address space; `gather`: the memory that belongs to a stack.
+pub(super) fn keep_samples(answer: &mut Answer<'_>, changes: u64, gather: Option<&Gather>) {
+    let machine = &mut *answer.machine;
+    let stacks = &machine.observers.call_stacks;
+    let copied = gather.is_some() || !stacks.interprets(changes);
+    let end = match machine.config.sampling.stacks {
+        true => stacks.end_of_last().filter(|_| copied).map(Some),
+        false => Some(None),
+    };
+    let context = machine.contexts.context(answer.cx.slot);
+    let Some(lwp) = machine.tasks.lwp_mut(answer.cx.tid) else { return };
+    match end.filter(|_| machine.config.trials.keeps) {
+        Some(end) => lwp.sampling.kept.start(context, end, changes, gather),
+        None => lwp.sampling.kept.stop(context),
+    }
+}
+
+/// The memory of a thread's interpreter that its next samples need. The thread leads itself to
+/// them: the host does not count what cut fragments execute then.
+pub(super) fn gather_of(answer: &Answer<'_>, changes: u64) -> Option<Gather> {
+    let machine = &*answer.machine;
+    let plain = machine.config.plan_of_code(&machine.observers) == lwp_dbt::Plan::Plain;
+    let thread = machine.tasks.threads.get(&answer.cx.tid).filter(|_| plain)?;
+    machine.observers.call_stacks.gather((answer.cx.tid, thread.pid), changes)
 }
 
 /// Reports the samples that a thread has kept, which asks for something or is stopped. It keeps no
@@ -167,7 +205,9 @@ fn next_of(counting: &mut Counting<'_>, tid: Tid) -> Option<(usize, SampledAt)> 
     let mut registers = [0; 17];
     registers[..16].copy_from_slice(&sample.registers);
     registers[usize::from(RIP)] = sample.block;
-    let stack = KeptStack { changes: kept.changes, start: sample.stack, bytes: sample.bytes };
+    let memory = pieces(&sample.gathered);
+    let stack =
+        KeptStack { changes: kept.changes, start: sample.stack, bytes: sample.bytes, memory };
     Some((
         event,
         SampledAt { ip: sample.ip, registers: Registers::all(registers), kept: Some(stack) },

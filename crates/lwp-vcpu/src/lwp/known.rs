@@ -139,6 +139,7 @@ impl Cut {
             high: u32::from(high),
             low: u32::from(low),
             part: u64::from(event == DueFor::Branch && selection.instructions),
+            next: 0,
         })
     }
 }

@@ -1,7 +1,7 @@
 //! A thread that has a profile, with all that its countdown takes.
 
 use lwp_dbt::block::Block;
-use lwp_dbt::context::NO_PROCESSOR;
+use lwp_dbt::context::{KnownCut, NO_PROCESSOR};
 use lwp_dbt::{CachePc, Slot};
 use lwp_ptrace::regs::Raw;
 use lwp_ptrace::{Tid, Tracees, Vectors};
@@ -121,19 +121,20 @@ impl Profiled<'_, '_> {
     }
 
     /// Lets the thread lead itself to its cut fragment at `head`, on a side of its address space:
-    /// the first instructions of a block, which are `block`. False where it cannot, or could
-    /// before.
+    /// the first instructions of a block, which are `block`. It goes on at `next` by itself, if
+    /// that is there. False where it cannot, or could before.
     pub(super) fn know_cut(
         &mut self,
         side: usize,
         block: &Block,
-        head: CachePc,
+        (head, next): (CachePc, Option<CachePc>),
         event: DueFor,
     ) -> bool {
         let Some(cut) = &self.lwp.cut else { return false };
         let Some(known) = cut.known(block, head, event, &self.lwp.selection()) else {
             return false;
         };
+        let known = KnownCut { next: next.map_or(0, |next| next.0), ..known };
         self.known_cuts.remember(self.context, side, known, cut.clone())
     }
 

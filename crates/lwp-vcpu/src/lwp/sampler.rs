@@ -18,7 +18,8 @@ use lwp_ptrace::Tid;
 use lwp_ptrace::regs::Regs;
 use lwp_unwind::Registers;
 
-use super::due::instruction_pcs;
+use super::due::{instruction_pcs, lead_to_kept};
+use super::kept::{gather_of, keep_samples};
 use super::known::DueFor;
 use super::{Executed, ThreadLwp, instruction};
 use crate::call_stack::SampledAt;
@@ -373,30 +374,26 @@ impl Answer<'_> {
                 let ip = instruction_pcs(block, index as usize + 1).last().copied();
                 let at = SampledAt { ip: ip.unwrap_or(pc.0), registers, kept: None };
                 self.machine.counting().report_samples(tid, events, at);
-                let stack = self
-                    .machine
-                    .config
-                    .sampling
-                    .stacks
-                    .then(|| self.machine.observers.call_stacks.end_of_last());
                 if let Some(lwp) = self.machine.tasks.lwp_mut(tid) {
                     lwp.sampling.sampler = Some(after);
-                    match stack {
-                        None => lwp.sampling.kept.start(None, changes),
-                        Some(Some(end)) => lwp.sampling.kept.start(Some(end), changes),
-                        Some(None) => {
-                            lwp.sampling.kept.stop(self.machine.contexts.context(self.cx.slot))
-                        }
-                    }
                 }
+                keep_samples(self, changes, None);
                 self.machine.tasks.lwp_publish(&self.machine.contexts, tid);
             }
             Some(((0, events), None)) => {
                 self.machine.counting().take_samples(tid, events, registers);
+                if !ahead {
+                    let gather = gather_of(self, changes);
+                    keep_samples(self, changes, gather.as_ref());
+                }
                 self.machine.tasks.lwp_publish(&self.machine.contexts, tid);
             }
             Some(((index, _), None)) => {
-                return self.lwp_cut(pc, index, Some(DueFor::Sample));
+                let keeps = self.context().get(Slot::Gather) != 0;
+                return match keeps && self.context().get(Slot::StackEnd) != 0 {
+                    true => lead_to_kept(self, pc, index, block),
+                    false => self.lwp_cut(pc, index, Some(DueFor::Sample)),
+                };
             }
             None => {}
         }

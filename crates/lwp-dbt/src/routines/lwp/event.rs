@@ -10,7 +10,7 @@ use iced_x86::code_asm::{
     CodeLabel, dword_ptr, eax, ecx, esi, qword_ptr, r8, r10, r11, rax, rbx, rcx, rdi, rdx, rsi,
 };
 
-use super::predicted::{self, PREDICTED};
+use super::predicted;
 use super::unit::{draw, write_record};
 use super::{PAGE, RECORD_BYTES, empty_words, save_rest};
 use crate::context::{CUT_BYTES, CUTS_AT, KnownCut, LWP_LOW_MAX, LWP_SLOTS, RequestKind, Slot};
@@ -168,8 +168,16 @@ pub(super) fn emit_stepped(
     let known = b.mark(state(PcSource::ContextPc, BOTH, asked))?;
     save_rest(b, asked)?;
     let mut records = b.asm.create_label();
-    b.asm.cmp(Builder::slot32(Slot::LwpEvents), PREDICTED[0] as i32)?;
+    let mut written_down = b.asm.create_label();
+    b.asm.cmp(Builder::slot32(Slot::LwpEvents), SAMPLES as i32)?;
     b.asm.jb(records)?;
+    b.asm.ja(written_down)?;
+    arrive(b, slow)?;
+    come_to_pass(b)?;
+    resume(b)?;
+    b.asm.set_label(&mut written_down)?;
+    b.asm.zero_bytes()?;
+    b.mark(state(PcSource::ContextPc, ALL_AND_FLAGS, asked))?;
     predicted::write_down(b, slow)?;
     come_to_pass(b)?;
     go_on(b)?;
@@ -188,6 +196,34 @@ pub(super) fn emit_stepped(
     b.mark(state(PcSource::ContextPc, ALL, asked))?;
     b.asm.jmp(ring)?;
     Ok((start, known))
+}
+
+/// The thread has led itself to the place of a sample that it may keep: makes ready what the
+/// countdown is to be, so that the next block finds the sample due in its first instruction, and
+/// where that is; or goes to `slow`.
+fn arrive(b: &mut Builder, slow: CodeLabel) -> Emit {
+    let asm = &mut b.asm;
+    asm.cmp(Builder::slot(Slot::Gather), 0)?;
+    asm.je(slow)?;
+    asm.mov(r10, Builder::slot(Slot::LwpCut))?;
+    asm.test(r10, r10)?;
+    asm.jz(slow)?;
+    asm.mov(rax, qword_ptr(r10 + KnownCut::NEXT))?;
+    asm.test(rax, rax)?;
+    asm.jz(slow)?;
+    asm.mov(Builder::slot(Slot::Go), rax)?;
+    for (to, from) in RECORDED {
+        asm.mov(rax, Builder::slot(from))?;
+        asm.mov(Builder::slot(to), rax)?;
+    }
+    for (to, count) in [(Slot::LwpNewHigh, KnownCut::HIGH), (Slot::LwpNewLow, KnownCut::LOW)] {
+        asm.mov(ecx, dword_ptr(r10 + count))?;
+        asm.mov(rax, Builder::slot(to))?;
+        asm.sub(rax, rcx)?;
+        asm.js(slow)?;
+        asm.mov(Builder::slot(to), rax)?;
+    }
+    Ok(())
 }
 
 /// r10 := the known cut that has ended; what its record says is staged as that of an LWPINS, its ip
@@ -289,6 +325,15 @@ pub const RECORDED: [(Slot, Slot); 6] = [
     (Slot::LwpNewLowBase, Slot::LwpLowBase),
     (Slot::LwpNewRandom, Slot::LwpRandom),
 ];
+
+/// Goes on at `Pc`, whose translation is at `Go`.
+fn resume(b: &mut Builder) -> Emit {
+    restore_flags(b)?;
+    restore_all(b)?;
+    b.asm.mov(r11, Builder::slot(Slot::R11))?;
+    b.asm.mov(rcx, Builder::slot(Slot::Rcx))?;
+    b.asm.jmp(Builder::slot(Slot::Go))
+}
 
 /// Goes on at `Pc`, as an indirect branch would.
 fn go_on(b: &mut Builder) -> Emit {

@@ -4,22 +4,27 @@
 //! that the host has found at the sample before, and goes on. The host unwinds that meanwhile, and
 //! what is left when the thread asks for anything, or when there is no room for another. None of
 //! this has an influence on which instructions are samples.
+//!
+//! Of an interpreter's stack the thread copies memory as well (`gather.rs`). Interpreters note in
+//! the middle of a block which line they are at, so the sample must be of the block's first
+//! instruction: a cut fragment leads to it.
 
 use iced_x86::code_asm::{
-    CodeLabel, byte_ptr, eax, ecx, qword_ptr, r8, r8d, r9, r10, r11, rax, rcx, rdi, rdx, rsi,
+    CodeLabel, byte_ptr, eax, ecx, qword_ptr, r8, r8d, r9, r10, r11, rax, rcx, rdi, rdx, rsi, rsp,
 };
 
 use super::event::take_back_to;
+use super::gather;
 use crate::context::Slot;
 use crate::context::kept::{
-    BLOCK, COUNT_SHIFT, HEADER, IP, KEPT_AT, KEPT_BYTES, LENGTH, MOST_STACK, NO_STACK,
-    REGISTER_SLOTS, REGISTERS, STACK, STACK_UNIT,
+    BLOCK, COUNT_SHIFT, GATHERED, HEADER, IP, KEPT_AT, KEPT_BYTES, LENGTH, MOST_STACK, NO_STACK,
+    RED_ZONE, REGISTER_SLOTS, REGISTERS, STACK, STACK_UNIT,
 };
 use crate::routines::{ALL_AND_FLAGS, Builder, Emit, shown_registers, state};
 use crate::state_map::{Commit, PcSource};
 
 /// A sample is due in the block at `Pc`: keeps it and goes to `deal`, or goes to `host`; falls
-/// through where samples are not kept.
+/// through where samples are not kept, or are not of this place.
 ///
 /// ```text
 /// rsi: high part left, rdi: low part left, r8: the block's high part, rcx: its low part
@@ -28,7 +33,7 @@ pub(super) fn keep(b: &mut Builder, host: CodeLabel, deal: CodeLabel) -> Emit {
     let mut done = b.asm.create_label();
     b.asm.cmp(Builder::slot(Slot::StackEnd), 0)?;
     b.asm.je(done)?;
-    find(b, host)?;
+    find(b, host, done)?;
     b.asm.mov(Builder::slot(Slot::LwpNewHigh), rsi)?;
     b.asm.mov(Builder::slot(Slot::LwpNewLow), rdi)?;
     // The stack may have been taken away.
@@ -36,6 +41,7 @@ pub(super) fn keep(b: &mut Builder, host: CodeLabel, deal: CodeLabel) -> Emit {
     make_room(b, host)?;
     write_registers(b)?;
     copy_stack(b)?;
+    copy_memory(b, host)?;
     count(b)?;
     b.asm.jmp(deal)?;
     b.asm.set_label(&mut done)?;
@@ -45,11 +51,21 @@ pub(super) fn keep(b: &mut Builder, host: CodeLabel, deal: CodeLabel) -> Emit {
 }
 
 /// r11 := the sampled instruction's address; or goes to `host`: the sample is of a branch, or the
-/// block has another one, or nothing tells where its instructions are.
-fn find(b: &mut Builder, host: CodeLabel) -> Emit {
+/// block has another one, or nothing tells where its instructions are; or to `done`: other memory
+/// is to be copied, and it is not the block's first instruction.
+fn find(b: &mut Builder, host: CodeLabel, done: CodeLabel) -> Emit {
     let asm = &mut b.asm;
+    let mut anywhere = asm.create_label();
+    let mut found = asm.create_label();
     asm.cmp(rdi, rcx)?;
     asm.jl(host)?;
+    asm.cmp(Builder::slot(Slot::Gather), 0)?;
+    asm.je(anywhere)?;
+    asm.test(rsi, rsi)?;
+    asm.jnz(done)?;
+    asm.mov(r11, Builder::slot(Slot::Pc))?;
+    asm.jmp(found)?;
+    asm.set_label(&mut anywhere)?;
     asm.cmp(Builder::slot(Slot::LwpHighInterval), r8)?;
     asm.jb(host)?;
     asm.mov(r10, Builder::slot(Slot::LwpTable))?;
@@ -57,16 +73,18 @@ fn find(b: &mut Builder, host: CodeLabel) -> Emit {
     asm.jz(host)?;
     asm.movzx(eax, byte_ptr(r10 + rsi + 1))?;
     asm.mov(r11, Builder::slot(Slot::Pc))?;
-    asm.add(r11, rax)
+    asm.add(r11, rax)?;
+    asm.set_label(&mut found)?;
+    asm.zero_bytes()
 }
 
 /// rdi := where the sample goes, r9 := where its part of the stack begins, rcx := the bytes of
-/// that, r10 := what [`Slot::Kept`] is to be; or goes to `host`.
+/// that; or goes to `host`.
 fn make_room(b: &mut Builder, host: CodeLabel) -> Emit {
     let asm = &mut b.asm;
     let mut with_stack = asm.create_label();
     let mut known = asm.create_label();
-    asm.mov(r9, iced_x86::code_asm::rsp)?;
+    asm.lea(r9, qword_ptr(rsp - RED_ZONE as i32))?;
     asm.and(r9, -(STACK_UNIT as i32))?;
     asm.mov(rcx, Builder::slot(Slot::StackEnd))?;
     asm.cmp(rcx, NO_STACK as i32)?;
@@ -78,17 +96,12 @@ fn make_room(b: &mut Builder, host: CodeLabel) -> Emit {
     asm.cmp(rcx, MOST_STACK as i32)?;
     asm.ja(host)?;
     asm.set_label(&mut known)?;
-    asm.mov(r10, Builder::slot(Slot::Kept))?;
-    asm.mov(r8d, iced_x86::code_asm::r10d)?;
+    asm.mov(r8d, Builder::slot32(Slot::Kept))?;
     asm.lea(rdx, qword_ptr(r8 + rcx + HEADER as i32))?;
     asm.cmp(rdx, KEPT_BYTES as i32)?;
     asm.ja(host)?;
     asm.mov(rdi, Builder::slot(Slot::This))?;
-    asm.lea(rdi, qword_ptr(rdi + r8 + KEPT_AT as i32))?;
-    asm.sub(r10, r8)?;
-    asm.add(r10, rdx)?;
-    asm.mov(rax, 1u64 << COUNT_SHIFT)?;
-    asm.add(r10, rax)
+    asm.lea(rdi, qword_ptr(rdi + r8 + KEPT_AT as i32))
 }
 
 fn write_registers(b: &mut Builder) -> Emit {
@@ -109,7 +122,8 @@ fn write_registers(b: &mut Builder) -> Emit {
     b.asm.mov(qword_ptr(rdi + LENGTH), rcx)
 }
 
-/// Copies rcx bytes from r9. String instructions would go where the program's direction flag says.
+/// Copies rcx bytes from r9; rdi := the place behind them, less the header. String instructions
+/// would go where the program's direction flag says.
 fn copy_stack(b: &mut Builder) -> Emit {
     let asm = &mut b.asm;
     let mut next = asm.create_label();
@@ -127,6 +141,32 @@ fn copy_stack(b: &mut Builder) -> Emit {
     asm.jnz(next)?;
     asm.set_label(&mut done)?;
     asm.zero_bytes()
+}
+
+/// Copies what the steps say, if there are any, and notes how much that is; r10 := what
+/// [`Slot::Kept`] is to be.
+fn copy_memory(b: &mut Builder, host: CodeLabel) -> Emit {
+    let mut copied = b.asm.create_label();
+    b.asm.add(rdi, HEADER as i32)?;
+    b.asm.mov(r11, rdi)?;
+    b.asm.cmp(Builder::slot(Slot::Gather), 0)?;
+    b.asm.je(copied)?;
+    gather::gather(b, host, copied)?;
+    let asm = &mut b.asm;
+    asm.set_label(&mut copied)?;
+    asm.mov(rdx, Builder::slot(Slot::This))?;
+    asm.add(rdx, KEPT_AT as i32)?;
+    asm.mov(r10, Builder::slot(Slot::Kept))?;
+    asm.mov(r8d, iced_x86::code_asm::r10d)?;
+    asm.lea(rax, qword_ptr(rdx + r8))?;
+    asm.mov(rcx, rdi)?;
+    asm.sub(rcx, r11)?;
+    asm.mov(qword_ptr(rax + GATHERED), rcx)?;
+    asm.sub(rdi, rdx)?;
+    asm.sub(r10, r8)?;
+    asm.add(r10, rdi)?;
+    asm.mov(rax, 1u64 << COUNT_SHIFT)?;
+    asm.add(r10, rax)
 }
 
 /// Starts the next interval behind the sample, deals the rest of the countdown out to nobody, and
