@@ -24,7 +24,6 @@ mod keeping;
 mod kept;
 mod live;
 mod matching;
-mod md5;
 mod mini_debug;
 mod module;
 mod naming;

@@ -15,7 +15,6 @@ use rustc_hash::FxHashMap;
 
 use crate::dwarf::Dwarf;
 use crate::files::Files;
-use crate::md5::md5;
 use crate::module::ModuleNames;
 
 /// Checksums of source files by their names.
@@ -113,7 +112,7 @@ impl Origins {
 /// Returns whether `sum` is the checksum of `bytes`. LLVM writes it in the order of MD5; the GNU
 /// assembler (2.44) writes it as a number, the lowest byte first.
 fn is_sum(mut sum: [u8; 16], bytes: &[u8]) -> bool {
-    let expected = md5(bytes);
+    let expected = md5::compute(bytes).0;
     let same = sum == expected;
     sum.reverse();
     same || sum == expected
