@@ -4,7 +4,7 @@
 //! The host writes the steps into the thread's context. They are few and have no loop without a
 //! bound: a thread that has done [`MOST_DONE`] of them asks the host instead.
 
-use super::{MOST_WAYS, NOTES_AT, SETS_AT, set_bytes};
+use super::{KnownCut, MOST_WAYS, NOTES_AT, SETS_AT, set_bytes};
 
 /// Displacement of the values, [`VALUES`] of 8 bytes each, where no misses are noted.
 pub const VALUES_AT: u32 = NOTES_AT;
@@ -33,9 +33,8 @@ pub const FACT_BYTES: u32 = 64;
 pub const FACT_WORDS: usize = 6;
 /// The first of the values that [`Op::Know`] compares with facts.
 pub const FACT_VALUE: u8 = 10;
-/// The factor that the first word is multiplied with to choose a fact's place.
-pub(crate) const FACT_HASH: u64 = 0x9e37_79b9_7f4a_7c15;
-/// The number of bits that the product is shifted to the right.
+/// The number of bits that the product of its first word and [`KnownCut::HASH`] is shifted to the
+/// right by to choose a fact's place.
 pub(crate) const FACT_SHIFT: u32 = 64 - FACTS.trailing_zeros();
 
 /// Most bytes of a text.
@@ -88,6 +87,6 @@ pub enum Op {
 
 /// Returns the places at which a fact that begins with `first` is looked for.
 pub fn places_of_fact(first: u64) -> [u32; 2] {
-    let place = (first.wrapping_mul(FACT_HASH) >> FACT_SHIFT) as u32;
+    let place = (first.wrapping_mul(KnownCut::HASH) >> FACT_SHIFT) as u32;
     [place, place ^ 1]
 }

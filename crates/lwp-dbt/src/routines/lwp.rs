@@ -137,11 +137,7 @@ fn emit_deal(b: &mut Builder, ring: CodeLabel) -> Result<(CodeLabel, CodeLabel),
     asm.mov(Builder::slot(Slot::LwpNewLow), rdi)?;
     deal_out(b)?;
     b.asm.set_label(&mut resume)?;
-    restore_flags(b)?;
-    restore_all(b)?;
-    b.asm.mov(r11, Builder::slot(Slot::R11))?;
-    b.asm.mov(rcx, Builder::slot(Slot::Rcx))?;
-    b.asm.jmp(Builder::slot(Slot::Go))?;
+    resume_at_go(b)?;
 
     b.asm.set_label(&mut last)?;
     b.asm.zero_bytes()?;
@@ -185,6 +181,15 @@ fn emit_deal(b: &mut Builder, ring: CodeLabel) -> Result<(CodeLabel, CodeLabel),
     b.mark(state(PcSource::ContextPc, ALL, Commit::Mailbox))?;
     b.asm.jmp(ring)?;
     Ok((start, ask))
+}
+
+/// Goes on at `Pc`, whose translation is at `Go`.
+fn resume_at_go(b: &mut Builder) -> Emit {
+    restore_flags(b)?;
+    restore_all(b)?;
+    b.asm.mov(r11, Builder::slot(Slot::R11))?;
+    b.asm.mov(rcx, Builder::slot(Slot::Rcx))?;
+    b.asm.jmp(Builder::slot(Slot::Go))
 }
 
 /// Goes to `alone` where the block at hand is a superblock: [`Slot::LwpTable`] holds the address of

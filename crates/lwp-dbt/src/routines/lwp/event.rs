@@ -7,12 +7,13 @@
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::{
-    CodeLabel, dword_ptr, eax, ecx, esi, qword_ptr, r8, r10, r11, rax, rbx, rcx, rdi, rdx, rsi,
+    CodeAssembler, CodeLabel, dword_ptr, eax, ecx, esi, qword_ptr, r8, r10, r11, rax, rbx, rcx,
+    rdi, rdx, rsi,
 };
 
 use super::predicted;
 use super::unit::{draw, write_record};
-use super::{PAGE, RECORD_BYTES, empty_words, save_rest};
+use super::{PAGE, RECORD_BYTES, empty_words, resume_at_go, save_rest};
 use crate::context::{CUT_BYTES, CUTS_AT, KnownCut, LWP_LOW_MAX, LWP_SLOTS, RequestKind, Slot};
 use crate::routines::{ALL, BOTH, Builder, Emit, emit_table_jump, restore_all, state};
 use crate::routines::{ALL_AND_FLAGS, restore_flags};
@@ -174,7 +175,7 @@ pub(super) fn emit_stepped(
     b.asm.ja(written_down)?;
     arrive(b, slow)?;
     come_to_pass(b)?;
-    resume(b)?;
+    resume_at_go(b)?;
     b.asm.set_label(&mut written_down)?;
     b.asm.zero_bytes()?;
     b.mark(state(PcSource::ContextPc, ALL_AND_FLAGS, asked))?;
@@ -212,10 +213,7 @@ fn arrive(b: &mut Builder, slow: CodeLabel) -> Emit {
     asm.test(rax, rax)?;
     asm.jz(slow)?;
     asm.mov(Builder::slot(Slot::Go), rax)?;
-    for (to, from) in RECORDED {
-        asm.mov(rax, Builder::slot(from))?;
-        asm.mov(Builder::slot(to), rax)?;
-    }
+    stage_unchanged(asm)?;
     for (to, count) in [(Slot::LwpNewHigh, KnownCut::HIGH), (Slot::LwpNewLow, KnownCut::LOW)] {
         asm.mov(ecx, dword_ptr(r10 + count))?;
         asm.mov(rax, Builder::slot(to))?;
@@ -326,13 +324,13 @@ pub const RECORDED: [(Slot, Slot); 6] = [
     (Slot::LwpNewRandom, Slot::LwpRandom),
 ];
 
-/// Goes on at `Pc`, whose translation is at `Go`.
-fn resume(b: &mut Builder) -> Emit {
-    restore_flags(b)?;
-    restore_all(b)?;
-    b.asm.mov(r11, Builder::slot(Slot::R11))?;
-    b.asm.mov(rcx, Builder::slot(Slot::Rcx))?;
-    b.asm.jmp(Builder::slot(Slot::Go))
+/// Makes everything ready to become what it is already; rax is lost.
+pub(super) fn stage_unchanged(asm: &mut CodeAssembler) -> Emit {
+    for (to, from) in RECORDED {
+        asm.mov(rax, Builder::slot(from))?;
+        asm.mov(Builder::slot(to), rax)?;
+    }
+    Ok(())
 }
 
 /// Goes on at `Pc`, as an indirect branch would.

@@ -10,12 +10,12 @@ use iced_x86::code_asm::{
     rdx, rsi,
 };
 
-use crate::context::Slot;
 use crate::context::gather::{
-    FACT_BYTES, FACT_HASH, FACT_SHIFT, FACT_VALUE, FACT_WORDS, FACTS_AT, MOST_DONE, MOST_TEXT, Op,
-    PIECE_HEAD, STEP_BYTES, STEPS_AT, VALUES_AT,
+    FACT_BYTES, FACT_SHIFT, FACT_VALUE, FACT_WORDS, FACTS_AT, MOST_DONE, MOST_TEXT, Op, PIECE_HEAD,
+    STEP_BYTES, STEPS_AT, VALUES_AT,
 };
 use crate::context::kept::{KEPT_AT, KEPT_BYTES};
+use crate::context::{KnownCut, Slot};
 use crate::routines::{Builder, Emit};
 
 /// Does the steps, from rdi on, and goes to `done`; or goes to `host`. A fault is the host's.
@@ -181,7 +181,7 @@ fn know(b: &mut Builder, host: CodeLabel, next: CodeLabel) -> Emit {
     asm.cmp(eax, Op::Know as i32)?;
     asm.jne(other)?;
     asm.mov(rcx, value(0))?;
-    asm.mov(rax, FACT_HASH)?;
+    asm.mov(rax, KnownCut::HASH)?;
     asm.imul_2(rax, rcx)?;
     asm.shr(rax, FACT_SHIFT)?;
     asm.shl(eax, FACT_BYTES.trailing_zeros())?;

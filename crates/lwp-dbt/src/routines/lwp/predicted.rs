@@ -10,7 +10,7 @@ use iced_x86::IcedError;
 use iced_x86::code_asm::{CodeAssembler, CodeLabel, al, dword_ptr, eax, ecx, qword_ptr, r8, r10};
 use iced_x86::code_asm::{rax, rcx, rdx, rsi};
 
-use super::event::RECORDED;
+use super::event::stage_unchanged;
 use crate::context::{BRANCH_BYTES, BRANCHES_AT, KnownCut, RequestKind, Slot};
 use crate::routines::{Builder, Emit};
 
@@ -58,10 +58,7 @@ pub(super) fn write_down(b: &mut Builder, slow: CodeLabel) -> Emit {
     asm.mov(qword_ptr(rdx + BRANCHES_AT as i32), rax)?;
     asm.mov(rax, Builder::slot(Slot::Pc))?;
     asm.mov(qword_ptr(rdx + BRANCHES_AT as i32 + 8), rax)?;
-    for (to, from) in RECORDED {
-        asm.mov(rax, Builder::slot(from))?;
-        asm.mov(Builder::slot(to), rax)?;
-    }
+    stage_unchanged(asm)?;
     asm.cmp(Builder::slot32(Slot::LwpEvents), PREDICTED[1] as i32)?;
     asm.je(ready)?;
     asm.mov(ecx, dword_ptr(r10 + KnownCut::HIGH))?;
