@@ -48,8 +48,10 @@ pub const FAMILIES: usize = 256;
 
 /// The address of the contexts in a tracee: near the libraries of a 47-bit address space, outside
 /// the shadow memory of every sanitizer, and below everything that the kernel places by itself.
-pub const CONTEXTS_AT: u64 = 0x7e84_0000_0000;
-const _: () = assert!(CONTEXTS_AT + CONTEXTS_BYTES <= 0x7eff_0000_0000);
+pub const CONTEXTS_AT: u64 = 0x7e80_0000_0000;
+/// The kernel's lowest choice for the first mapping, 1 TiB of chance, 16 GiB for the stack's chance
+/// and the stack below the end, less room for libraries.
+const _: () = assert!(CONTEXTS_AT + CONTEXTS_BYTES <= 0x7efb_0000_0000);
 /// The low window: below 2 GiB, above any ordinary program linked at a fixed address.
 pub const LOW: u64 = 0x7000_0000;
 /// Most low windows of an address space: its first, and one for each way of profiling.

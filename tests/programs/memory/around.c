@@ -165,11 +165,12 @@ static void near_code(void)
     below("libraries", stdout);
 }
 
-/* Where the low window and the contexts are. */
+/* Where the low window and the contexts are. The kernel places libraries above 0x7efbf0000000, unless the stack may be
+ * larger than 128 MiB: one start in sixty would else have its libraries in the second hole. */
 static void near_ours(void)
 {
     around("low", 0x6fff0000, 0x73000000);
-    around("contexts", 0x7e83fffff000, 0x7eff00000000);
+    around("contexts", 0x7e7ffffff000, 0x7efb00000000);
     unsigned char resident;
     say("inside: %d %d %d %d", mincore((void *)0x70001000, PAGE, &resident), mlock((void *)0x70001000, PAGE),
         mprotect((void *)0x70001000, PAGE, PROT_READ), madvise((void *)0x70001000, PAGE, MADV_DONTNEED));
