@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::workspace::{self, cargo};
+use crate::workspace;
 
 /// A library: its package, the file cargo makes, its name for the loader.
 struct Library {
@@ -23,12 +23,12 @@ const LIBRARIES: &[Library] = &[
     Library { package: "lwp-pctx", file: "liblwp_pctx.so", soname: "libpctx.so.1" },
 ];
 
-/// Builds every library and compares it with the list in `abi/` of its crate.
+/// Builds the workspace and compares every library of it with the list in `abi/` of its crate.
 pub fn check() -> Result<()> {
     let mut faults = Vec::new();
+    workspace::build()?;
     for library in LIBRARIES {
-        workspace::run(cargo(&["build", "--package", library.package]))?;
-        let file = target().join("debug").join(library.file);
+        let file = workspace::target().join("debug").join(library.file);
         let symbols = readelf("--dyn-syms", &file)?;
         let list = library.soname.replace(".so.1", ".syms");
         let list = workspace::root().join("crates").join(library.package).join("abi").join(list);
@@ -43,11 +43,6 @@ pub fn check() -> Result<()> {
         bail!("{}\n  (a list changes only together with the interface)", faults.join("\n  "));
     }
     Ok(())
-}
-
-fn target() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| workspace::root().join("target"), PathBuf::from)
 }
 
 fn readelf(option: &str, file: &Path) -> Result<String> {

@@ -126,9 +126,7 @@ fn build() -> Result<Vec<String>> {
         eprintln!("book: not built: there is no mdbook; cargo install mdbook, or MDBOOK=PATH");
         return Ok(Vec::new());
     }
-    let target =
-        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
-    let out = target.join("book");
+    let out = workspace::target().join("book");
     let mut command = Command::new(&program);
     command.arg("build").arg(root().join(BOOK)).arg("-d").arg(&out).stdin(Stdio::null());
     workspace::run(command)?;

@@ -1,16 +1,19 @@
 //! `cargo xtask ci`: every check, and at the end which of them failed.
 
+use std::fs::File;
+use std::io::{Seek, copy, stderr};
+use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Result, bail};
 
 use crate::workspace::{self, cargo};
-use crate::{abi, book, deny, examples, fleet, layering, spec_matrix, tree, unsafe_budget};
+use crate::{abi, book, deny, examples, layering, spec_matrix, tree, unsafe_budget};
 
 /// A check: its name and its body.
 type Check = (&'static str, fn() -> Result<()>);
 
-/// Every check, quick ones first.
+/// The checks before the fleet's, quick ones first.
 const CHECKS: &[Check] = &[
     ("format", || workspace::run(cargo(&["fmt", "--all", "--check"]))),
     ("layering", layering::check),
@@ -21,34 +24,71 @@ const CHECKS: &[Check] = &[
     ("deny", deny::check),
     ("clippy", clippy),
     ("abi", abi::check),
-    ("test", test),
-    ("examples", || examples::check(&examples::Options::default())),
-    ("doc", documentation),
-    ("fleet", fleet::check),
 ];
 
-/// Runs all checks, also after one has failed.
-fn run_all(checks: &[Check]) -> Vec<&'static str> {
-    let mut failed = Vec::new();
-    for (name, check) in checks {
-        eprintln!("== {name}");
-        let start = Instant::now();
-        let result = check();
-        let seconds = start.elapsed().as_secs_f64();
-        match result {
-            Ok(()) => eprintln!("== {name}: ok ({seconds:.1} s)"),
-            Err(error) => {
-                eprintln!("== {name}: FAILED: {error:#}");
-                failed.push(*name);
-            }
-        }
+/// The checks beside the fleet's. Most tests wait, or use one processor.
+const BESIDE_FLEET: &[Check] = &[
+    ("test", || workspace::run(cargo(&["test", "--workspace", "--no-fail-fast"]))),
+    ("examples", || examples::check(&examples::Options::default())),
+    ("doc", documentation),
+];
+
+/// `cargo xtask fleet` in a process of its own.
+struct Fleet {
+    process: Child,
+    words: File,
+}
+
+impl Fleet {
+    fn begin() -> Result<Self> {
+        let path = workspace::target().join("fleet.log");
+        let mut options = File::options();
+        let words = options.read(true).write(true).create(true).truncate(true).open(path)?;
+        // Not by name: a build may have put another program in place of this one.
+        let mut command = Command::new("/proc/self/exe");
+        command.arg("fleet").stdin(Stdio::null());
+        command.stdout(words.try_clone()?).stderr(words.try_clone()?);
+        Ok(Self { process: command.spawn()?, words })
     }
-    failed
+
+    /// Waits for its end, and shows all that it has said.
+    fn end(mut self) -> Result<()> {
+        let status = self.process.wait()?;
+        self.words.rewind()?;
+        copy(&mut self.words, &mut stderr())?;
+        if !status.success() {
+            bail!("{status}");
+        }
+        Ok(())
+    }
+}
+
+/// Runs all checks, also after one has failed. Returns the names of those.
+fn run_all(checks: &[Check]) -> Vec<&'static str> {
+    checks.iter().filter(|(name, check)| !passes(name, check)).map(|(name, _)| *name).collect()
+}
+
+/// Runs a check, and says how it ended.
+fn passes(name: &str, check: impl FnOnce() -> Result<()>) -> bool {
+    eprintln!("== {name}");
+    let start = Instant::now();
+    let result = check();
+    let seconds = start.elapsed().as_secs_f64();
+    match &result {
+        Ok(()) => eprintln!("== {name}: ok ({seconds:.1} s)"),
+        Err(error) => eprintln!("== {name}: FAILED: {error:#}"),
+    }
+    result.is_ok()
 }
 
 /// Runs every check.
 pub fn run() -> Result<()> {
-    let failed = run_all(CHECKS);
+    let mut failed = run_all(CHECKS);
+    let fleet = Fleet::begin()?;
+    failed.extend(run_all(BESIDE_FLEET));
+    if !passes("fleet", || fleet.end()) {
+        failed.push("fleet");
+    }
     if !failed.is_empty() {
         bail!("failed: {}", failed.join(", "));
     }
@@ -57,17 +97,6 @@ pub fn run() -> Result<()> {
 
 fn clippy() -> Result<()> {
     workspace::run(cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))
-}
-
-/// Most tests wait, or use one processor: meanwhile the fleet is built.
-fn test() -> Result<()> {
-    workspace::run(cargo(&["test", "--workspace", "--no-run"]))?;
-    let fleet = fleet::build_ahead();
-    let result = workspace::run(cargo(&["test", "--workspace", "--no-fail-fast"]));
-    if let Some(mut fleet) = fleet {
-        fleet.wait()?;
-    }
-    result
 }
 
 fn documentation() -> Result<()> {

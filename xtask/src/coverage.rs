@@ -29,7 +29,7 @@ pub fn check() -> Result<()> {
         eprintln!("coverage: skipped: rustup component add llvm-tools");
         return Ok(());
     };
-    let place = target().join("coverage");
+    let place = workspace::target().join("coverage");
     let counts = place.join("counts");
     let _ = fs::remove_dir_all(&counts);
     fs::create_dir_all(&counts)?;
@@ -80,10 +80,6 @@ fn sysroot() -> Option<String> {
     let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
     let said = rustc.args(["--print", "sysroot"]).stdin(Stdio::null()).output().ok()?;
     Some(String::from_utf8(said.stdout).ok()?.trim().to_owned())
-}
-
-fn target() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
 /// Builds tests with counters, apart from other builds, and returns the programs.

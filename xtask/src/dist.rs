@@ -60,7 +60,7 @@ impl Release {
 /// Builds and packs.
 pub fn run(options: &Options) -> Result<()> {
     let target = if has_target(MUSL)? { MUSL } else { GNU };
-    let built = target_dir();
+    let built = workspace::target();
     let out = options.out.clone().unwrap_or_else(|| built.join("dist"));
     let release = Release {
         version: version()?,
@@ -116,10 +116,6 @@ pub fn statically(mut command: Command) -> Command {
 fn without_lines(mut command: Command) -> Command {
     command.env("CARGO_PROFILE_RELEASE_STRIP", "debuginfo");
     command
-}
-
-fn target_dir() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
 /// Returns whether programs can be built for `target` here.

@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
-use crate::workspace::{self, cargo, root};
+use crate::workspace::{self, root};
 
 const PROGRAM: &str = r#"
 #include <stdio.h>
@@ -89,10 +89,8 @@ fn documents() -> Result<Vec<PathBuf>> {
 }
 
 fn built() -> Result<PathBuf> {
-    workspace::run(cargo(&["build", "--quiet", "--package", "lwp-cli"]))?;
-    let target =
-        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
-    Ok(target.join("debug/lwp"))
+    workspace::build()?;
+    Ok(workspace::target().join("debug/lwp"))
 }
 
 fn answers(program: &str) -> bool {
@@ -127,9 +125,7 @@ struct Scratch {
 impl Scratch {
     fn new(document: &Path, lwp: &Path) -> Result<Self> {
         let name = document.display().to_string().replace('/', "-");
-        let target = std::env::var_os("CARGO_TARGET_DIR");
-        let target = target.map_or_else(|| root().join("target"), PathBuf::from);
-        let place = target.join("examples").join(name);
+        let place = workspace::target().join("examples").join(name);
         if place.exists() {
             fs::remove_dir_all(&place)?;
         }

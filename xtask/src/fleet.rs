@@ -3,7 +3,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use anyhow::{Result, bail};
 
@@ -28,7 +28,7 @@ fn programs() -> Vec<(&'static str, PathBuf)> {
     let viewers = std::env::var_os("LWP_VIEWERS").map(PathBuf::from);
     let viewers = viewers.unwrap_or_else(|| workspace::root().join("target/viewers"));
     let all = [
-        ("LWP", workspace::root().join("target/debug/lwp")),
+        ("LWP", workspace::target().join("debug/lwp")),
         ("LWP_MOTO_SERVER", viewers.join("python/bin/moto_server")),
         ("LWP_PYTHON", viewers.join("python/bin/python")),
     ];
@@ -80,24 +80,19 @@ fn has_duckdb(python: &Path) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// Begins to build the fleet's tests, with the time that other checks leave of the processors, and
-/// without a word: [`check`] finds whatever is finished, and fails where this does.
-pub fn build_ahead() -> Option<Child> {
-    if out_of_reach().ok()?.is_some() {
-        return None;
-    }
-    let cargo = of_fleet(&["test", "--no-run", "--workspace", "--locked"]);
-    let mut command = Command::new("nice");
-    command.args(["-n", "19"]).arg(cargo.get_program()).args(cargo.get_args());
-    for (name, value) in cargo.get_envs() {
+/// The same command with the time that others leave of the processors.
+fn nice(command: &Command) -> Command {
+    let mut nice = Command::new("nice");
+    nice.args(["-n", "19"]).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
         match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
+            Some(value) => nice.env(name, value),
+            None => nice.env_remove(name),
         };
     }
-    command.current_dir(cargo.get_current_dir()?);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    command.spawn().ok()
+    nice.current_dir(command.get_current_dir().expect("the fleet's"));
+    nice.stdin(Stdio::null());
+    nice
 }
 
 /// Builds, lints and tests the fleet. Where its packages are neither here nor to be had, it says so
@@ -110,7 +105,9 @@ pub fn check() -> Result<()> {
         return Ok(());
     }
     workspace::run(of_fleet(&["fmt", "--all", "--check"]))?;
-    workspace::run(lints())?;
+    // Beside tests of this workspace, which wait, or use one processor.
+    workspace::run(nice(&of_fleet(&["test", "--no-run", "--workspace", "--locked"])))?;
+    workspace::run(nice(&lints()))?;
     let mut tests = of_fleet(&["test", "--workspace", "--locked", "--no-fail-fast"]);
     for (variable, program) in programs() {
         tests.env(variable, program);

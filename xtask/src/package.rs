@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
-use crate::workspace::{self, cargo, root};
+use crate::workspace::{self, cargo};
 
 /// The extent of the trial.
 #[derive(Args, Clone, Debug, Default)]
@@ -58,9 +58,7 @@ pub fn run(options: &Options) -> Result<()> {
 
 /// Unpacks the packages, and installs the command from them in place of the registry's.
 fn install(names: &[&str], version: &str, debug: bool) -> Result<()> {
-    let target = std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| root().join("target"), std::path::PathBuf::from);
-    let place = target.join("package-test");
+    let place = workspace::target().join("package-test");
     if place.exists() {
         fs::remove_dir_all(&place)?;
     }
@@ -68,7 +66,7 @@ fn install(names: &[&str], version: &str, debug: bool) -> Result<()> {
     let mut patches = String::from("[patch.crates-io]\n");
     for name in names {
         let mut tar = Command::new("tar");
-        tar.arg("-xzf").arg(target.join(format!("package/{name}-{version}.crate")));
+        tar.arg("-xzf").arg(workspace::target().join(format!("package/{name}-{version}.crate")));
         tar.arg("-C").arg(&place);
         workspace::run(tar)?;
         patches

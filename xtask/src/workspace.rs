@@ -18,6 +18,11 @@ pub fn root() -> &'static Path {
     })
 }
 
+/// The directory that cargo builds in.
+pub fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
+
 /// A cargo command in the root.
 pub fn cargo(arguments: &[&str]) -> Command {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
@@ -33,6 +38,12 @@ pub fn run(mut command: Command) -> Result<()> {
         bail!("{command:?}: {status}");
     }
     Ok(())
+}
+
+/// Builds all that tests load and run, as `cargo test` builds it: a package by itself has other
+/// features, and would be compiled a second time, with all below it.
+pub fn build() -> Result<()> {
+    run(cargo(&["build", "--workspace", "--lib", "--bins", "--tests"]))
 }
 
 /// Runs `command` and returns what it printed.

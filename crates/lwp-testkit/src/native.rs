@@ -92,6 +92,7 @@ impl Machine {
     ///
     /// Where the addresses are not free.
     pub fn new(regions: &[(u64, usize)]) -> Self {
+        crate::stepped::stay_on_this_processor();
         let mut machine = Self { mapped: Vec::new() };
         machine.map(SHARED, SHARED_BYTES, libc::MAP_SHARED);
         machine.map(TRAMPOLINE, TRAMPOLINE_BYTES, libc::MAP_PRIVATE);

@@ -12,7 +12,7 @@ fn main() -> Result<(), Error> {
         lwp.profile().event(EventKind::BranchesRetired, 100).ring_records(4096).build()?;
 
     let running = profile.start()?;
-    let longest = (1..400u64).max_by_key(|&n| collatz(n));
+    let longest = (1..100u64).max_by_key(|&n| collatz(n));
     running.stop();
 
     for record in reader.drain() {

@@ -239,7 +239,7 @@ int main(void)
     code = map_pages(CODE, PROT_READ | PROT_WRITE | PROT_EXEC);
     data = map_pages(8192, PROT_READ | PROT_WRITE);
     uint64_t total = 0;
-    for (int number = 0; number < 3000; number++) {
+    for (int number = 0; number < 1200; number++) {
         for (int i = 0; i < 8192; i++)
             data[i] = i * 11 + number;
         uint64_t hash = routine(number, 3);

@@ -1,5 +1,5 @@
 //@ variants: pie
-//@ args: 60000000
+//@ args: 15000000
 // Code that writes to memory, and now and then to code that it calls next, as often as it takes to
 // be laid out as a superblock meanwhile: the change must be seen at once. The code that is called
 // lies in the same page, and in another one.
