@@ -94,7 +94,7 @@ impl From<lwp_vcpu::Error> for Failure {
             Error::NotFound { program } if program.starts_with("process ") => {
                 Self::new(NOT_FOUND, cause).with_help("`ps -e` lists processes")
             }
-            Error::NotFound { .. } => Self::new(NOT_FOUND, cause),
+            Error::NotFound { program } => crate::program::not_started(&program),
             Error::NotExecutable { .. } => Self::new(NOT_EXECUTABLE, cause),
             Error::Machine { help, .. } if !help.is_empty() => {
                 Self::new(OWN_FAILURE, cause).with_help(help)

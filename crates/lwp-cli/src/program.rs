@@ -83,6 +83,24 @@ fn not_found(name: &OsStr) -> Failure {
     }
 }
 
+/// The failure to start a file that the system did not find, for want of the file itself or of its
+/// interpreter.
+pub fn not_started(program: &str) -> Failure {
+    let file = std::fs::read(program).unwrap_or_default();
+    let cause = match interpreter(&file).or_else(|| script_interpreter(&file)) {
+        Some(named) => format!("{program}: its interpreter, {named}, was not found"),
+        None => format!("{program}: not found"),
+    };
+    Failure::new(NOT_FOUND, cause)
+}
+
+/// The program that the first line of a script names.
+fn script_interpreter(file: &[u8]) -> Option<String> {
+    let line = file.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?.trim_ascii();
+    let name = line.split(u8::is_ascii_whitespace).next()?;
+    Some(String::from_utf8_lossy(name).into_owned())
+}
+
 /// The dynamic linker that an ELF file names.
 pub fn interpreter(file: &[u8]) -> Option<String> {
     const PT_INTERP: u32 = 3;
@@ -156,6 +174,20 @@ mod tests {
             let expected = Failure::new(NOT_FOUND, format!("{name}: not found")).with_help(help);
             assert_eq!(missed, Err(expected));
         }
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn programs_without_their_interpreter_say_which() {
+        let dir = fixture("interpreters");
+        let script = dir.join("script");
+        std::fs::write(&script, "#! /no/such/shell -x\necho\n").unwrap();
+        let name = script.display().to_string();
+        let cause = format!("{name}: its interpreter, /no/such/shell, was not found");
+        assert_eq!(not_started(&name), Failure::new(NOT_FOUND, cause));
+        std::fs::remove_file(&script).unwrap();
+        let cause = format!("{name}: not found");
+        assert_eq!(not_started(&name), Failure::new(NOT_FOUND, cause));
         std::fs::remove_dir_all(dir).unwrap();
     }
 

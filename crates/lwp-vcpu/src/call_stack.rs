@@ -431,6 +431,11 @@ impl CallStacks {
         self.languages.gather(thread, self.layouts.get(&changes)?)
     }
 
+    /// Forgets a process that has ended, or executes another program.
+    pub fn forget_process(&mut self, pid: i32) {
+        self.languages.forget_process(pid);
+    }
+
     /// The end of the stack that was walked last, where that says how much of it the next walk
     /// needs.
     pub fn end_of_last(&self) -> Option<u64> {

@@ -42,6 +42,8 @@ pub struct Contexts {
     pub doors: Arc<Doors>,
     /// The state components of the virtual processor.
     pub state_mask: u64,
+    /// Every thread asks before it sets an action for a signal, also one that is alone.
+    pub tells_actions: bool,
 }
 
 /// The place of one thread's context.
@@ -65,6 +67,7 @@ impl Contexts {
             free: Vec::new(),
             doors,
             state_mask,
+            tells_actions: false,
         }
     }
 
@@ -88,8 +91,9 @@ impl Contexts {
         context.set(Slot::Spin, spin);
         context.set(Slot::StateMask, self.state_mask);
         context.set(Slot::GuardedTo, 0);
-        context.set(Slot::Beside, 0);
+        context.set(Slot::Beside, u64::from(self.tells_actions));
         context.set(Slot::StackEnd, 0);
+        context.set(Slot::Gather, 0);
         context.set(Slot::Kept, 0);
         Some(slot)
     }

@@ -408,6 +408,7 @@ impl<'a> Tracer<'a> {
             && let Some(process) = machine.tasks.processes.remove(&pid)
         {
             machine.caches.ended(process.space);
+            machine.observers.call_stacks.forget_process(pid);
             machine.tasks.raised.0.remove(&pid);
             machine.remember(pid, process);
         }
@@ -422,6 +423,7 @@ impl<'a> Tracer<'a> {
         for other in machine.tasks.tids_of(pid) {
             machine.counting().remove_thread(other);
         }
+        machine.observers.call_stacks.forget_process(pid);
         let parent = match machine.tasks.processes.remove(&pid) {
             Some(process) => {
                 machine.caches.ended(process.space);

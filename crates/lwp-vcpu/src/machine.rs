@@ -72,8 +72,10 @@ impl Machine {
         let way = notices::way(&config);
         let processor = Processor::new(&config, way.is_some_and(notices::Way::looks_at_calls));
         let spin = if sys::allowed_cpus() > 1 { pauses_in(THREAD_SPIN) } else { 0 };
+        let mut contexts = Contexts::new(processor.cpu.real_xcr0());
+        contexts.tells_actions = config.sampling.stacks && config.trials.keeps;
         Self {
-            contexts: Contexts::new(processor.cpu.real_xcr0()),
+            contexts,
             processor,
             tasks: Tasks::default(),
             caches: CodeCaches::new(&config, way),

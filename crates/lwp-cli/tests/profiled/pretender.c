@@ -1,9 +1,11 @@
 /* A program that looks like Perl 5.36 to those who read Perl's stack: its symbols are there, and its
- * structures lead anywhere. */
+ * structures lead anywhere. The signals of faults are left to themselves, blocked or ignored. */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 void *PL_curinterp;
 int PL_thr_key;
@@ -61,10 +63,30 @@ __attribute__((noinline)) void Perl_runops_standard(char *alone) {
     printf("%u\n", sum);
 }
 
-int main(void) {
+static void handle(int signal) { _exit(signal); }
+
+static void say_signals(void) {
+    struct sigaction action;
+    sigset_t blocked;
+    sigaction(SIGSEGV, NULL, &action);
+    sigprocmask(SIG_BLOCK, NULL, &blocked);
+    const char *is = action.sa_handler == handle ? "own" : action.sa_handler == SIG_IGN ? "ignored" : "default";
+    printf("action %s, blocked %d\n", is, sigismember(&blocked, SIGSEGV));
+}
+
+int main(int count, char **arguments) {
+    const char *way = count > 1 ? arguments[1] : "";
+    struct sigaction action = {.sa_handler = strcmp(way, "ignored") ? handle : SIG_IGN};
+    sigset_t all;
+    sigfillset(&all);
+    if (*way)
+        sigaction(SIGSEGV, &action, NULL);
+    if (!strcmp(way, "blocked"))
+        sigprocmask(SIG_BLOCK, &all, NULL);
     /* A page without a zero, and nothing behind it. */
     char *alone = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     memset(alone, 'x', 4096);
     munmap(alone + 4096, 4096);
     Perl_runops_standard(alone);
+    say_signals();
 }

@@ -22,7 +22,8 @@ const MOST: usize = 1 << 16;
 /// Code objects of a process.
 #[derive(Debug, Default)]
 pub struct Known {
-    by_address: FxHashMap<u64, Code>,
+    /// By address and fields: samples that are read later may be of an object that was there before.
+    objects: FxHashMap<(u64, Fields), Code>,
     /// The facts of those that the stack read last has.
     pub facts: Vec<Fact>,
 }
@@ -30,13 +31,12 @@ pub struct Known {
 /// A code object.
 #[derive(Debug)]
 struct Code {
-    fields: Fields,
     function: u32,
     lines: Vec<u8>,
 }
 
 /// Fields that tell whether an address still has the same code object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fields {
     /// The file's name.
     pub file: u64,
@@ -88,16 +88,16 @@ impl Known {
         let at = frame.code;
         let fields = Fields::read(layout, code_type, at, memory)?;
         let Fields { file, name, lines, first } = fields;
-        if self.by_address.get(&at).is_none_or(|known| known.fields != fields) {
+        if !self.objects.contains_key(&(at, fields)) {
             let name = text(layout, name, NAME, memory)?.into();
             let file = text(layout, file, PATH, memory)?.into();
             let function =
                 functions.number(Function { language: Language::Python, name, file, line: first });
             let lines = bytes(layout, lines, TABLE, memory).unwrap_or_default();
-            keep(&mut self.by_address, MOST, at, Code { fields, function, lines });
+            keep(&mut self.objects, MOST, (at, fields), Code { function, lines });
         }
         self.facts.push(steps::fact(at, fields));
-        let code = self.by_address.get(&at)?;
+        let code = self.objects.get(&(at, fields))?;
         let line = offset(layout, frame)
             .and_then(|offset| line_at(layout.lines, &code.lines, first, offset));
         Some(Frame { function: code.function, line: line.unwrap_or(first) })

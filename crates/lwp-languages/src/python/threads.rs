@@ -28,7 +28,7 @@ impl Known {
     /// Adds steps that copy what [`find`](Self::find) reads of the state in value 0, which must be
     /// that of the thread still.
     pub fn add_steps(layout: &Layout, who: &Who, steps: &mut Steps) {
-        let go_on = steps.label();
+        let (ask, go_on) = (steps.label(), steps.label());
         let at = |offset: u64| offset as i32;
         match layout.thread.native {
             Some(native) => steps.add([Step::Copy(0, at(native), 8), Step::Word(1, 0, at(native))]),
@@ -39,9 +39,16 @@ impl Known {
                 Step::Half(1, 1, at(NUMBER_IN_DESCRIPTOR)),
             ]),
         }
-        steps.add([Step::IfEqual(1, who.number as u64, go_on), Step::Ask]);
+        steps.add([Step::IfEqual(1, who.number as u64, go_on)]);
+        steps.place(ask);
+        steps.add([Step::Ask]);
         steps.place(go_on);
-        steps.add([Step::Copy(0, at(layout.thread.interpreter), 8)]);
+        // Without an interpreter it is looked for again.
+        steps.add([
+            Step::Copy(0, at(layout.thread.interpreter), 8),
+            Step::Word(1, 0, at(layout.thread.interpreter)),
+            Step::IfEqual(1, 0, ask),
+        ]);
     }
 
     /// The state of a thread.

@@ -27,7 +27,8 @@ pub struct Languages {
     interpreters: FxHashMap<u32, Interpreter>,
     /// By process and file.
     processes: FxHashMap<(i32, u32), Process>,
-    threads: FxHashMap<Tid, Who>,
+    /// By thread and process.
+    threads: FxHashMap<(Tid, i32), Who>,
     functions: Functions,
     /// Module and first address of each function.
     reported: Vec<(u32, u64)>,
@@ -79,6 +80,12 @@ impl Languages {
         if let Some(interpreter) = Interpreter::open(path, &self.wanted) {
             self.interpreters.insert(image, interpreter);
         }
+    }
+
+    /// Forgets a process that has ended, or executes another program.
+    pub fn forget_process(&mut self, pid: i32) {
+        self.processes.retain(|(of, _), _| *of != pid);
+        self.threads.retain(|(_, of), _| *of != pid);
     }
 
     /// Takes the tables from code whose language knows better how it is left. Returns whether there
@@ -140,7 +147,7 @@ impl Languages {
     /// `None` where it cannot be said in steps, or the process has several interpreters.
     pub fn gather(&self, (tid, pid): (Tid, i32), code: &[CodeRange]) -> Option<Gather> {
         let &[(image, _)] = &self.images(code)[..] else { return None };
-        let who = self.threads.get(&tid)?;
+        let who = self.threads.get(&(tid, pid))?;
         let (steps, facts) = self.processes.get(&(pid, image))?.gather(who)?;
         Some(Gather { steps, facts: facts.to_vec() })
     }
@@ -171,7 +178,7 @@ impl Languages {
         if self.threads.len() >= MOST {
             self.threads.clear();
         }
-        let who = *self.threads.entry(tid).or_insert_with(|| who(tid, pid));
+        let who = *self.threads.entry((tid, pid)).or_insert_with(|| who(tid, pid));
         for image in images {
             let complete = ending == Ending::Bottom;
             let (found, activations) = self.read(who, pid, image, (code, frames, complete));
@@ -299,12 +306,10 @@ struct Pages {
     pieces: FxHashMap<u64, Option<Box<[u8; PIECE]>>>,
     /// Pieces that were read ahead, and have not been looked at.
     ahead: Vec<(u64, Box<[u8; PIECE]>)>,
-    /// Pieces that the thread has copied itself, by address.
-    copied: Vec<(u64, Vec<u8>)>,
+    /// Pieces that the thread has copied itself, by address, where it has.
+    copied: Option<Vec<(u64, Vec<u8>)>>,
     /// It has copied all, and yet more was read.
     fell_short: bool,
-    /// There are such pieces.
-    is_copied: bool,
 }
 
 /// Bytes read at a time: a frame or a code object has some hundred, and neighbours are near.
@@ -321,33 +326,16 @@ impl Pages {
         self.tid = tid;
         self.pieces.clear();
         self.ahead.clear();
-        self.copied.clear();
-        (self.fell_short, self.is_copied) = (false, false);
+        (self.copied, self.fell_short) = (None, false);
     }
 
     /// Takes what the thread has copied. More is read as it is now, which is known by
     /// `fell_short`.
     fn begin_with(&mut self, tid: Tid, pieces: &[(u64, Vec<u8>)]) {
         self.begin(tid);
-        self.is_copied = true;
-        self.copied.extend_from_slice(pieces);
-        self.copied.sort_by_key(|(start, _)| *start);
-    }
-
-    /// Fills `bytes` from pieces that the thread has copied.
-    fn read_copied(&self, address: u64, bytes: &mut [u8]) -> Option<()> {
-        let (mut at, mut rest) = (address, bytes);
-        while !rest.is_empty() {
-            let after = self.copied.partition_point(|(start, _)| *start <= at);
-            // Pieces may overlap.
-            let from = self.copied[..after].iter().rev().take(MOST_OVERLAPPING).find_map(|it| {
-                it.1.get(usize::try_from(at - it.0).ok()?..).filter(|bytes| !bytes.is_empty())
-            })?;
-            let (now, later) = rest.split_at_mut(from.len().min(rest.len()));
-            now.copy_from_slice(&from[..now.len()]);
-            (at, rest) = (at + now.len() as u64, later);
-        }
-        Some(())
+        let mut pieces = pieces.to_vec();
+        pieces.sort_by_key(|(start, _)| *start);
+        self.copied = Some(pieces);
     }
 
     /// The same for another sample, which mostly needs what the last one of the thread did: that is
@@ -377,11 +365,27 @@ impl Pages {
     }
 }
 
+/// Fills `bytes` from pieces that a thread has copied, by address.
+fn read_copied(pieces: &[(u64, Vec<u8>)], address: u64, bytes: &mut [u8]) -> Option<()> {
+    let (mut at, mut rest) = (address, bytes);
+    while !rest.is_empty() {
+        let after = pieces.partition_point(|(start, _)| *start <= at);
+        // Pieces may overlap.
+        let from = pieces[..after].iter().rev().take(MOST_OVERLAPPING).find_map(|it| {
+            it.1.get(usize::try_from(at - it.0).ok()?..).filter(|bytes| !bytes.is_empty())
+        })?;
+        let (now, later) = rest.split_at_mut(from.len().min(rest.len()));
+        now.copy_from_slice(&from[..now.len()]);
+        (at, rest) = (at + now.len() as u64, later);
+    }
+    Some(())
+}
+
 impl lwp_languages::Memory for Pages {
     fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
         let Some(end) = address.checked_add(bytes.len() as u64) else { return false };
-        if self.is_copied {
-            if self.read_copied(address, bytes).is_some() {
+        if let Some(pieces) = &self.copied {
+            if read_copied(pieces, address, bytes).is_some() {
                 return true;
             }
             self.fell_short = true;

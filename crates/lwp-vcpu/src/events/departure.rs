@@ -53,6 +53,7 @@ pub fn release(machine: &mut Machine, tid: Tid) -> Handled {
         && let Some(process) = machine.tasks.processes.remove(&pid)
     {
         wards::left(machine, pid);
+        machine.observers.call_stacks.forget_process(pid);
         machine.depart(process);
     }
     machine.tracees.detach(tid)

@@ -161,6 +161,7 @@ fn leave(machine: &mut Machine, pid: i32) {
     if machine.tasks.threads_of(pid).next().is_none()
         && let Some(process) = machine.tasks.processes.remove(&pid)
     {
+        machine.observers.call_stacks.forget_process(pid);
         machine.depart(process);
     }
 }

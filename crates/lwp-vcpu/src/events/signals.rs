@@ -13,6 +13,7 @@ use super::trap_flag::{self, TRAP_FLAG};
 use super::{Handled, SIGTRAP, TRAP_BRKPT, TRAP_TRACE};
 use crate::lwp::restores_lwp;
 use crate::machine::{Machine, Mode};
+use crate::maps::Status;
 use crate::notices;
 use crate::state::{View, disarm};
 use crate::x87::Pointers;
@@ -122,6 +123,7 @@ fn unreadable(machine: &Machine, tid: Tid, view: &View) -> bool {
 /// A routine could not reach what the record of an event needs: the thread asks the host, which
 /// knows what becomes of it.
 fn ask_instead(machine: &mut Machine, tid: Tid, mut regs: Regs) -> Handled {
+    machine.guarding().restore_action(tid, &Status::read(tid))?;
     let family = machine.family_at(tid, regs.0.rip).ok_or(Errno::ESRCH)?;
     regs.0.rip = family.routine(family.translator.routines().lwp.due);
     machine.tracees.set_regs(tid, &regs)?;

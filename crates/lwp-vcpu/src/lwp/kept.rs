@@ -12,11 +12,14 @@ use lwp_unwind::{RIP, Registers};
 
 use super::countdown::countdown;
 use super::gather::{self, Gather, pieces};
+use super::known::may_keep;
 use super::sampler::Sampler;
 use super::{Sampling, ThreadLwp};
 use crate::call_stack::{KeptStack, SampledAt};
+use crate::config::Target;
 use crate::contexts::{Context, KeptSample};
 use crate::machine::{Counting, Machine};
+use crate::maps::Status;
 use crate::server::Answer;
 
 /// The samples of one thread.
@@ -67,6 +70,7 @@ impl Kept {
     pub(super) fn stop(&mut self, context: Context<'_>) {
         self.end = 0;
         context.set(Slot::StackEnd, 0);
+        context.gather().enable(false);
     }
 
     /// The thread may keep samples, whose stacks end at `end` while the address space is in the
@@ -141,10 +145,24 @@ pub(super) fn keep_samples(answer: &mut Answer<'_>, changes: u64, gather: Option
     };
     let context = machine.contexts.context(answer.cx.slot);
     let Some(lwp) = machine.tasks.lwp_mut(answer.cx.tid) else { return };
-    match end.filter(|_| machine.config.trials.keeps) {
+    let keeps = machine.config.trials.keeps && may_keep(&lwp.selection());
+    let attached = matches!(machine.config.target, Target::Attach { .. });
+    let may_fault =
+        || lwp.sampling.kept.end != 0 || may_fault(&Status::read(answer.cx.tid), attached);
+    match end.filter(|_| keeps && may_fault()) {
         Some(end) => lwp.sampling.kept.start(context, end, changes, gather),
         None => lwp.sampling.kept.stop(context),
     }
+}
+
+/// Returns whether a copy of a thread's memory may fault. Where the signals are blocked or ignored
+/// the kernel resets their action and lets them through. Whoever blocks them later has told its
+/// action by then, unless it was `attached` to.
+fn may_fault(status: &Status, attached: bool) -> bool {
+    const SIGBUS: u64 = 1 << 6;
+    const SIGSEGV: u64 = 1 << 10;
+    let has_none = |field| status.signals(field).is_none_or(|set| set & (SIGBUS | SIGSEGV) == 0);
+    has_none("SigBlk:") && has_none("SigIgn:") && (!attached || has_none("SigCgt:"))
 }
 
 /// The memory of a thread's interpreter that its next samples need. The thread leads itself to
@@ -165,6 +183,9 @@ pub fn report_kept(counting: &mut Counting<'_>, tid: Tid) {
         let kept = &mut profiled.lwp.sampling.kept;
         if kept.end != 0 && (kept.changes != changes || kept.fell_short) {
             kept.stop(profiled.context);
+            if kept.fell_short {
+                profiled.context.gather().forget_facts();
+            }
         }
     }
 }

@@ -177,7 +177,7 @@ impl Sampling {
     /// Publishes whether the thread may lead itself to cut fragments before samples, or keep them,
     /// where `selection` is counted down.
     pub(super) fn write(&mut self, context: Context<'_>, selection: &Selection) {
-        let samples = selection.instructions && !selection.dcache;
+        let samples = may_keep(selection);
         context.set(Slot::LwpEvents, if samples { u64::from(SAMPLES) } else { 0 });
         let sampler = self.sampler.as_ref().filter(|_| samples);
         match sampler.and_then(Sampler::keeps) {
@@ -188,6 +188,12 @@ impl Sampling {
             None => context.set(Slot::StackEnd, 0),
         }
     }
+}
+
+/// Returns whether a thread may keep samples where `selection` is counted down: where the data cache
+/// is watched, its sets lie in the room for steps and facts.
+pub(super) fn may_keep(selection: &Selection) -> bool {
+    selection.instructions && !selection.dcache
 }
 
 /// The first dword of every record of an event, but for the core's number.

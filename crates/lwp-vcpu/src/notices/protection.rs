@@ -345,7 +345,7 @@ impl Guarding<'_> {
 
     /// Puts back the action for SIGSEGV, and that it was blocked, where the kernel has reset both
     /// for a fault of ours.
-    fn restore_action(&mut self, tid: Tid, status: &Status) -> Result<(), Errno> {
+    pub fn restore_action(&mut self, tid: Tid, status: &Status) -> Result<(), Errno> {
         let thread = self.tasks.threads.get(&tid).ok_or(Errno::ESRCH)?;
         let process = self.tasks.processes.get(&thread.pid).ok_or(Errno::ESRCH)?;
         let Some(action) = process.fault_action else { return Ok(()) };
@@ -359,11 +359,10 @@ impl Guarding<'_> {
             return Ok(());
         }
         let at = self.contexts.context(thread.slot).write_scratch(&action.0);
-        let site = self
-            .caches
-            .of(self.tasks)
-            .protecting(tid)
-            .and_then(|notices| notices.protection()?.site(tid));
+        let notices = self.caches.of(self.tasks).protecting(tid);
+        let site = notices
+            .and_then(|notices| notices.protection()?.site(tid))
+            .or_else(|| find_syscall(tid, &maps::read(tid)).ok());
         let mut injector = Injector::new(self.tracees, tid, site.ok_or(Errno::ESRCH)?, status);
         let _ = injector.call([SYS_RT_SIGACTION, SIGSEGV, at, 0, 8, 0, 0]);
         drop(injector);

@@ -14,7 +14,7 @@ use iced_x86::code_asm::{
 };
 
 use super::event::take_back_to;
-use super::gather;
+use super::{PAGE, gather};
 use crate::context::Slot;
 use crate::context::kept::{
     BLOCK, COUNT_SHIFT, GATHERED, HEADER, IP, KEPT_AT, KEPT_BYTES, LENGTH, MOST_STACK, NO_STACK,
@@ -85,13 +85,18 @@ fn make_room(b: &mut Builder, host: CodeLabel) -> Emit {
     let mut with_stack = asm.create_label();
     let mut known = asm.create_label();
     asm.lea(r9, qword_ptr(rsp - RED_ZONE as i32))?;
-    asm.and(r9, -(STACK_UNIT as i32))?;
     asm.mov(rcx, Builder::slot(Slot::StackEnd))?;
     asm.cmp(rcx, NO_STACK as i32)?;
     asm.jne(with_stack)?;
     asm.mov(ecx, 0)?;
     asm.jmp(known)?;
     asm.set_label(&mut with_stack)?;
+    // The page below may be the stack's guard.
+    asm.mov(r8, r9)?;
+    asm.xor(r8, rsp)?;
+    asm.cmp(r8, PAGE as i32)?;
+    asm.jae(host)?;
+    asm.and(r9, -(STACK_UNIT as i32))?;
     asm.sub(rcx, r9)?;
     asm.cmp(rcx, MOST_STACK as i32)?;
     asm.ja(host)?;
