@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lwp_testkit::files::write_program;
+use lwp_testkit::files::{copy_program, write_program};
 use serde_json::Value;
 
 const LWP: &str = env!("CARGO_BIN_EXE_lwp");
@@ -631,7 +631,7 @@ fn an_import_says_what_it_leaves() {
     let (there, here) = (Dir::new("left-there"), Dir::new("left-here"));
     let program = there.0.join("copy");
     let path = program.to_str().expect("text");
-    fs::copy("/bin/ls", &program).expect("a copy");
+    copy_program("/bin/ls".as_ref(), &program);
     let deadline = Instant::now() + Duration::from_secs(60);
     while !there.cache("list").contains(path) {
         assert!(Instant::now() < deadline, "never kept");
@@ -652,7 +652,7 @@ fn an_import_says_what_it_leaves() {
     fs::remove_file(&program).unwrap();
     assert!(left(&[]).is_some_and(|line| line.ends_with(": not here")));
     assert_eq!(left(&["--all"]), None);
-    fs::copy("/bin/cat", &program).expect("a copy");
+    copy_program("/bin/cat".as_ref(), &program);
     assert!(left(&[]).is_some_and(|line| line.ends_with(": another build is here")));
     // What was taken all the same is not used for it.
     assert_eq!(left(&["--all"]), None);

@@ -4,6 +4,8 @@
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
+use lwp_testkit::files::copy_program;
+
 fn lwp(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lwp"));
     command.args(arguments).output().expect("lwp starts")
@@ -100,7 +102,7 @@ fn help_and_version_are_no_errors() {
 fn the_fleet_s_program_is_missed_by_name() {
     let dir = directory("fleet-alone");
     let alone = dir.join("lwp");
-    std::fs::copy(env!("CARGO_BIN_EXE_lwp"), &alone).expect("a copy");
+    copy_program(env!("CARGO_BIN_EXE_lwp").as_ref(), &alone);
     let output = Command::new(&alone).args(["fleet", "list"]).env("PATH", &dir).output();
     let output = output.expect("lwp starts");
     assert_eq!(output.status.code(), Some(125));

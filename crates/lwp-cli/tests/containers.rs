@@ -12,6 +12,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
+use lwp_testkit::files::copy_program;
 use recorded::{LWP, run};
 use tools::{has, limited, text};
 
@@ -259,7 +260,7 @@ fn programs_with_another_root_are_counted() {
         return;
     }
     std::fs::create_dir_all(dir.join("root/bin")).expect("directory");
-    std::fs::copy(dir.join("program"), dir.join("root/bin/true")).expect("program");
+    copy_program(&dir.join("program"), &dir.join("root/bin/true"));
     let enter = ["/usr/bin/unshare", "-p", "-f", "-R", "root", "/bin/true"];
     if !has("unshare") || !possible(&dir, &[&ADMINISTRATOR, &enter[..]].concat()) {
         return;

@@ -7,6 +7,7 @@ mod tools;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
+use lwp_testkit::files::copy_program;
 use serde_json::Value;
 
 use tools::{has, limited, text};
@@ -103,7 +104,7 @@ fn units_beside_their_objects_are_read() {
             complaints.contains("debug information in units_main.dwo and 1 more"),
             "{complaints}"
         );
-        std::fs::copy(dir.join("program"), moved.join("program")).expect("program");
+        copy_program(&dir.join("program"), &moved.join("program"));
         assert_eq!(recorded(&moved, &[]), (expected, String::new()), "{version}, moved");
     }
 }
@@ -272,7 +273,7 @@ fn entries_that_several_files_share_are_read() {
     }
     let Some(expected) = whole("shared", &["-g"]) else { return };
     let dir = built("shared", &["-g"]).expect("compiler");
-    std::fs::copy(dir.join("program"), dir.join("twin")).expect("twin");
+    copy_program(&dir.join("program"), &dir.join("twin"));
     run(&dir, &["dwz", "-m", "shared.debug", "-r", "program", "twin"]);
     assert_eq!(recorded(&dir, &[]), (expected.clone(), String::new()));
     // The name is relative to the file with the debug information, wherever the program is.

@@ -7,6 +7,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
+use lwp_testkit::files::copy_program;
+
 const LWP: &str = env!("CARGO_BIN_EXE_lwp");
 
 /// What lwp returns when it has failed itself.
@@ -159,7 +161,7 @@ fn where_no_thread_may_be_made_lwp_says_so() {
     }
     // The user must reach the program.
     let lwp = std::env::temp_dir().join(format!("lwp-limited-{}", std::process::id()));
-    std::fs::copy(LWP, &lwp).expect("a copy");
+    copy_program(LWP.as_ref(), &lwp);
     for (user, words) in ["stat", "run", "stat -I 10", "record -o /dev/null", "top --batch -D 10"]
         .into_iter()
         .enumerate()
