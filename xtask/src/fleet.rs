@@ -106,9 +106,8 @@ pub fn check() -> Result<()> {
     }
     workspace::run(of_fleet(&["fmt", "--all", "--check"]))?;
     // Beside tests of this workspace, which wait, or use one processor.
-    workspace::run(nice(&of_fleet(&["test", "--no-run", "--workspace", "--locked"])))?;
-    workspace::run(nice(&lints()))?;
-    let mut tests = of_fleet(&["test", "--workspace", "--locked", "--no-fail-fast"]);
+    workspace::run(nice(&linted(&["build", "--workspace", "--all-targets", "--locked"])))?;
+    let mut tests = linted(&["test", "--workspace", "--locked", "--no-fail-fast"]);
     for (variable, program) in programs() {
         tests.env(variable, program);
     }
@@ -125,10 +124,10 @@ pub fn check() -> Result<()> {
     deny::checked(&of_fleet)
 }
 
-/// A build in which clippy compiles the fleet's own packages. `cargo clippy` would compile the
-/// database engine a second time, for its metadata; the packages below these are the tests' own.
-fn lints() -> Command {
-    let mut command = of_fleet(&["build", "--workspace", "--all-targets", "--locked"]);
+/// A command for which clippy compiles the fleet's own packages, and nothing is compiled twice:
+/// `cargo clippy` would compile the database engine once more, for its metadata.
+fn linted(arguments: &[&str]) -> Command {
+    let mut command = of_fleet(arguments);
     // As cargo-clippy sets them.
     command.env("RUSTC_WORKSPACE_WRAPPER", "clippy-driver");
     command.env("CLIPPY_ARGS", "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__");

@@ -22,7 +22,8 @@ const MOST: usize = 1 << 16;
 /// Code objects of a process.
 #[derive(Debug, Default)]
 pub struct Known {
-    /// By address and fields: samples that are read later may be of an object that was there before.
+    /// By address and fields: samples that are read later may be of an object that was there
+    /// before.
     objects: FxHashMap<(u64, Fields), Code>,
     /// The facts of those that the stack read last has.
     pub facts: Vec<Fact>,

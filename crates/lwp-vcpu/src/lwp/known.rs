@@ -190,8 +190,8 @@ impl Sampling {
     }
 }
 
-/// Returns whether a thread may keep samples where `selection` is counted down: where the data cache
-/// is watched, its sets lie in the room for steps and facts.
+/// Returns whether a thread may keep samples where `selection` is counted down: where the data
+/// cache is watched, its sets lie in the room for steps and facts.
 pub(super) fn may_keep(selection: &Selection) -> bool {
     selection.instructions && !selection.dcache
 }

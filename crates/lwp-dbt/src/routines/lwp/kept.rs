@@ -94,7 +94,7 @@ fn make_room(b: &mut Builder, host: CodeLabel) -> Emit {
     // The page below may be the stack's guard.
     asm.mov(r8, r9)?;
     asm.xor(r8, rsp)?;
-    asm.cmp(r8, PAGE as i32)?;
+    asm.cmp(r8, PAGE)?;
     asm.jae(host)?;
     asm.and(r9, -(STACK_UNIT as i32))?;
     asm.sub(rcx, r9)?;
