@@ -26,7 +26,7 @@ const CHECKS: &[Check] = &[
     ("abi", abi::check),
 ];
 
-/// The checks beside the fleet's. Most tests wait, or use one processor.
+/// The checks beside the fleet's. Most tests of both wait, or use one processor.
 const BESIDE_FLEET: &[Check] = &[
     ("test", || workspace::run(cargo(&["test", "--workspace", "--no-fail-fast"]))),
     ("examples", || examples::check(&examples::Options::default())),

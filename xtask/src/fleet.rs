@@ -80,21 +80,6 @@ fn has_duckdb(python: &Path) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// The same command with the time that others leave of the processors.
-fn nice(command: &Command) -> Command {
-    let mut nice = Command::new("nice");
-    nice.args(["-n", "19"]).arg(command.get_program()).args(command.get_args());
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => nice.env(name, value),
-            None => nice.env_remove(name),
-        };
-    }
-    nice.current_dir(command.get_current_dir().expect("the fleet's"));
-    nice.stdin(Stdio::null());
-    nice
-}
-
 /// Builds, lints and tests the fleet. Where its packages are neither here nor to be had, it says so
 /// and is content.
 pub fn check() -> Result<()> {
@@ -105,8 +90,7 @@ pub fn check() -> Result<()> {
         return Ok(());
     }
     workspace::run(of_fleet(&["fmt", "--all", "--check"]))?;
-    // Beside tests of this workspace, which wait, or use one processor.
-    workspace::run(nice(&linted(&["build", "--workspace", "--all-targets", "--locked"])))?;
+    workspace::run(linted(&["build", "--workspace", "--all-targets", "--locked"]))?;
     let mut tests = linted(&["test", "--workspace", "--locked", "--no-fail-fast"]);
     for (variable, program) in programs() {
         tests.env(variable, program);
