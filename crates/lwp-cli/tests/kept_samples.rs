@@ -53,6 +53,14 @@ fn are_the_same_in(dir: &Path, events: &str, command: &[&str], function: &str) {
     }
 }
 
+fn perl_is_here() -> bool {
+    let here = has("perl");
+    if !here {
+        eprintln!("skipped: no perl");
+    }
+    here
+}
+
 fn program(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/profiled").join(name);
     path.to_str().expect("path is text").to_owned()
@@ -78,18 +86,16 @@ fn python_s_samples_are_the_same_whoever_takes_them() {
 
 #[test]
 fn perl_s_samples_are_the_same_whoever_takes_them() {
-    if !has("perl") {
-        eprintln!("skipped: no perl");
+    if !perl_is_here() {
         return;
     }
     are_the_same("perl", "instructions:c=1009", &["perl", &program("short_lived.pl")], "recurse");
 }
 
-/// What is known of a process's functions ends with its program.
+/// A process's functions are known until its program ends.
 #[test]
 fn a_program_in_place_of_another_has_its_own_functions() {
-    if !has("perl") {
-        eprintln!("skipped: no perl");
+    if !perl_is_here() {
         return;
     }
     let dir = fresh("kept_samples", "replaced");
@@ -108,8 +114,7 @@ fn a_program_in_place_of_another_has_its_own_functions() {
 
 #[test]
 fn a_watched_data_cache_has_its_room_for_itself() {
-    if !has("perl") {
-        eprintln!("skipped: no perl");
+    if !perl_is_here() {
         return;
     }
     let dir = fresh("kept_samples", "watched");
