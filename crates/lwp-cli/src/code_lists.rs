@@ -4,6 +4,9 @@
 //! A runtime writes `/tmp/perf-PID.map` where it sees `/tmp`, under the number that it has for
 //! itself: in a container both are others than here. So the directory is opened while the process
 //! lives, and read when it is gone.
+//!
+//! Nobody removes the lists of ended processes, and the system gives their numbers to new ones. A
+//! list that was last written before a process began is not its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -11,17 +14,20 @@ use std::io::Read;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use lwp_profile::RecordedSymbol;
 use lwp_symbols::JitDump;
 use rustix::fs::OFlags;
+use rustix::time::{ClockId, clock_gettime};
 
 /// The lists of all processes.
 #[derive(Debug, Default)]
 pub struct CodeLists {
     places: BTreeMap<i32, Place>,
-    /// Processes that write a list because they were asked to.
-    asked: BTreeSet<i32>,
+    /// Processes that write a list because they were asked to, and the times at which the lists
+    /// that were there already had been written.
+    asked: BTreeMap<i32, [Option<SystemTime>; 2]>,
 }
 
 /// The place that a process writes its lists to.
@@ -31,6 +37,8 @@ struct Place {
     directory: File,
     /// Its number, as it sees itself.
     number: i32,
+    /// A time before which it had not begun; none where the system does not say.
+    begin: Option<SystemTime>,
     /// Jitdump files, which a process maps so that they are found.
     dumps: BTreeSet<PathBuf>,
 }
@@ -48,33 +56,32 @@ impl CodeLists {
         }
         let Ok(directory) = File::open(format!("/proc/{pid}/root/tmp")) else { return };
         let number = number_inside(pid).unwrap_or(pid);
-        self.places.insert(pid, Place { directory, number, dumps });
+        self.places.insert(pid, Place { directory, number, begin: begin(pid), dumps });
     }
 
-    /// Notes that process `pid` was asked to write a list. One that is there already is not its.
+    /// Notes that process `pid` was asked to write a list.
     pub fn asked(&mut self, pid: i32) {
         self.note(pid);
-        let there = self.maps(pid).iter().any(|path| path.symlink_metadata().is_ok());
-        if !there {
-            self.asked.insert(pid);
-        }
+        let there = self.maps(pid).map(|path| written(&path));
+        self.asked.entry(pid).or_insert(there);
     }
 
     /// The names that process `pid` has given to its code, and lines as far as a jitdump file has
     /// them.
     pub fn read(&self, pid: i32) -> JitDump {
         let mut all = JitDump::default();
-        if let Some(text) = self.maps(pid).first().and_then(|path| read(path)) {
+        let known = self.places.get(&pid);
+        let since = known.and_then(|place| place.begin);
+        if let Some(text) = self.maps(pid).first().and_then(|path| read(path, since)) {
             all.symbols.extend(lwp_symbols::parse_perf_map(pid, &text));
         }
-        let known = self.places.get(&pid);
         let mut dumps = known.map(|place| place.dumps.clone()).unwrap_or_default();
         if dumps.is_empty() {
             // Where perf looks.
             let name = format!("jit-{}.dump", known.map_or(pid, |place| place.number));
             dumps.extend([PathBuf::from("."), std::env::temp_dir()].map(|dir| dir.join(&name)));
         }
-        for bytes in dumps.iter().filter_map(|path| read(path)) {
+        for bytes in dumps.iter().filter_map(|path| read(path, since)) {
             let dump = lwp_symbols::parse_jitdump(&bytes);
             let of_it = |symbol| RecordedSymbol { pid, ..symbol };
             all.symbols.extend(dump.symbols.into_iter().map(of_it));
@@ -85,9 +92,11 @@ impl CodeLists {
 
     /// Removes the lists that would not be there without us.
     pub fn remove(&mut self) {
-        for pid in std::mem::take(&mut self.asked) {
-            for path in self.maps(pid) {
-                let _ = fs::remove_file(path);
+        for (pid, before) in std::mem::take(&mut self.asked) {
+            for (path, before) in self.maps(pid).iter().zip(before) {
+                if written(path) != before {
+                    let _ = fs::remove_file(path);
+                }
             }
         }
     }
@@ -128,12 +137,37 @@ fn dumps(pid: i32) -> BTreeSet<PathBuf> {
     paths.map(|path| path.canonicalize().unwrap_or(path)).collect()
 }
 
-/// The bytes of a file; `None` where there is none, or something else that a program has put in its
-/// place.
-fn read(path: &Path) -> Option<Vec<u8>> {
+/// A time before which process `pid` had not begun.
+fn begin(pid: i32) -> Option<SystemTime> {
+    /// Units of the kernel's times of processes in a second: USER_HZ of x86-64.
+    const TICKS: u64 = 100;
+    /// The times of files are those of a clock that stands still between ticks, as the unit of the
+    /// process's own time does.
+    const SLACK: Duration = Duration::from_millis(20);
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The second field is a name, which may have spaces and parentheses.
+    let (_, rest) = stat.rsplit_once(')')?;
+    let ticks: u64 = rest.split_ascii_whitespace().nth(19)?.parse().ok()?;
+    let now = SystemTime::now();
+    let since_boot = Duration::try_from(clock_gettime(ClockId::Boottime)).ok()?;
+    let age = since_boot.saturating_sub(Duration::from_millis(1000 / TICKS * ticks));
+    now.checked_sub(age)?.checked_sub(SLACK)
+}
+
+/// The time at which a file was last written; `None` where there is none.
+fn written(path: &Path) -> Option<SystemTime> {
+    path.symlink_metadata().ok()?.modified().ok()
+}
+
+/// The bytes of a file that was written after `since`; `None` where there is none, or something
+/// else that a program has put in its place.
+fn read(path: &Path, since: Option<SystemTime>) -> Option<Vec<u8>> {
     let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
     let file = File::options().read(true).custom_flags(flags).open(path).ok()?;
-    file.metadata().ok().filter(fs::Metadata::is_file)?;
+    let is = file.metadata().ok().filter(fs::Metadata::is_file)?;
+    if since.is_some_and(|since| is.modified().is_ok_and(|modified| modified < since)) {
+        return None;
+    }
     let mut bytes = Vec::new();
     file.take(LONGEST).read_to_end(&mut bytes).ok()?;
     Some(bytes)
@@ -143,29 +177,88 @@ fn read(path: &Path) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
+    /// A list of this process in a directory of its own, and the lists that know it.
+    fn list(name: &str) -> (PathBuf, CodeLists) {
+        let directory = std::env::temp_dir().join(format!("lwp-{name}-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let pid = std::process::id().cast_signed();
+        let place = Place {
+            directory: File::open(&directory).unwrap(),
+            number: pid,
+            begin: begin(pid),
+            dumps: BTreeSet::new(),
+        };
+        let places = BTreeMap::from([(pid, place)]);
+        let path = directory.join(format!("perf-{pid}.map"));
+        (path, CodeLists { places, asked: BTreeMap::new() })
+    }
+
+    fn remove(path: &Path) {
+        fs::remove_dir_all(path.parent().unwrap()).unwrap();
+    }
+
+    #[test]
+    fn a_process_writes_to_its_tmp() {
+        let pid = std::process::id().cast_signed();
+        let mut lists = CodeLists::default();
+        lists.note(pid);
+        let [map, _] = lists.maps(pid);
+        let [directory, tmp] =
+            [map.parent().unwrap(), Path::new("/tmp")].map(|path| path.canonicalize().unwrap());
+        assert_eq!(directory, tmp);
+        assert_eq!(map.file_name().unwrap().to_str().unwrap(), format!("perf-{pid}.map"));
+    }
+
     #[test]
     fn lists_of_this_process_are_found_and_those_asked_for_removed() {
         let pid = std::process::id().cast_signed();
-        let path = PathBuf::from(format!("/tmp/perf-{pid}.map"));
-        let _ = fs::remove_file(&path);
-        let mut lists = CodeLists::default();
+        let (path, mut lists) = list("asked");
+        fs::write(&path, "1000 20 f\n").unwrap();
+        // It had written this one before.
+        lists.asked(pid);
+        lists.remove();
+        assert_eq!(lists.read(pid).symbols.len(), 1);
+        fs::remove_file(&path).unwrap();
+        lists.asked(pid);
+        fs::write(&path, "1000 20 f\n2000 20 g\n").unwrap();
+        assert_eq!(lists.read(pid).symbols.len(), 2);
+        lists.remove();
+        assert!(!path.exists());
+        remove(&path);
+    }
+
+    #[test]
+    fn lists_of_an_earlier_process_of_the_same_number_are_not_its_own() {
+        let pid = std::process::id().cast_signed();
+        let (path, mut lists) = list("earlier");
+        fs::write(&path, "1000 20 f\n").unwrap();
+        let file = File::options().append(true).open(&path).unwrap();
+        file.set_modified(lists.places[&pid].begin.unwrap() - Duration::from_secs(1)).unwrap();
+        lists.asked(pid);
+        assert!(lists.read(pid).symbols.is_empty());
+        lists.remove();
+        assert!(path.exists());
+        // Written over because we asked, it would not be as it is without us.
         lists.asked(pid);
         fs::write(&path, "1000 20 f\n").unwrap();
         assert_eq!(lists.read(pid).symbols.len(), 1);
-        // Another that was there before.
-        let mut others = CodeLists::default();
-        others.asked(pid);
-        others.remove();
-        assert!(path.exists());
         lists.remove();
         assert!(!path.exists());
+        remove(&path);
+    }
+
+    #[test]
+    fn a_process_began_before_now() {
+        let begin = begin(std::process::id().cast_signed()).unwrap();
+        let built = fs::metadata(std::env::current_exe().unwrap()).unwrap().modified().unwrap();
+        assert!(begin < SystemTime::now() && begin + Duration::from_secs(1) > built);
     }
 
     #[test]
     fn what_is_no_file_is_not_read() {
-        assert_eq!(read(Path::new("/tmp")), None);
-        assert_eq!(read(Path::new("/nonexistent")), None);
-        assert_eq!(read(Path::new("/dev/zero")), None);
+        assert_eq!(read(Path::new("/tmp"), None), None);
+        assert_eq!(read(Path::new("/dev/zero"), None), None);
+        assert_eq!(read(&std::env::temp_dir().join("lwp-there-is-none"), None), None);
         assert!(number_inside(std::process::id().cast_signed()).is_some());
     }
 }

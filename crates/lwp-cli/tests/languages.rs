@@ -67,6 +67,7 @@ fn pythons() -> BTreeMap<u32, String> {
 /// Records `command` with these options; what it prints must be what it prints alone.
 fn record(dir: &Path, options: &[&str], command: &[&str]) {
     let alone = run(dir, command);
+    std::fs::write(dir.join("begun"), "").expect("a file");
     let words = [&[LWP, "record", "-q"], options, &["--"], command].concat();
     let recorded = run(dir, &words);
     let status = recorded.status;
@@ -75,7 +76,8 @@ fn record(dir: &Path, options: &[&str], command: &[&str]) {
     assert_eq!(text(&recorded.stderr), text(&alone.stderr), "{command:?}");
 }
 
-/// The perf maps that the recorded processes have left in /tmp.
+/// The perf maps that the processes of the last recording have left in /tmp. Processes of other
+/// times may have had the same numbers.
 fn maps_left(dir: &Path) -> Vec<PathBuf> {
     let (header, _) = lwp(dir, &["script"]);
     let pids = header
@@ -84,7 +86,10 @@ fn maps_left(dir: &Path) -> Vec<PathBuf> {
     let pids =
         pids.filter_map(|head| head.split(": ").next()?.rsplit(' ').next()?.parse::<u32>().ok());
     let paths = pids.map(|pid| PathBuf::from(format!("/tmp/perf-{pid}.map")));
-    let mut left: Vec<PathBuf> = paths.filter(|path| path.exists()).collect();
+    let written = |path: &Path| path.metadata().and_then(|file| file.modified()).ok();
+    let begun = written(&dir.join("begun"));
+    assert!(begun.is_some());
+    let mut left: Vec<PathBuf> = paths.filter(|path| written(path) >= begun).collect();
     left.dedup();
     left
 }
@@ -169,7 +174,9 @@ fn python_s_functions_and_lines_are_in_the_stacks_of_samples() {
 #[test]
 fn python_s_stubs_for_perf_change_nothing_in_the_stacks() {
     let dir = fresh("languages", "stubs");
-    let script = program("weights.py");
+    // A script of our own, by whose path its maps are known.
+    std::fs::copy(program("weights.py"), dir.join("weights.py")).unwrap();
+    let script = dir.join("weights.py").to_str().unwrap().to_owned();
     for (_, python) in pythons().into_iter().filter(|(minor, _)| *minor >= 12) {
         let command = ["env", "PYTHONPERFSUPPORT=1", &python, &script];
         record(&dir, &["-c", "20011"], &command);
@@ -183,8 +190,17 @@ fn python_s_stubs_for_perf_change_nothing_in_the_stacks() {
         let complete = share(&plain, Stack::is_complete);
         assert!(complete >= 0.99, "{python}: {complete}");
         assert!(share(&plain, stub) > 0.5, "{python}");
-        for map in maps_left(&dir) {
-            std::fs::remove_file(map).expect("the program's own map");
+        remove_maps_that_tell_of(&script);
+    }
+}
+
+/// Removes the maps that Python has written in /tmp of this script.
+fn remove_maps_that_tell_of(script: &str) {
+    let all = std::fs::read_dir("/tmp").unwrap().flatten().map(|entry| entry.path());
+    let is_map = |path: &PathBuf| path.extension().is_some_and(|it| it == "map");
+    for path in all.filter(is_map) {
+        if std::fs::read_to_string(&path).is_ok_and(|map| map.contains(script)) {
+            std::fs::remove_file(path).unwrap();
         }
     }
 }
