@@ -5,10 +5,10 @@ use std::io::{Seek, copy, stderr};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-use anyhow::{Result, bail};
+use anyhow::{Error, Result, bail};
 
 use crate::workspace::{self, cargo};
-use crate::{abi, book, deny, examples, layering, spec_matrix, tree, unsafe_budget};
+use crate::{abi, book, deny, examples, failures, layering, spec_matrix, tree, unsafe_budget};
 
 /// A check: its name and its body.
 type Check = (&'static str, fn() -> Result<()>);
@@ -28,7 +28,7 @@ const CHECKS: &[Check] = &[
 
 /// The checks beside the fleet's. Most tests of both wait, or use one processor.
 const BESIDE_FLEET: &[Check] = &[
-    ("test", || workspace::run(cargo(&["test", "--workspace", "--no-fail-fast"]))),
+    ("test", || failures::run(cargo(&["test", "--workspace", "--no-fail-fast"]))),
     ("examples", || examples::check(&examples::Options::default())),
     ("doc", documentation),
 ];
@@ -63,13 +63,16 @@ impl Fleet {
     }
 }
 
-/// Runs all checks, also after one has failed. Returns the names of those.
-fn run_all(checks: &[Check]) -> Vec<&'static str> {
-    checks.iter().filter(|(name, check)| !passes(name, check)).map(|(name, _)| *name).collect()
+/// A check that has failed, and why.
+type Failed = (&'static str, Error);
+
+/// Runs all checks, also after one has failed. Returns those.
+fn run_all(checks: &[Check]) -> Vec<Failed> {
+    checks.iter().filter_map(|(name, check)| fails(name, check)).collect()
 }
 
-/// Runs a check, and says how it ended.
-fn passes(name: &str, check: impl FnOnce() -> Result<()>) -> bool {
+/// Runs a check, and says how it ended. Returns it if it has failed.
+fn fails(name: &'static str, check: impl FnOnce() -> Result<()>) -> Option<Failed> {
     eprintln!("== {name}");
     let start = Instant::now();
     let result = check();
@@ -78,21 +81,24 @@ fn passes(name: &str, check: impl FnOnce() -> Result<()>) -> bool {
         Ok(()) => eprintln!("== {name}: ok ({seconds:.1} s)"),
         Err(error) => eprintln!("== {name}: FAILED: {error:#}"),
     }
-    result.is_ok()
+    result.err().map(|error| (name, error))
 }
 
-/// Runs every check.
+/// Runs every check. The reasons of failures stand at the end once more, since much is printed
+/// between them and the end.
 pub fn run() -> Result<()> {
     let mut failed = run_all(CHECKS);
     let fleet = Fleet::begin()?;
     failed.extend(run_all(BESIDE_FLEET));
-    if !passes("fleet", || fleet.end()) {
-        failed.push("fleet");
+    failed.extend(fails("fleet", || fleet.end()));
+    if failed.is_empty() {
+        return Ok(());
     }
-    if !failed.is_empty() {
-        bail!("failed: {}", failed.join(", "));
+    for (name, error) in &failed {
+        eprintln!("== {name}: {error:#}");
     }
-    Ok(())
+    let names: Vec<&str> = failed.iter().map(|(name, _)| *name).collect();
+    bail!("failed: {}", names.join(", "));
 }
 
 fn clippy() -> Result<()> {
@@ -113,6 +119,8 @@ mod tests {
     fn all_checks_run_and_failures_are_named() {
         let checks: &[Check] =
             &[("good", || Ok(())), ("bad", || bail!("broken")), ("worse", || bail!("more"))];
-        assert_eq!(run_all(checks), ["bad", "worse"]);
+        let failed = run_all(checks).into_iter().map(|(name, error)| (name, error.to_string()));
+        let expected = [("bad", "broken".to_owned()), ("worse", "more".to_owned())];
+        assert_eq!(failed.collect::<Vec<_>>(), expected);
     }
 }

@@ -15,6 +15,7 @@ mod coverage;
 mod deny;
 mod dist;
 mod examples;
+mod failures;
 mod fleet;
 mod layering;
 mod links;
