@@ -2,7 +2,7 @@
 //! `cargo bench -p lwp-dbt`.
 #![allow(missing_docs, reason = "criterion's macros make functions without any")]
 
-#[path = "../tests/common/mod.rs"]
+#[path = "../tests/it/common.rs"]
 mod common;
 
 use std::hint::black_box;

@@ -15,7 +15,7 @@ mod recording;
 mod settings;
 
 // What the translator's own tests translate with.
-#[path = "../../lwp-dbt/tests/common/mod.rs"]
+#[path = "../../lwp-dbt/tests/it/common.rs"]
 mod bench;
 
 // Parts of the command, which is no library.

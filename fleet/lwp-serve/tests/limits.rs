@@ -1,7 +1,7 @@
 //! What a server does with more than it takes: it says when to come again, it waits for nobody for ever, and it loses nothing.
 #![allow(clippy::disallowed_methods, reason = "a test without threads has failed")]
 
-#[path = "../../lwp-fleet/tests/shared/facts.rs"]
+#[path = "../../lwp-fleet/tests/it/shared/facts.rs"]
 #[allow(dead_code, reason = "other tests use the rest")]
 mod facts;
 

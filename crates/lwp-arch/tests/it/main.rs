@@ -1,0 +1,4 @@
+//! The integration tests of this package, in one program: they are linked once.
+
+mod oracle_gas;
+mod oracle_iced;

@@ -1,0 +1,209 @@
+//! What a process on the virtual CPU can do to its host and to its neighbours: no more than
+//! without.
+#![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
+
+use crate::shared::recorded;
+use crate::shared::tools;
+
+use std::path::PathBuf;
+
+use recorded::{LWP, compile, lwp, run};
+use tools::text;
+
+fn fresh(name: &str) -> PathBuf {
+    tools::fresh("boundaries", name)
+}
+
+/// Runs `privileges` in the way `how`; the parent must come to no harm.
+fn attacked(how: &str) {
+    let dir = fresh(how);
+    if !compile(&dir, "privileges.c", &["-O1"]) {
+        return;
+    }
+    for command in ["run", "stat"] {
+        let output = run(&dir, &[LWP, command, "--", "./program", how]);
+        let (out, err) = (text(&output.stdout), text(&output.stderr));
+        assert_eq!(out, "unharmed\n", "{command}: {err}");
+        assert!(output.status.success(), "{command}: {}: {err}", output.status);
+    }
+}
+
+/// Returns whether the test may give up privileges, because it has some.
+fn is_root() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        eprintln!("skipped: only root can give up its privileges");
+    }
+    root
+}
+
+#[test]
+fn translated_code_is_nobody_s_to_write() {
+    if is_root() {
+        attacked("code");
+    }
+}
+
+#[test]
+fn translated_code_is_nobody_s_to_throw_away() {
+    if is_root() {
+        attacked("remove");
+    }
+}
+
+#[test]
+fn other_processes_contexts_are_out_of_reach() {
+    if is_root() {
+        attacked("mailbox");
+    }
+    attacked("sandbox");
+}
+
+#[test]
+fn contexts_that_somebody_keeps_are_given_to_nobody_else() {
+    let dir = fresh("keeper");
+    if !compile(&dir, "keeper.c", &["-O1"]) {
+        return;
+    }
+    let native = run(&dir, &["./program"]);
+    assert_eq!(text(&native.stdout), "nothing\n");
+    let output = run(&dir, &[LWP, "run", "--", "./program"]);
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(out, "unharmed\n", "{err}");
+    assert!(output.status.success(), "{}: {err}", output.status);
+}
+
+#[test]
+fn the_host_s_files_can_neither_be_shortened_nor_written_to() {
+    attacked("files");
+}
+
+/// What `program` in `dir` retires, by the report of a run that starts with `before` in its shell.
+fn counted(dir: &std::path::Path, before: &str) -> String {
+    let script = format!("{before} ./neighbour; wait");
+    let stat = ["stat", "--per-thread", "-x,", "-e", "instructions", "-o", "counts.csv"];
+    let (_, err) = lwp(dir, &[&stat[..], &["--", "sh", "-c", &script]].concat());
+    assert!(!err.contains("panicked"), "{err}");
+    let counts = std::fs::read_to_string(dir.join("counts.csv")).expect("a report");
+    let line = counts.lines().find(|line| line.starts_with("neighbour-")).expect("its line");
+    line.split(',').nth(1).expect("a count").to_owned()
+}
+
+#[test]
+fn forged_requests_end_their_process_and_leave_the_others_alone() {
+    let dir = fresh("forge");
+    if !compile(&dir, "sorting.c", &["-O1", "-static"]) {
+        return;
+    }
+    std::fs::rename(dir.join("program"), dir.join("neighbour")).expect("rename");
+    compile(&dir, "forge.c", &["-O1", "-pthread"]);
+    let alone = counted(&dir, "");
+    for seed in 1..=3 {
+        assert_eq!(counted(&dir, &format!("./program 40 {seed} & ")), alone, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_first_process_that_forges_requests_ends_with_125_and_a_reason() {
+    let dir = fresh("first");
+    let source = r#"
+        #include <stdint.h>
+        #include <stdio.h>
+        #include <string.h>
+        #include <unistd.h>
+        int main(void)
+        {
+            char line[512];
+            /* Under another name the file is not recognised. */
+            symlink("/proc/self/maps", "true_maps");
+            FILE *maps = fopen("true_maps", "r");
+            volatile uint64_t *context = 0;
+            while (fgets(line, sizeof line, maps))
+                if (strstr(line, "memfd:lwp-contexts"))
+                    sscanf(line, "%lx", (unsigned long *)&context);
+            for (long i = 0; context && i < 1000000000; i++)
+                context[0x58 / 8] = 77, *((volatile char *)context + 0xf00) = 1;
+            return 3;
+        }"#;
+    std::fs::write(dir.join("first.c"), source).expect("writable");
+    if !tools::has("gcc") {
+        return;
+    }
+    let built = run(&dir, &["gcc", "-O1", "-w", "-o", "program", "first.c"]);
+    assert!(built.status.success(), "{}", text(&built.stderr));
+    let output = run(&dir, &[LWP, "run", "--", "./program"]);
+    let err = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(125), "{err}");
+    assert!(err.contains("it has forged a request to the virtual CPU"), "{err}");
+}
+
+#[test]
+fn nine_thousand_threads_at_a_time_run() {
+    let Some(dir) = many_threads("many") else { return };
+    let native = run(&dir, &["./program", "9000"]);
+    let virtual_cpu = run(&dir, &[LWP, "run", "--", "./program", "9000"]);
+    assert_eq!(text(&virtual_cpu.stdout), text(&native.stdout), "{}", text(&virtual_cpu.stderr));
+}
+
+#[test]
+fn a_thread_too_many_cannot_be_made_and_harms_nobody() {
+    let Some(dir) = many_threads("too-many") else { return };
+    let native = run(&dir, &["./program", "22000"]);
+    if text(&native.stdout) != "22000 of 22000: Success\n" {
+        return eprintln!("skipped: this machine runs no 22,000 threads: {}", text(&native.stdout));
+    }
+    let virtual_cpu = run(&dir, &[LWP, "run", "--", "./program", "22000"]);
+    let (printed, said) = (text(&virtual_cpu.stdout), text(&virtual_cpu.stderr));
+    assert_eq!(printed, "20991 of 20991: Resource temporarily unavailable\n", "{said}");
+    assert!(virtual_cpu.status.success() && said.is_empty(), "{said}");
+}
+
+/// Builds a program in a directory of its own that has as many threads at a time as it is told, if
+/// there is a compiler.
+fn many_threads(name: &str) -> Option<std::path::PathBuf> {
+    let dir = fresh(name);
+    let source = r#"
+        #include <pthread.h>
+        #include <stdio.h>
+        #include <stdlib.h>
+        #include <string.h>
+        static int ran, go;
+        static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+        static pthread_cond_t may_end = PTHREAD_COND_INITIALIZER;
+        static void *thread(void *argument)
+        {
+            pthread_mutex_lock(&lock);
+            ran++;
+            while (!go)
+                pthread_cond_wait(&may_end, &lock);
+            pthread_mutex_unlock(&lock);
+            return argument;
+        }
+        int main(int count, char **words)
+        {
+            int wanted = atoi(words[1]), made = 0, error = 0;
+            pthread_t *threads = malloc(wanted * sizeof *threads);
+            pthread_attr_t attributes;
+            pthread_attr_init(&attributes);
+            pthread_attr_setstacksize(&attributes, 16384);
+            while (made < wanted && !error) {
+                error = pthread_create(&threads[made], &attributes, thread, 0);
+                made += !error;
+            }
+            pthread_mutex_lock(&lock);
+            go = 1;
+            pthread_cond_broadcast(&may_end);
+            pthread_mutex_unlock(&lock);
+            for (int i = 0; i < made; i++)
+                pthread_join(threads[i], 0);
+            printf("%d of %d: %s\n", ran, made, strerror(error));
+            return 0;
+        }"#;
+    std::fs::write(dir.join("many.c"), source).expect("writable");
+    if !tools::has("gcc") {
+        return None;
+    }
+    let built = run(&dir, &["gcc", "-O1", "-pthread", "-o", "program", "many.c"]);
+    assert!(built.status.success(), "{}", text(&built.stderr));
+    Some(dir)
+}

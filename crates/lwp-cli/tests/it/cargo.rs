@@ -1,0 +1,137 @@
+//! `cargo lwp`, and lwp as the runner that cargo starts programs with, on a package of their own.
+
+use crate::shared::tools;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use tools::{has, limited, text};
+
+const LWP: &str = env!("CARGO_BIN_EXE_lwp");
+const CARGO_LWP: &str = env!("CARGO_BIN_EXE_cargo-lwp");
+const RUNNER: &str = "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER";
+
+/// A package with a program, a test and a benchmark; `None` where there is no cargo.
+fn package(name: &str) -> Option<PathBuf> {
+    if !has("cargo") {
+        return None;
+    }
+    let dir = tools::fresh("cargo", name);
+    let files = [
+        (
+            "Cargo.toml",
+            "[package]\nname = \"counted\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\
+             [[bench]]\nname = \"sums\"\nharness = false\n[workspace]\n",
+        ),
+        (
+            "src/lib.rs",
+            "#[inline(never)]\npub fn work(n: u64) -> u64 {\n    \
+             (0..n).fold(0, |a, b| std::hint::black_box(a ^ b * 3))\n}\n",
+        ),
+        ("src/main.rs", "fn main() {\n    println!(\"{}\", counted::work(1000));\n}\n"),
+        (
+            "tests/end.rs",
+            "#[test]\nfn works() {\n    assert_eq!(counted::work(0), 0);\n}\n\
+             #[test]\n#[ignore = \"fails\"]\nfn fails() {\n    panic!();\n}\n",
+        ),
+        ("benches/sums.rs", "fn main() {\n    assert_ne!(counted::work(2000), 1);\n}\n"),
+    ];
+    for (file, content) in files {
+        let path = dir.join(file);
+        std::fs::create_dir_all(path.parent().expect("directory")).expect("directory");
+        std::fs::write(path, content).expect("file");
+    }
+    Some(dir)
+}
+
+/// A command that builds in `dir` and takes nothing from the cargo that runs this test.
+fn building(dir: &Path, words: &[&str]) -> Command {
+    let mut command = limited(dir, words);
+    command.env("CARGO_TARGET_DIR", dir.join("target"));
+    for name in ["CARGO_BUILD_TARGET", "CARGO_PROFILE_RELEASE_DEBUG", "CARGO_PROFILE_BENCH_DEBUG"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+fn run(command: &mut Command) -> Output {
+    command.output().expect("timeout starts")
+}
+
+/// The functions in the recording.
+fn functions(dir: &Path) -> String {
+    let output = run(&mut limited(dir, &[LWP, "report", "--csv", "-s", "sym"]));
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+#[test]
+fn every_verb_builds_and_runs() {
+    let Some(dir) = package("verbs") else { return };
+    let lwp = |words: &[&str]| run(&mut building(&dir, &[&[CARGO_LWP, "lwp"], words].concat()));
+    let counted = |output: &Output| {
+        let says = text(&output.stderr);
+        assert!(output.status.success(), "{says}");
+        assert!(says.contains("instructions"), "{says}");
+    };
+    counted(&lwp(&["stat"]));
+    counted(&lwp(&["bench"]));
+    counted(&lwp(&["stat", "--bench", "sums"]));
+    benchmarks_count_the_same(&dir);
+    let tested = lwp(&["test", "--test", "end", "--", "works"]);
+    counted(&tested);
+    assert!(text(&tested.stdout).contains("1 passed"), "{}", text(&tested.stdout));
+    // A test that fails has failed.
+    let failed = lwp(&["test", "--test", "end", "--", "--ignored"]);
+    assert_eq!(failed.status.code(), Some(101), "{}", text(&failed.stderr));
+
+    let recorded = lwp(&["record"]);
+    assert!(recorded.status.success(), "{}", text(&recorded.stderr));
+    assert!(functions(&dir).contains("counted::work"), "{}", functions(&dir));
+    // Lines are known: what is built has line tables.
+    let lines = run(&mut limited(&dir, &[LWP, "report", "--csv", "-s", "srcline"]));
+    assert!(text(&lines.stdout).contains("lib.rs:3"), "{}", text(&lines.stdout));
+    // Inlined functions have their paths.
+    let inlined = run(&mut limited(&dir, &[LWP, "report", "--csv", "--inline", "-s", "sym"]));
+    let inlined = text(&inlined.stdout);
+    assert!(inlined.contains("counted::work::{{closure}}"), "{inlined}");
+    let drawn = lwp(&["flamegraph", "--bench", "sums"]);
+    assert!(drawn.status.success(), "{}", text(&drawn.stderr));
+    let picture = std::fs::read_to_string(dir.join("flamegraph.html")).expect("picture");
+    assert!(picture.contains("counted::work"));
+}
+
+/// However the environment is, a benchmark counts the same.
+fn benchmarks_count_the_same(dir: &Path) {
+    let counts = |variables: u32, words: &[&str]| {
+        let words = [&[CARGO_LWP, "lwp", "bench", "--bench", "sums"], words].concat();
+        let more = (0..variables).map(|number| (format!("ANOTHER_{number}"), "x".repeat(99)));
+        let output = run(building(dir, &words).envs(more));
+        let says = text(&output.stderr);
+        assert!(output.status.success(), "{says}");
+        let line = says.lines().find(|line| line.ends_with("      instructions"));
+        line.unwrap_or_else(|| panic!("{says}")).to_owned()
+    };
+    assert_eq!(counts(0, &[]), counts(50, &[]));
+    let free = ["--no-deterministic"];
+    assert_ne!(counts(0, &free), counts(50, &free));
+}
+
+#[test]
+fn cargo_starts_what_it_has_built_through_lwp() {
+    let Some(dir) = package("runner") else { return };
+    let cargo = |words: &[&str], runner: &str| {
+        run(building(&dir, &[&["cargo"], words].concat()).env(RUNNER, format!("{LWP} {runner}")))
+    };
+    let output = cargo(&["run", "-q", "--release"], "record -q -o lwp.data --");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(functions(&dir).contains("counted::work"));
+    // Counts of everything that is run go into one file.
+    let runner = "stat -j -e instructions -o counts.json --append --";
+    let output = cargo(&["test", "-q", "--release"], runner);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let counts = std::fs::read_to_string(dir.join("counts.json")).expect("counts");
+    let rows = counts.lines().filter(|line| line.contains("\"event\" : \"instructions\""));
+    // The tests of the library, of the program, and those in tests/.
+    assert_eq!(rows.count(), 3, "{counts}");
+}

@@ -1,0 +1,49 @@
+//! The integration tests of this package, in one program: they are linked once.
+
+mod attach;
+mod beginnings;
+mod benches;
+mod boundaries;
+mod builds;
+mod c_library;
+mod cache;
+mod calls;
+mod cargo;
+mod chosen;
+mod command_line;
+mod containers;
+mod escapes;
+mod facts;
+mod first_steps;
+mod gate;
+mod generated;
+mod harnesses;
+mod interpreters;
+mod kept_samples;
+mod languages;
+mod marked;
+mod merge;
+mod model;
+mod names;
+mod options;
+mod outputs;
+mod packaging;
+mod perf;
+mod profile;
+mod sampled;
+mod serve;
+mod stat;
+mod top;
+mod unnoticed;
+mod valgrind;
+mod viewers;
+mod walk;
+
+/// What several of them use.
+mod shared {
+    pub mod callgrind;
+    pub mod recorded;
+    pub mod running;
+    pub mod stacks;
+    pub mod tools;
+}

@@ -1,0 +1,12 @@
+//! The integration tests of this package, in one program: they are linked once.
+
+mod answers;
+mod bucket;
+mod lost;
+
+/// What several of them use.
+mod shared {
+    #[path = "../../../../lwp-fleet/tests/it/shared/bucket.rs"]
+    pub mod bucket;
+    pub mod cluster;
+}

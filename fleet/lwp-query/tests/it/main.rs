@@ -1,0 +1,12 @@
+//! The integration tests of this package, in one program: they are linked once.
+
+mod compaction;
+mod damage;
+mod rows;
+mod trimmed;
+
+/// What several of them use.
+mod shared {
+    #[path = "../../../../lwp-fleet/tests/it/shared/facts.rs"]
+    pub mod facts;
+}

@@ -1,0 +1,51 @@
+//! Questions of many recordings, where an answer may have few rows.
+#![allow(missing_docs, reason = "a test")]
+
+use crate::shared::facts;
+
+use facts::Recording;
+use lwp_facts::{Facts, Limits};
+use lwp_query::compare::{Selector, compare};
+use lwp_query::steps::steps;
+use lwp_query::{Budget, Error, Filter, Session};
+use lwp_store::{Location, Store};
+
+const BENCHMARKS: [&str; 5] = ["a", "b", "c", "d", "e"];
+const FUNCTIONS: u64 = 60;
+
+/// Four commits of each benchmark; all count more from the third on.
+async fn filled(path: &std::path::Path) -> Store {
+    let store = Store::init(Location::parse(path.to_str().unwrap()).unwrap()).await.unwrap();
+    let of = |n: u64, benchmark| {
+        let scale = if n < 2 { 1 } else { 3 };
+        let text = Recording { functions: FUNCTIONS, scale, benchmark, ..Recording::new(n) }.text();
+        Facts::read(text.as_bytes(), &Limits::default()).unwrap()
+    };
+    let all: Vec<Facts> = (0..4).flat_map(|n| BENCHMARKS.map(|name| of(n, name))).collect();
+    store.add(&all).await.unwrap();
+    store
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_of_few_rows_is_asked_for_in_parts() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = filled(&dir.path().join("store")).await;
+    let all = Filter::default();
+    let session = async |rows| Session::new(&store, Budget { rows, ..Budget::default() }).await;
+    let [before, after] = [1, 2].map(|n| Selector::parse(&facts::commit(n)).unwrap());
+    let pair = 2 * FUNCTIONS as usize;
+    let mut answers = Vec::new();
+    for rows in [Budget::default().rows, 5 * pair, 2 * pair, pair] {
+        let session = session(rows).await.unwrap();
+        let found = steps(&session, &all, "instructions", &[], 3).await.unwrap();
+        let compared = compare(&session, (&before, &after), &all, "instructions").await.unwrap();
+        assert_eq!((found.len(), compared.pairs.len()), (BENCHMARKS.len(), BENCHMARKS.len()));
+        assert!(found.iter().all(|step| step.functions.len() == 3));
+        assert!(compared.pairs.iter().all(|pair| pair.functions.len() == FUNCTIONS as usize));
+        answers.push((found, compared));
+    }
+    assert!(answers.windows(2).all(|pair| pair[0] == pair[1]));
+    let session = session(pair - 1).await.unwrap();
+    let none = steps(&session, &all, "instructions", &[], 3).await;
+    assert!(matches!(none, Err(Error::Rows(_))), "a pair is not divided");
+}
