@@ -113,7 +113,8 @@ impl<'a> Comparison<'a> {
     /// With a report, if the native run fails or another mode differs.
     pub fn check(&self) {
         let mut reference: Option<Outcome> = None;
-        for mode in modes("") {
+        let name = self.argv.iter().map(|word| word.to_string_lossy()).collect::<String>();
+        for mode in modes(&name) {
             for round in 0..repeat() {
                 let limit = self.limit * if mode == Mode::Native { 1 } else { SLOWDOWN_LIMIT };
                 let outcome = run_in(mode, &self.argv, limit, |work| self.write_files(work));

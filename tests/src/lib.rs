@@ -15,7 +15,8 @@
 //! | variable | meaning |
 //! | --- | --- |
 //! | `LWP_BIN` | the `lwp` to test; else the newest one in this target directory; else it is built |
-//! | `LWP_TEST_MODES` | comma-separated subset of `native,run,stat,learn,warm,user-mode,compared`; default all, `stat` for generated code alone |
+//! | `LWP_TEST_MODES` | `all`, or a comma-separated list of [`Mode`] names; by default each program takes a third of its modes |
+//! | `LWP_TEST_TURN` | a number: which third; default 0 |
 //! | `LWP_TEST_REPEAT` | how often each mode runs; default 1 |
 //! | `LWP_TEST_SHOW` | if set, the native output of real programs is shown (with `--nocapture`) |
 //! | `LWP_TEST_TIMEOUT` | factor on every time limit; default 1 |

@@ -29,6 +29,19 @@ pub enum Mode {
 }
 
 impl Mode {
+    /// Every mode.
+    pub const ALL: [Self; 9] = [
+        Self::Native,
+        Self::Run,
+        Self::Stat,
+        Self::Learn,
+        Self::Warm,
+        Self::UserMode,
+        Self::Protected,
+        Self::Compared,
+        Self::Stepped,
+    ];
+
     /// Name in messages and in `LWP_TEST_MODES`.
     pub fn name(self) -> &'static str {
         match self {
@@ -86,29 +99,58 @@ impl Mode {
     }
 }
 
-/// The modes to run the program `name`, native first. One that generates code is run in each way to
-/// notice that the code changes, and the one without room near its code in both ways to execute it.
+/// The modes in which to run the program `name`, native first: all those of `LWP_TEST_MODES`, or a
+/// third of them, another third at each `LWP_TEST_TURN`.
 pub fn modes(name: &str) -> Vec<Mode> {
-    let mut all = vec![Mode::Native, Mode::Run, Mode::Stat, Mode::Learn, Mode::Warm];
-    let others = [Mode::UserMode, Mode::Protected, Mode::Compared, Mode::Stepped];
-    let known: Vec<Mode> = all.iter().chain(&others).copied().collect();
-    match name {
-        "cpu/out_of_reach" => all.push(Mode::Stepped),
-        _ if name.starts_with("code/") => {
-            all.extend([Mode::UserMode, Mode::Protected, Mode::Compared]);
-        }
-        _ => {}
+    let groups = groups(name);
+    let mut modes = vec![Mode::Native];
+    match std::env::var("LWP_TEST_MODES") {
+        Ok(wanted) => modes.extend(named(&groups.concat(), &wanted)),
+        Err(_) => modes.extend(choice(&groups, name, turn())),
     }
-    let Ok(wanted) = std::env::var("LWP_TEST_MODES") else {
-        // A run that learns counts too, and begins with little that it knows of the program.
-        all.retain(|mode| *mode != Mode::Stat || name.starts_with("code/"));
-        return all;
-    };
-    for word in wanted.split(',') {
-        assert!(known.iter().any(|m| m.name() == word), "LWP_TEST_MODES: unknown mode {word:?}");
+    modes
+}
+
+/// The ways to run the program `name` on the virtual CPU; each group has modes that build on each
+/// other. A program that generates code is run in each way to notice that the code changes, and the
+/// one without room near its code in both ways to execute it.
+fn groups(name: &str) -> Vec<Vec<Mode>> {
+    // A run that learns counts too, and begins with little that it knows of the program.
+    let mut groups = vec![vec![Mode::Run], vec![Mode::Learn, Mode::Warm]];
+    if name == "cpu/out_of_reach" {
+        groups.push(vec![Mode::Stepped]);
     }
-    let named = |m: &Mode| *m == Mode::Native || wanted.split(',').any(|w| w == m.name());
-    all.into_iter().filter(named).collect()
+    if name.starts_with("code/") {
+        let others = [Mode::Stat, Mode::UserMode, Mode::Protected, Mode::Compared];
+        groups.extend(others.map(|mode| vec![mode]));
+    }
+    groups
+}
+
+/// The modes of `all` that are named, or all of them.
+fn named(all: &[Mode], wanted: &str) -> Vec<Mode> {
+    let words: Vec<&str> = wanted.split(',').collect();
+    for word in &words {
+        let is_known = *word == "all" || Mode::ALL.iter().any(|mode| mode.name() == *word);
+        assert!(is_known, "LWP_TEST_MODES: unknown mode {word:?}");
+    }
+    let is_wanted = |mode: &Mode| words.contains(&"all") || words.contains(&mode.name());
+    all.iter().copied().filter(is_wanted).collect()
+}
+
+/// A third of the groups. As many turns as there are groups reach all of them, and in each turn all
+/// ways are taken by some program.
+fn choice(groups: &[Vec<Mode>], name: &str, turn: usize) -> Vec<Mode> {
+    let first = name.bytes().map(usize::from).sum::<usize>() + turn;
+    let chosen = (0..groups.len().div_ceil(3)).map(|more| (first + more) % groups.len());
+    chosen.flat_map(|index| groups[index].clone()).collect()
+}
+
+fn turn() -> usize {
+    match std::env::var("LWP_TEST_TURN") {
+        Ok(text) => text.parse().expect("LWP_TEST_TURN is a number"),
+        Err(_) => 0,
+    }
 }
 
 /// How often each mode is run.
@@ -164,4 +206,29 @@ fn build() {
         .status()
         .expect("start cargo");
     assert!(status.success(), "building lwp-cli failed");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn turns_reach_every_mode_of_every_program() {
+        for name in ["threads/create_join", "code/patched", "cpu/out_of_reach"] {
+            let groups = groups(name);
+            let mut reached: Vec<Mode> =
+                (0..groups.len()).flat_map(|turn| choice(&groups, name, turn)).collect();
+            reached.sort_by_key(|mode| mode.name());
+            reached.dedup();
+            assert_eq!(reached.len(), groups.concat().len(), "{name}: {reached:?}");
+            assert!(choice(&groups, name, 0).len() < reached.len());
+        }
+    }
+
+    #[test]
+    fn modes_are_named() {
+        let all = groups("code/patched").concat();
+        assert_eq!(named(&all, "warm,native,stepped"), [Mode::Warm]);
+        assert_eq!(named(&all, "all"), all);
+    }
 }

@@ -6,15 +6,28 @@ use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Error, Result, bail};
+use clap::Args;
 
+use crate::testing::{Selection, Suite, Variable};
 use crate::workspace::{self, cargo};
-use crate::{abi, book, deny, examples, failures, layering, spec_matrix, tree, unsafe_budget};
+use crate::{abi, book, deny, examples, fleet, layering, spec_matrix, tree, unsafe_budget};
+
+/// What to check besides this workspace, and how much of it.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct Options {
+    /// Check the fleet too, which is a workspace of its own
+    #[arg(long)]
+    fleet: bool,
+    /// Run test programs in all modes, not in a choice of them, and build the documentation
+    #[arg(long)]
+    all: bool,
+}
 
 /// A check: its name and its body.
 type Check = (&'static str, fn() -> Result<()>);
 
-/// The checks before the fleet's, quick ones first.
-const CHECKS: &[Check] = &[
+/// The checks that take seconds.
+const QUICK: &[Check] = &[
     ("format", || workspace::run(cargo(&["fmt", "--all", "--check"]))),
     ("layering", layering::check),
     ("unsafe budget", unsafe_budget::check),
@@ -22,31 +35,30 @@ const CHECKS: &[Check] = &[
     ("book", book::check),
     ("spec matrix", spec_matrix::check),
     ("deny", deny::check),
-    ("clippy", clippy),
+];
+
+/// The checks of what has been built.
+const BUILT: &[Check] = &[
     ("abi", abi::check),
-];
-
-/// The checks beside the fleet's. Most tests of both wait, or use one processor.
-const BESIDE_FLEET: &[Check] = &[
-    ("test", || failures::run(cargo(&["test", "--workspace", "--no-fail-fast"]))),
+    ("doc tests", documentation_tests),
     ("examples", || examples::check(&examples::Options::default())),
-    ("doc", documentation),
 ];
 
-/// `cargo xtask fleet` in a process of its own.
-struct Fleet {
+/// The build of the fleet, in a process of its own and with what the tests leave of the processors.
+struct FleetBuild {
     process: Child,
     words: File,
 }
 
-impl Fleet {
+impl FleetBuild {
     fn begin() -> Result<Self> {
         let path = workspace::target().join("fleet.log");
         let mut options = File::options();
         let words = options.read(true).write(true).create(true).truncate(true).open(path)?;
-        // Not by name: a build may have put another program in place of this one.
-        let mut command = Command::new("/proc/self/exe");
-        command.arg("fleet").stdin(Stdio::null());
+        // Not by name: the build has put another program in place of this one.
+        let this = format!("/proc/{}/exe", std::process::id());
+        let mut command = Command::new("nice");
+        command.args(["-n", "10", &this, "fleet", "--no-run"]).stdin(Stdio::null());
         command.stdout(words.try_clone()?).stderr(words.try_clone()?);
         Ok(Self { process: command.spawn()?, words })
     }
@@ -84,13 +96,26 @@ fn fails(name: &'static str, check: impl FnOnce() -> Result<()>) -> Option<Faile
     result.err().map(|error| (name, error))
 }
 
-/// Runs every check. The reasons of failures stand at the end once more, since much is printed
+/// Runs the checks. The reasons of failures stand at the end once more, since much is printed
 /// between them and the end.
-pub fn run() -> Result<()> {
-    let mut failed = run_all(CHECKS);
-    let fleet = Fleet::begin()?;
-    failed.extend(run_all(BESIDE_FLEET));
-    failed.extend(fails("fleet", || fleet.end()));
+pub fn run(options: Options) -> Result<()> {
+    let start = Instant::now();
+    let mut failed = run_all(QUICK);
+    let built = fails("build", workspace::build);
+    if built.is_none() {
+        let fleet = options.fleet.then(FleetBuild::begin).transpose()?;
+        failed.extend(fails("test", || test_in(modes(options.all), &Selection::default())));
+        failed.extend(run_all(BUILT));
+        if options.all {
+            failed.extend(fails("doc", documentation));
+        }
+        if let Some(build) = fleet {
+            failed.extend(fails("fleet: build", || build.end()));
+            failed.extend(fails("fleet: test", fleet::check));
+        }
+    }
+    failed.extend(built);
+    eprintln!("== all checks: {:.0} s", start.elapsed().as_secs_f64());
     if failed.is_empty() {
         return Ok(());
     }
@@ -101,8 +126,33 @@ pub fn run() -> Result<()> {
     bail!("failed: {}", names.join(", "));
 }
 
-fn clippy() -> Result<()> {
-    workspace::run(cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))
+/// Builds, lints and runs the tests of this workspace.
+pub fn test(selection: &Selection) -> Result<()> {
+    test_in(modes(false), selection)
+}
+
+fn test_in(modes: Variable, selection: &Selection) -> Result<()> {
+    let target = workspace::target();
+    Suite { cargo, target, variables: vec![modes], selection: selection.clone() }.run()
+}
+
+/// The variable that says in which modes test programs are run: in all, or in a third of them, which
+/// is another one for each commit.
+fn modes(all: bool) -> Variable {
+    let mut count = Command::new("git");
+    count.args(["rev-list", "--count", "HEAD"]).current_dir(workspace::root());
+    let turn = || workspace::output(count).ok().and_then(|it| String::from_utf8(it).ok());
+    if all {
+        ("LWP_TEST_MODES", "all".into())
+    } else {
+        ("LWP_TEST_TURN", turn().map_or_else(|| "0".into(), |it| it.trim().into()))
+    }
+}
+
+fn documentation_tests() -> Result<()> {
+    let mut command = cargo(&["test", "--workspace", "--doc", "--locked"]);
+    workspace::lint(&mut command);
+    workspace::run(command)
 }
 
 fn documentation() -> Result<()> {

@@ -8,22 +8,28 @@ use std::process::{Command, Stdio};
 use anyhow::{Result, bail};
 
 use crate::deny;
+use crate::testing::{Selection, Suite, Variable};
 use crate::workspace::{self, cargo};
 
 /// Packages for other systems are not wanted.
 const TARGET: &str = "--target=x86_64-unknown-linux-gnu";
 
-/// A cargo command in the fleet's workspace. What is set for this one's target directory is not for
-/// that one.
+/// The directory that cargo builds the fleet in: beside the other packages' where one is set.
+fn target() -> PathBuf {
+    let set = std::env::var_os("CARGO_TARGET_DIR").map(|set| PathBuf::from(set).join("fleet"));
+    set.unwrap_or_else(|| workspace::root().join("fleet/target"))
+}
+
+/// A cargo command in the fleet's workspace.
 fn of_fleet(arguments: &[&str]) -> Command {
     let mut command = cargo(arguments);
     command.current_dir(workspace::root().join("fleet"));
-    command.env_remove("CARGO_TARGET_DIR").env("CARGO_INCREMENTAL", "0");
+    command.env("CARGO_TARGET_DIR", target()).env("CARGO_INCREMENTAL", "0");
     command
 }
 
 /// The programs that tests find by variables, where nothing else is said and they are here.
-fn programs() -> Vec<(&'static str, PathBuf)> {
+fn programs() -> Vec<Variable> {
     // As tests/viewers.sh installs them.
     let viewers = std::env::var_os("LWP_VIEWERS").map(PathBuf::from);
     let viewers = viewers.unwrap_or_else(|| workspace::root().join("target/viewers"));
@@ -35,7 +41,7 @@ fn programs() -> Vec<(&'static str, PathBuf)> {
     let is_wanted = |(variable, program): &(&str, PathBuf)| {
         program.is_file() && (*variable == "LWP" || std::env::var_os(variable).is_none())
     };
-    all.into_iter().filter(is_wanted).collect()
+    all.into_iter().filter(is_wanted).map(|(name, path)| (name, path.into())).collect()
 }
 
 #[rustfmt::skip] // A table: one tool a line.
@@ -80,42 +86,40 @@ fn has_duckdb(python: &Path) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// Builds, lints and tests the fleet. Where its packages are neither here nor to be had, it says so
-/// and is content.
-pub fn check() -> Result<()> {
+/// Builds and lints the fleet and its tests. Returns no suite, and says why, where its packages are
+/// neither here nor to be had.
+pub fn build() -> Result<Option<Suite>> {
     if let Some(reason) = out_of_reach()? {
         eprintln!(
             "skipped: the fleet is neither built nor tested: its packages cannot be fetched:\n{reason}"
         );
-        return Ok(());
+        return Ok(None);
     }
     workspace::run(of_fleet(&["fmt", "--all", "--check"]))?;
-    workspace::run(linted(&["build", "--workspace", "--all-targets", "--locked"]))?;
-    let mut tests = linted(&["test", "--workspace", "--locked", "--no-fail-fast"]);
-    for (variable, program) in programs() {
-        tests.env(variable, program);
-    }
-    // Cargo hides the words of tests that succeed.
+    let mut build = of_fleet(&workspace::BUILD);
+    workspace::lint(&mut build);
+    workspace::run(build)?;
+    let selection = Selection::default();
+    Ok(Some(Suite { cargo: of_fleet, target: target(), variables: programs(), selection }))
+}
+
+/// Runs the fleet's tests, and says which are skipped.
+pub fn test(suite: &Suite) -> Result<()> {
     let variable = |name: &str| {
-        let set = tests.get_envs().find(|(set, _)| *set == name);
-        set.and_then(|(_, value)| Some(value?.to_owned())).or_else(|| std::env::var_os(name))
+        let set = suite.variables.iter().find(|(set, _)| *set == name);
+        set.map(|(_, value)| value.clone()).or_else(|| std::env::var_os(name))
     };
     let path = std::env::var_os("PATH").unwrap_or_default();
     for (tool, of) in missing(&path, &variable) {
         eprintln!("skipped: the fleet's tests of {of}: there is no {tool}");
     }
-    workspace::run(tests)?;
+    suite.run()?;
     deny::checked(&of_fleet)
 }
 
-/// A command for which clippy compiles the fleet's own packages, and nothing is compiled twice:
-/// `cargo clippy` would compile the database engine once more, for its metadata.
-fn linted(arguments: &[&str]) -> Command {
-    let mut command = of_fleet(arguments);
-    // As cargo-clippy sets them.
-    command.env("RUSTC_WORKSPACE_WRAPPER", "clippy-driver");
-    command.env("CLIPPY_ARGS", "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__");
-    command
+/// Builds, lints and tests the fleet.
+pub fn check() -> Result<()> {
+    build()?.map_or(Ok(()), |suite| test(&suite))
 }
 
 /// Fetches the fleet's packages. Returns cargo's words if they are not here and cannot be

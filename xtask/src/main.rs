@@ -15,7 +15,6 @@ mod coverage;
 mod deny;
 mod dist;
 mod examples;
-mod failures;
 mod fleet;
 mod layering;
 mod links;
@@ -23,6 +22,7 @@ mod package;
 mod promises;
 mod spec_matrix;
 mod stress;
+mod testing;
 mod toolchains;
 mod tree;
 mod unsafe_budget;
@@ -42,8 +42,10 @@ struct CommandLine {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Run every check: format, layering, unsafe budget, tree, clippy, tests, documentation
-    Ci,
+    /// Run every check of this workspace: format, lints, rules of the tree, tests, examples
+    Ci(ci::Options),
+    /// Build, lint and run the tests of this workspace
+    Test(testing::Selection),
     /// Check that crates depend only on crates of lower levels
     Layering,
     /// Check that unsafe code occurs only where it may
@@ -51,7 +53,11 @@ enum Task {
     /// Check that the C libraries export what their lists say
     AbiCheck,
     /// Build, lint and test the fleet, which is a workspace of its own
-    Fleet,
+    Fleet {
+        /// Do not run the tests
+        #[arg(long)]
+        no_run: bool,
+    },
     /// Measure the fleet's stores, questions and server
     BenchFleet(fleet::Measured),
     /// Check sizes, widths and doc comments of files, and that none names a place on one machine
@@ -80,11 +86,13 @@ enum Task {
 
 fn main() -> ExitCode {
     let done = match CommandLine::parse().task {
-        Task::Ci => ci::run(),
+        Task::Ci(options) => ci::run(options),
+        Task::Test(selection) => ci::test(&selection),
         Task::Layering => layering::check(),
         Task::UnsafeBudget => unsafe_budget::check(),
         Task::AbiCheck => abi::check(),
-        Task::Fleet => fleet::check(),
+        Task::Fleet { no_run: true } => fleet::build().map(drop),
+        Task::Fleet { no_run: false } => fleet::check(),
         Task::BenchFleet(options) => fleet::measure(&options),
         Task::Tree(options) => tree::check(&options),
         Task::Book => book::check(),

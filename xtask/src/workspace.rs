@@ -40,10 +40,44 @@ pub fn run(mut command: Command) -> Result<()> {
     Ok(())
 }
 
-/// Builds all that tests load and run, as `cargo test` builds it: a package by itself has other
-/// features, and would be compiled a second time, with all below it.
+/// The one way in which checks build: a package by itself has other features, and would be compiled
+/// a second time, with all below it.
+pub const BUILD: [&str; 4] = ["build", "--workspace", "--all-targets", "--locked"];
+
+/// Builds all that tests load and run.
 pub fn build() -> Result<()> {
-    run(cargo(&["build", "--workspace", "--lib", "--bins", "--tests"]))
+    let mut build = cargo(&BUILD);
+    lint(&mut build);
+    run(build)
+}
+
+/// Makes clippy the compiler of this project's own packages, where it is installed. `cargo clippy`
+/// would compile everything once more, for its metadata. Warnings are errors to the toolchain that
+/// the packages name as the oldest; later ones know more of them.
+pub fn lint(command: &mut Command) {
+    static VERSION: OnceLock<Option<String>> = OnceLock::new();
+    let Some(version) = VERSION.get_or_init(clippy_version) else { return };
+    // As cargo-clippy sets them.
+    command.env("RUSTC_WORKSPACE_WRAPPER", "clippy-driver");
+    let oldest = concat!("rustc ", env!("CARGO_PKG_RUST_VERSION"), ".");
+    if version.starts_with(oldest) {
+        command.env("CLIPPY_ARGS", "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__");
+    }
+}
+
+/// The version of clippy's compiler, or none, and a message, if there is no clippy.
+fn clippy_version() -> Option<String> {
+    let mut clippy = Command::new("clippy-driver");
+    let output = clippy.args(["--rustc", "--version"]).stderr(Stdio::null()).output();
+    match output {
+        Ok(output) if output.status.success() => {
+            Some(String::from_utf8_lossy(&output.stdout).into_owned())
+        }
+        _ => {
+            eprintln!("skipped: lints: there is no clippy (rustup component add clippy)");
+            None
+        }
+    }
 }
 
 /// Runs `command` and returns what it printed.

@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use std::sync::OnceLock;
 
 use lwp_testkit::c_library::{
-    DIALECTS, build_installed, lay_out, memcheck, pages_are_sound, readelf,
+    DIALECTS, build_installed, lay_out, made_once, memcheck, pages_are_sound, readelf,
 };
 
 fn here() -> PathBuf {
@@ -53,14 +53,27 @@ fn folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("liblwp-client");
-        lay_out(&folder, &library(), "liblwp.so");
+        made_once(&folder, |folder| {
+            lay_out(folder, &library(), "liblwp.so");
+            compile_into(folder, "cc", "-std=c99", "tests/client.c", "client");
+        });
         folder
     })
 }
 
 /// Compiles a program of this crate as strictly as a language allows. Warnings are errors.
 fn compile(compiler: &str, standard: &str, source: &str, name: &str) -> PathBuf {
-    let program = folder().join(name);
+    compile_into(folder(), compiler, standard, source, name)
+}
+
+fn compile_into(
+    folder: &Path,
+    compiler: &str,
+    standard: &str,
+    source: &str,
+    name: &str,
+) -> PathBuf {
+    let program = folder.join(name);
     let mut command = Command::new(compiler);
     command.args([standard, "-O1", "-Wall", "-Wextra", "-pedantic", "-Werror", "-pthread"]);
     if compiler == "c++" {
@@ -70,16 +83,15 @@ fn compile(compiler: &str, standard: &str, source: &str, name: &str) -> PathBuf 
     }
     command.arg("-I").arg(include()).arg(here().join(source)).args(["-x", "none", "-o"]);
     // A program that loads the library itself is not linked to it.
-    command.arg(&program).args(["-Wl,--as-needed", "-L"]).arg(folder()).args(["-llwp", "-ldl"]);
-    command.arg(format!("-Wl,-rpath,{}", folder().display()));
+    command.arg(&program).args(["-Wl,--as-needed", "-L"]).arg(folder).args(["-llwp", "-ldl"]);
+    command.arg(format!("-Wl,-rpath,{}", folder.display()));
     assert!(command.status().unwrap().success(), "{compiler} {standard} {source}");
     program
 }
 
 /// The client of the scenarios.
-fn client() -> &'static Path {
-    static CLIENT: OnceLock<PathBuf> = OnceLock::new();
-    CLIENT.get_or_init(|| compile("cc", "-std=c99", "tests/client.c", "client"))
+fn client() -> PathBuf {
+    folder().join("client")
 }
 
 fn limited(words: &[&str]) -> Command {
@@ -107,7 +119,7 @@ fn printed(output: &Output) -> String {
 macro_rules! scenarios {
     ($($scenario:ident),* $(,)?) => {
         $(#[test] fn $scenario() {
-            let output = on_virtual_cpu(&[], client(), &[stringify!($scenario)]);
+            let output = on_virtual_cpu(&[], &client(), &[stringify!($scenario)]);
             assert_eq!(printed(&output), "");
         })*
     };
@@ -120,7 +132,7 @@ scenarios! {
 /// What the processor lacks is named, and nothing is left out silently.
 #[test]
 fn lacking() {
-    assert_eq!(printed(&on_virtual_cpu(&["--cpu", "bulldozer"], client(), &["lacking"])), "");
+    assert_eq!(printed(&on_virtual_cpu(&["--cpu", "bulldozer"], &client(), &["lacking"])), "");
 }
 
 #[test]
@@ -147,19 +159,19 @@ fn the_library_can_be_loaded_late() {
 /// Without LWP everything that needs it says so, and what does not works.
 #[test]
 fn without_lwp_the_library_says_so() {
-    assert_eq!(printed(&on_virtual_cpu(&[], client(), &["available"])), "available\n");
-    let said = printed(&natively(client(), &["available"]));
+    assert_eq!(printed(&on_virtual_cpu(&[], &client(), &["available"])), "available\n");
+    let said = printed(&natively(&client(), &["available"]));
     let none = "this processor has no Lightweight Profiling (under `lwp run` it would)\n";
     assert!(said == none || said == "available\n", "{said}");
-    assert_eq!(printed(&natively(client(), &["none"])), "");
-    assert_eq!(printed(&natively(client(), &["code"])), "");
+    assert_eq!(printed(&natively(&client(), &["none"])), "");
+    assert_eq!(printed(&natively(&client(), &["code"])), "");
 }
 
 /// What works without LWP works under memcheck, which shows none, and has nothing to report.
 #[test]
 fn memcheck_has_nothing_to_report() {
     for scenario in ["none", "code", "available"] {
-        let Some(output) = memcheck(client(), &[scenario]) else { return };
+        let Some(output) = memcheck(&client(), &[scenario]) else { return };
         assert!(output.status.success(), "{scenario}: {output:?}");
     }
 }

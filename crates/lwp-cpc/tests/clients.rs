@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use std::sync::OnceLock;
 
 use lwp_testkit::c_library::{
-    DIALECTS, all_checks, build_installed, lay_out, memcheck, pages_are_sound, readelf,
+    DIALECTS, all_checks, build_installed, lay_out, made_once, memcheck, pages_are_sound, readelf,
 };
 
 fn here() -> PathBuf {
@@ -34,16 +34,20 @@ fn folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("lwp-cpc-client");
-        lay_out(&folder, &library(), "libcpc.so");
-        let mut compiler = Command::new("cc");
-        compiler.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-fopenmp", "-pthread"]);
-        compiler.args(["-Wno-missing-field-initializers", "-I"]).arg(here().join("include"));
-        compiler.arg(here().join("tests/client.c")).arg("-o").arg(folder.join("client"));
-        compiler.arg("-L").arg(&folder).arg("-lcpc");
-        compiler.arg(format!("-Wl,-rpath,{}", folder.display()));
-        assert!(compiler.status().unwrap().success());
+        made_once(&folder, compile_client);
         folder
     })
+}
+
+fn compile_client(folder: &Path) {
+    lay_out(folder, &library(), "libcpc.so");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-fopenmp", "-pthread"]);
+    compiler.args(["-Wno-missing-field-initializers", "-I"]).arg(here().join("include"));
+    compiler.arg(here().join("tests/client.c")).arg("-o").arg(folder.join("client"));
+    compiler.arg("-L").arg(folder).arg("-lcpc");
+    compiler.arg(format!("-Wl,-rpath,{}", folder.display()));
+    assert!(compiler.status().unwrap().success());
 }
 
 /// Runs a scenario of the client.

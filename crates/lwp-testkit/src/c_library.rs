@@ -1,7 +1,7 @@
 //! The common parts of the tests of a library for C programs: the dialects its headers are compiled
 //! in, what readelf says of it, how clients find it, and whether its manual pages hang together.
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -65,6 +65,26 @@ pub fn lay_out(folder: &Path, library: &Path, name: &str) {
     let versioned = format!("{name}.1");
     fs::copy(library, folder.join(&versioned)).expect("a copy of the library");
     symlink(&versioned, folder.join(name)).expect("a link to it");
+}
+
+/// A folder that the tests of a program share, each perhaps in a process of its own: `make` fills it
+/// once for each build of the program.
+///
+/// # Panics
+///
+/// Where that is impossible.
+pub fn made_once(folder: &Path, make: impl FnOnce(&Path)) {
+    let program = std::env::current_exe().and_then(fs::metadata).expect("the test program");
+    let build = format!("{:?} {}", program.modified().expect("a time"), program.len());
+    let lock = File::create(folder.with_extension("lock")).expect("a lock");
+    lock.lock().expect("the lock");
+    let mark = folder.with_extension("made");
+    if fs::read_to_string(&mark).is_ok_and(|made| made == build) {
+        return;
+    }
+    let _ = fs::remove_file(&mark);
+    make(folder);
+    fs::write(&mark, build).expect("a mark");
 }
 
 /// Compiles `source` to `program` as a client of `package`, installed in `prefix`, with what

@@ -350,24 +350,21 @@ fn lwp_spec_7_the_c_example_prints_records() {
     assert!(records > 100 && last.contains(" 0 lost; longest 231"), "{printed}");
 }
 
-/// The examples of crate lwp, built as cargo builds them.
+/// An example of crate lwp, as cargo builds it with the tests of all packages, or by itself.
 fn example(name: &str) -> PathBuf {
-    static DIR: OnceLock<PathBuf> = OnceLock::new();
-    let dir = DIR.get_or_init(|| {
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let reference = Path::new(REFERENCE);
-        let target = reference.ancestors().find(|dir| dir.join("CACHEDIR.TAG").is_file());
-        let target = target.expect("a target folder").to_owned();
-        let status = Command::new(cargo)
-            .args(["build", "--workspace", "--examples", "--target-dir"])
-            .arg(&target)
-            .current_dir(workspace())
-            .status()
-            .expect("cargo starts");
-        assert!(status.success(), "building the examples failed");
-        target.join("debug/examples")
-    });
-    dir.join(name)
+    let reference = Path::new(REFERENCE);
+    let target = reference.ancestors().find(|dir| dir.join("CACHEDIR.TAG").is_file());
+    let target = target.expect("a target folder").to_owned();
+    let program = target.join("debug/examples").join(name);
+    if program.exists() {
+        return program;
+    }
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut build = Command::new(cargo);
+    build.args(["build", "--workspace", "--example", name, "--target-dir"]).arg(&target);
+    let status = build.current_dir(workspace()).status().expect("cargo starts");
+    assert!(status.success(), "building the example failed");
+    program
 }
 
 /// Spec: LWP §7

@@ -282,7 +282,7 @@ mod tests {
         let roots = [crate_root.join("src"), crate_root.to_path_buf()];
         assert_eq!(below("./gate/judge.rs", &roots), Some("gate/judge.rs".into()));
         assert_eq!(below("src/gate/judge.rs", &roots), Some("gate/judge.rs".into()));
-        assert_eq!(below("tests/gate.rs", &roots), Some("tests/gate.rs".into()));
+        assert_eq!(below("tests/it/gate.rs", &roots), Some("tests/it/gate.rs".into()));
         assert_eq!(below("./malloc/malloc.c", &roots), None);
     }
 }

@@ -1,0 +1,160 @@
+//! Builds the tests of a workspace once, linted on the way, and runs them.
+//!
+//! Every test is a process of its own, several at a time: one that hangs is ended and named, one
+//! that crashes takes no other with it, and most of ours wait for programs that they have started.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+mod binaries;
+mod process;
+mod slow;
+mod times;
+
+use binaries::Test;
+use process::Ended;
+use times::Times;
+
+/// How long the runner stays silent while tests run.
+const QUIET: Duration = Duration::from_secs(30);
+
+/// A variable that tests read, and its value.
+pub type Variable = (&'static str, OsString);
+
+/// The tests of a workspace, and how to run them.
+#[derive(Debug)]
+pub struct Suite {
+    /// Makes a cargo command in the workspace's directory, from its arguments.
+    pub cargo: fn(&[&str]) -> Command,
+    /// The directory that cargo builds in.
+    pub target: PathBuf,
+    /// Variables that tests read.
+    pub variables: Vec<Variable>,
+    /// Which tests to run.
+    pub selection: Selection,
+}
+
+/// Which tests to run, and how often.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Selection {
+    /// Run the tests of these packages only
+    #[arg(long = "package", short, value_name = "PACKAGE")]
+    pub packages: Vec<String>,
+    /// Run each test so often
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub rounds: u32,
+    /// Run so many tests at a time; by default two for each processor
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    pub jobs: Option<u16>,
+    /// Run the tests with one of these in their full names, as lwp-cli::it::stat::counts_add_up
+    #[arg(value_name = "TEXT")]
+    pub names: Vec<String>,
+}
+
+impl Default for Selection {
+    fn default() -> Self {
+        Self { packages: Vec::new(), rounds: 1, jobs: None, names: Vec::new() }
+    }
+}
+
+impl Selection {
+    fn wants(&self, test: &Test) -> bool {
+        let package = self.packages.is_empty() || self.packages.contains(&test.binary.package);
+        let name = test.full_name();
+        package && (self.names.is_empty() || self.names.iter().any(|it| name.contains(&**it)))
+    }
+
+    fn jobs(&self) -> usize {
+        let processors = || thread::available_parallelism().map_or(2, |n| n.get() * 2);
+        self.jobs.map_or_else(processors, usize::from)
+    }
+}
+
+impl Suite {
+    /// Builds and runs the tests.
+    ///
+    /// # Errors
+    ///
+    /// If one fails, with its words and the command that repeats it alone.
+    pub fn run(&self) -> Result<()> {
+        let binaries = binaries::built((self.cargo)(&[]))?;
+        let mut tests = Vec::new();
+        for binary in &binaries {
+            tests.extend(binary.tests()?.into_iter().filter(|it| self.selection.wants(it)));
+        }
+        let mut times = Times::read(&self.target);
+        tests.sort_by_key(|test| std::cmp::Reverse(times.of(&test.full_name())));
+        let rounds = (0..self.selection.rounds).flat_map(|_| &tests).collect();
+        let ended = self.run_all(rounds)?;
+        times.write(&self.target, &ended);
+        report(&ended)
+    }
+
+    fn run_all<'a>(&self, tests: VecDeque<&'a Test<'a>>) -> Result<Vec<(&'a Test<'a>, Ended)>> {
+        let all = tests.len();
+        let words = self.target.join("tmp/words");
+        std::fs::create_dir_all(&words)?;
+        let (queue, ended) = (Mutex::new(tests), Mutex::new(Vec::with_capacity(all)));
+        let next = || locked(&queue).pop_front();
+        let work = |number: usize| {
+            while let Some(test) = next() {
+                let file = words.join(format!("{}-{number}", std::process::id()));
+                let result = process::run(self.command(test), &file);
+                if !result.is_success() {
+                    eprintln!("{}: {}", test.full_name(), result.end);
+                }
+                locked(&ended).push((test, result));
+            }
+        };
+        thread::scope(|scope| {
+            let workers: Vec<_> = (0..self.selection.jobs())
+                .map(|number| scope.spawn(move || work(number)))
+                .collect();
+            let mut said = Instant::now();
+            while !workers.iter().all(|worker| worker.is_finished()) {
+                thread::sleep(Duration::from_millis(20));
+                if said.elapsed() >= QUIET {
+                    eprintln!("{} of {all} tests have ended", locked(&ended).len());
+                    said = Instant::now();
+                }
+            }
+        });
+        Ok(ended.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn command(&self, test: &Test<'_>) -> Command {
+        let mut command = test.command(&self.target);
+        for (name, value) in &self.variables {
+            command.env(name, value);
+        }
+        command
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Prints the slowest tests, the words of those that failed, and how many did.
+fn report(ended: &[(&Test<'_>, Ended)]) -> Result<()> {
+    slow::print(ended);
+    let failed: Vec<_> = ended.iter().filter(|(_, result)| !result.is_success()).collect();
+    let mut words = String::new();
+    for (test, result) in &failed {
+        let name = test.full_name();
+        words += &format!("\n---- {name}: {} ----\n{}", result.end, result.words.trim_end());
+        words += &format!("\n  alone: {}\n", test.alone());
+    }
+    println!("{} passed, {} failed", ended.len() - failed.len(), failed.len());
+    if !failed.is_empty() {
+        bail!("{} of {} tests failed{words}", failed.len(), ended.len());
+    }
+    Ok(())
+}
