@@ -60,7 +60,7 @@ enum Task {
     },
     /// Measure the fleet's stores, questions and server
     BenchFleet(fleet::Measured),
-    /// Check sizes, widths and doc comments of files, and that none names a place on one machine
+    /// Check sizes and line widths of files, and that none names a place on one machine
     Tree(tree::Options),
     /// Check the links of all documents, and the pages of the book; build it where there is mdbook
     Book,

@@ -1,6 +1,5 @@
-//! Countable faults of a Rust file: long functions, many parameters, wide lines, doc comments
-//! that open with a question word. Sources are as rustfmt leaves them, so indentation says where an
-//! item ends.
+//! Countable faults of a Rust file: long files, long functions, many parameters, wide lines.
+//! Sources are as rustfmt leaves them, so indentation says where an item ends.
 
 /// Lines of a file before its tests.
 pub const LONGEST_FILE: usize = 600;
@@ -8,9 +7,6 @@ pub const LONGEST_FILE: usize = 600;
 const LONGEST_FUNCTION: usize = 60;
 const MOST_PARAMETERS: usize = 5;
 const WIDEST: usize = 100;
-/// Words that stand for a noun where a doc comment opens with them.
-const QUESTIONS: &[&str] =
-    &["What", "Where", "Who", "Whom", "Which", "Whether", "How", "When", "Why", "Whose"];
 
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,14 +19,11 @@ pub enum Kind {
     Parameters,
     /// A line that is too wide.
     Wide,
-    /// A doc comment that opens with a question word.
-    Question,
 }
 
 impl Kind {
     /// Every kind, in the order of the columns of a budget.
-    pub const ALL: [Self; 5] =
-        [Self::File, Self::Function, Self::Parameters, Self::Wide, Self::Question];
+    pub const ALL: [Self; 4] = [Self::File, Self::Function, Self::Parameters, Self::Wide];
 
     /// The rule that a fault of this kind breaks.
     pub fn rule(self) -> String {
@@ -39,7 +32,6 @@ impl Kind {
             Self::Function => format!("functions have at most {LONGEST_FUNCTION} lines"),
             Self::Parameters => format!("functions have at most {MOST_PARAMETERS} parameters"),
             Self::Wide => format!("lines have at most {WIDEST} columns"),
-            Self::Question => "doc comments open with a noun or a verb".to_owned(),
         }
     }
 }
@@ -55,10 +47,6 @@ pub fn faults(text: &str) -> Vec<(Kind, usize)> {
     for (index, line) in lines[..end].iter().enumerate() {
         if line.chars().count() > WIDEST {
             out.push((Kind::Wide, index + 1));
-        }
-        let before = index.checked_sub(1).and_then(|before| lines.get(before));
-        if opens_with_question(line, before.copied()) {
-            out.push((Kind::Question, index + 1));
         }
         if let Some(signature) = signature(&lines[..end], index) {
             if parameters(&signature) > MOST_PARAMETERS {
@@ -80,17 +68,6 @@ pub fn before_tests(text: &str) -> usize {
 /// The number of lines before the test module.
 fn tests_begin(lines: &[&str]) -> usize {
     lines.iter().position(|line| line.trim() == "#[cfg(test)]").unwrap_or(lines.len())
-}
-
-fn opens_with_question(line: &str, before: Option<&str>) -> bool {
-    let doc = |line: &str| {
-        let line = line.trim_start();
-        let text = line.strip_prefix("///").or_else(|| line.strip_prefix("//!"))?;
-        Some(text.trim_start().to_owned())
-    };
-    let Some(text) = doc(line) else { return false };
-    let first = text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
-    QUESTIONS.contains(&first) && before.and_then(doc).is_none()
 }
 
 /// The signature of the function that begins at line `at`, up to its body, on one line.
@@ -206,14 +183,6 @@ mod tests {
         let six = "fn f(a: u8, b: u8, c: u8, d: u8, e: u8, f: u8) {}";
         assert_eq!(kinds(six), [Kind::Parameters]);
         assert_eq!(kinds(&six.replace("fn f(a: u8", "fn f(self")), []);
-    }
-
-    #[test]
-    fn doc_comments_open_with_a_noun_or_a_verb() {
-        assert_eq!(kinds("/// What it is.\nstruct X;"), [Kind::Question]);
-        assert_eq!(kinds("//! How it works."), [Kind::Question]);
-        assert_eq!(kinds("/// A thing.\n/// What follows is a second line.\nstruct X;"), []);
-        assert_eq!(kinds("/// Whatever.\n// What a plain comment says."), []);
     }
 
     #[test]
