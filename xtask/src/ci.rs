@@ -136,8 +136,8 @@ fn test_in(modes: Variable, selection: &Selection) -> Result<()> {
     Suite { cargo, target, variables: vec![modes], selection: selection.clone() }.run()
 }
 
-/// The variable that says in which modes test programs are run: in all, or in a third of them, which
-/// is another one for each commit.
+/// The variable that says in which modes test programs are run: in all, or in a third of them,
+/// which is another one for each commit.
 fn modes(all: bool) -> Variable {
     let mut count = Command::new("git");
     count.args(["rev-list", "--count", "HEAD"]).current_dir(workspace::root());

@@ -10,6 +10,7 @@
 mod abi;
 mod bench;
 mod book;
+mod check;
 mod ci;
 mod coverage;
 mod deny;
@@ -44,6 +45,8 @@ struct CommandLine {
 enum Task {
     /// Run every check of this workspace: format, lints, rules of the tree, tests, examples
     Ci(ci::Options),
+    /// Lint what a change makes necessary to compile, and run the quick tests of the changed packages
+    Check(check::Options),
     /// Build, lint and run the tests of this workspace
     Test(testing::Selection),
     /// Check that crates depend only on crates of lower levels
@@ -87,6 +90,7 @@ enum Task {
 fn main() -> ExitCode {
     let done = match CommandLine::parse().task {
         Task::Ci(options) => ci::run(options),
+        Task::Check(options) => check::run(&options),
         Task::Test(selection) => ci::test(&selection),
         Task::Layering => layering::check(),
         Task::UnsafeBudget => unsafe_budget::check(),

@@ -28,6 +28,9 @@ const QUIET: Duration = Duration::from_secs(30);
 /// A variable that tests read, and its value.
 pub type Variable = (&'static str, OsString);
 
+/// A quick test takes no longer.
+const QUICK: Duration = Duration::from_secs(5);
+
 /// The tests of a workspace, and how to run them.
 #[derive(Debug)]
 pub struct Suite {
@@ -47,6 +50,9 @@ pub struct Selection {
     /// Run the tests of these packages only
     #[arg(long = "package", short, value_name = "PACKAGE")]
     pub packages: Vec<String>,
+    /// Leave out the tests that took longer than a few seconds the last time
+    #[arg(long)]
+    pub quick: bool,
     /// Run each test so often
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: u32,
@@ -60,7 +66,7 @@ pub struct Selection {
 
 impl Default for Selection {
     fn default() -> Self {
-        Self { packages: Vec::new(), rounds: 1, jobs: None, names: Vec::new() }
+        Self { packages: Vec::new(), quick: false, rounds: 1, jobs: None, names: Vec::new() }
     }
 }
 
@@ -90,6 +96,11 @@ impl Suite {
             tests.extend(binary.tests()?.into_iter().filter(|it| self.selection.wants(it)));
         }
         let mut times = Times::read(&self.target);
+        if self.selection.quick {
+            let all = tests.len();
+            tests.retain(|test| times.of(&test.full_name()) <= QUICK);
+            eprintln!("{} of {all} tests are quick", tests.len());
+        }
         tests.sort_by_key(|test| std::cmp::Reverse(times.of(&test.full_name())));
         let rounds = (0..self.selection.rounds).flat_map(|_| &tests).collect();
         let ended = self.run_all(rounds)?;

@@ -67,8 +67,8 @@ pub fn lay_out(folder: &Path, library: &Path, name: &str) {
     symlink(&versioned, folder.join(name)).expect("a link to it");
 }
 
-/// A folder that the tests of a program share, each perhaps in a process of its own: `make` fills it
-/// once for each build of the program.
+/// A folder that the tests of a program share, each perhaps in a process of its own: `make` fills
+/// it once for each build of the program.
 ///
 /// # Panics
 ///

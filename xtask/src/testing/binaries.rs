@@ -60,8 +60,8 @@ fn binary(message: &str) -> Option<Binary> {
     })
 }
 
-/// The name in a package id, as `path+file:///src/crates/pctx#lwp-pctx-core@0.1.0`; only the version
-/// stands there if the folder has the package's name.
+/// The name in a package id, as `path+file:///src/crates/pctx#lwp-pctx-core@0.1.0`; only the
+/// version stands there if the folder has the package's name.
 fn package_of(id: &str) -> String {
     let (place, rest) = id.rsplit_once('#').unwrap_or(("", id));
     match rest.split_once('@') {
