@@ -138,9 +138,9 @@ impl Job {
             command.env(MARK, mark);
         }
         command.envs(self.env.iter().map(|(name, value)| (name, value)));
-        // SAFETY: the closure makes one system call, which is async-signal-safe and has no
+        // SAFETY: the closure makes system calls alone, which are async-signal-safe and take no
         // pointers.
-        unsafe { command.pre_exec(close_inherited) };
+        unsafe { command.pre_exec(inherit_nothing) };
         command
     }
 }
@@ -172,9 +172,14 @@ pub fn kernel_executes(path: &Path) -> bool {
     true
 }
 
-/// Marks every descriptor but the standard ones close-on-exec: what the caller of the harness left
-/// open is not part of a test.
-fn close_inherited() -> std::io::Result<()> {
+/// Takes back what the caller of the harness passes on, which is not part of a test: marks every
+/// descriptor but the standard ones close-on-exec, and gives signals that are ignored in a shell's
+/// background their defaults.
+fn inherit_nothing() -> std::io::Result<()> {
+    for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT] {
+        // SAFETY: signal(2) is async-signal-safe, and SIG_DFL is no function of ours.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
     // SAFETY: close_range takes no pointers; descriptors only get a flag.
     let result = unsafe { libc::close_range(3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC as i32) };
     if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }

@@ -18,7 +18,7 @@ pub struct Options {
     /// Check the fleet too, which is a workspace of its own
     #[arg(long)]
     fleet: bool,
-    /// Run test programs in all modes, not in a choice of them, and build the documentation
+    /// Run all tests, test programs in all modes, and rustdoc, as every night
     #[arg(long)]
     all: bool,
 }
@@ -104,7 +104,8 @@ pub fn run(options: Options) -> Result<()> {
     let built = fails("build", workspace::build);
     if built.is_none() {
         let fleet = options.fleet.then(FleetBuild::begin).transpose()?;
-        failed.extend(fails("test", || test_in(modes(options.all), &Selection::default())));
+        let selection = Selection { nightly: options.all, ..Selection::default() };
+        failed.extend(fails("test", || test_in(modes(options.all), &selection)));
         failed.extend(run_all(BUILT));
         if options.all {
             failed.extend(fails("doc", documentation));

@@ -29,7 +29,8 @@ mod tree;
 mod unsafe_budget;
 mod workspace;
 
-use std::process::ExitCode;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
 
 use clap::{Parser, Subcommand};
 
@@ -87,7 +88,31 @@ enum Task {
     Bench(bench::Options),
 }
 
+/// A shell ignores SIGINT and SIGQUIT for what it starts in the background, and nohup(1) SIGHUP. A
+/// process inherits that, and tests send these signals: env(1) starts this program once more then,
+/// with their defaults.
+fn take_signals() {
+    const STARTED: &str = "LWP_XTASK_SIGNALS";
+    /// HUP, INT and QUIT in the mask of proc(5).
+    const SENT: u64 = 0b111;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    let is_ignored = ignored.is_some_and(|mask| mask & SENT != 0);
+    let Some(this) = std::env::current_exe().ok().filter(|_| is_ignored) else { return };
+    if std::env::var_os(STARTED).is_some() {
+        return eprintln!(
+            "signals that tests send are ignored here, and env(1) does not change that"
+        );
+    }
+    let mut env = Command::new("env");
+    env.arg("--default-signal=HUP,INT,QUIT").arg(this).args(std::env::args_os().skip(1));
+    // Returns only if there is no such program.
+    let _ = env.env(STARTED, "1").exec();
+}
+
 fn main() -> ExitCode {
+    take_signals();
     let done = match CommandLine::parse().task {
         Task::Ci(options) => ci::run(options),
         Task::Check(options) => check::run(&options),

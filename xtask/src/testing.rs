@@ -53,6 +53,9 @@ pub struct Selection {
     /// Leave out the tests that took longer than a few seconds the last time
     #[arg(long)]
     pub quick: bool,
+    /// Run those too that run every night only
+    #[arg(long)]
+    pub nightly: bool,
     /// Run each test so often
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: u32,
@@ -66,7 +69,14 @@ pub struct Selection {
 
 impl Default for Selection {
     fn default() -> Self {
-        Self { packages: Vec::new(), quick: false, rounds: 1, jobs: None, names: Vec::new() }
+        Self {
+            packages: Vec::new(),
+            quick: false,
+            nightly: false,
+            rounds: 1,
+            jobs: None,
+            names: Vec::new(),
+        }
     }
 }
 
@@ -74,7 +84,10 @@ impl Selection {
     fn wants(&self, test: &Test) -> bool {
         let package = self.packages.is_empty() || self.packages.contains(&test.binary.package);
         let name = test.full_name();
-        package && (self.names.is_empty() || self.names.iter().any(|it| name.contains(&**it)))
+        if self.names.is_empty() {
+            return package && (self.nightly || !slow::is_nightly(&name));
+        }
+        package && self.names.iter().any(|it| name.contains(&**it))
     }
 
     fn jobs(&self) -> usize {

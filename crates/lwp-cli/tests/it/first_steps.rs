@@ -289,21 +289,25 @@ fn an_attached_process_has_its_own_times() {
     let dir = fresh("times");
     let busy = busy();
     let pid = busy.0.id().to_string();
-    let (_, says) =
-        lwp(&dir, &["stat", "-j", "-e", "instructions,task-clock", "-p", &pid, "sleep", "1"]);
-    let value = |event: &str| -> f64 {
-        let mut rows =
+    let counted = || {
+        let words = ["stat", "-j", "-e", "instructions,task-clock", "-p", &pid, "sleep", "1"];
+        let (_, says) = lwp(&dir, &words);
+        let rows =
             says.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-        let row =
-            rows.find(|row| row["event"] == event).unwrap_or_else(|| panic!("{event}: {says}"));
-        row["counter-value"].as_str().and_then(|it| it.parse().ok()).expect("a number")
+        let rows: Vec<_> = rows.collect();
+        let value = |event: &str| -> f64 {
+            let row = rows.iter().find(|row| row["event"] == event);
+            let row = row.unwrap_or_else(|| panic!("{event}: {says}"));
+            row["counter-value"].as_str().and_then(|it| it.parse().ok()).expect("a number")
+        };
+        (value("instructions"), value("task-clock"))
     };
-    let (instructions, clock) = (value("instructions"), value("task-clock"));
+    // On a busy machine the process may get no processor for a second.
+    let all = std::iter::repeat_with(counted).take(100);
+    let all = all.filter(|(instructions, _)| *instructions > 1e6);
+    let (instructions, clock) = all.take(1).next().expect("the process is busy");
     // The command beside it sleeps. No processor here executes fifty instructions in a nanosecond.
-    assert!(
-        instructions > 1e6 && instructions / (clock * 1e6) < 50.0,
-        "{instructions} in {clock} ms"
-    );
+    assert!(instructions / (clock * 1e6) < 50.0, "{instructions} in {clock} ms");
     assert!(clock < 10_000.0, "{clock} ms in a second");
 }
 

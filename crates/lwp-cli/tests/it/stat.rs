@@ -444,8 +444,9 @@ fn a_run_can_be_limited_in_time() {
 fn interrupts_are_left_to_the_program() {
     // The shell survives the interrupt, as lwp must, and both get it as from a terminal.
     let script = "trap 'echo caught; exit 3' INT; echo ready; while :; do sleep 0.05; done";
-    let mut command = Command::new(LWP);
-    command.args(["stat", "--", "/bin/sh", "-c", script]);
+    // In a shell's background these tests would inherit an ignored SIGINT.
+    let mut command = Command::new("env");
+    command.args(["--default-signal=INT", LWP, "stat", "--", "/bin/sh", "-c", script]);
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("lwp starts");
