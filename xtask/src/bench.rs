@@ -198,10 +198,10 @@ fn others(
 
 /// Builds a package in release mode and returns the directory where it is.
 fn build(package: &str) -> Result<PathBuf> {
-    workspace::run(workspace::cargo(&["build", "--release", "--package", package]))?;
+    workspace::run(workspace::cargo(&["build", "--profile", "release-lto", "--package", package]))?;
     let metadata = workspace::metadata()?;
     let target = metadata["target_directory"].as_str().context("no target directory")?;
-    Ok(Path::new(target).join("release"))
+    Ok(Path::new(target).join("release-lto"))
 }
 
 /// A directory for the inputs, removed at the end.

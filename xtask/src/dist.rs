@@ -65,8 +65,8 @@ pub fn run(options: &Options) -> Result<()> {
     let release = Release {
         version: version()?,
         target,
-        commands: built.join(target).join("release"),
-        libraries: built.join("release"),
+        commands: built.join(target).join("release-lto"),
+        libraries: built.join("release-lto"),
         out,
     };
     if release.out.exists() {
@@ -75,7 +75,8 @@ pub fn run(options: &Options) -> Result<()> {
     fs::create_dir_all(&release.out)?;
     workspace::run(statically(cargo(&[
         "build",
-        "--release",
+        "--profile",
+        "release-lto",
         "--target",
         target,
         "-p",
@@ -84,9 +85,7 @@ pub fn run(options: &Options) -> Result<()> {
         "cpc-tools",
     ])))?;
     let libraries = ["-p", "lwp-capi", "-p", "lwp-cpc", "-p", "lwp-pctx"];
-    let mut command = cargo(&[&["build", "--release"], &libraries[..]].concat());
-    // Their version symbols must be assembled together with the functions that they name.
-    command.env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1");
+    let command = cargo(&[&["build", "--profile", "release-lto"], &libraries[..]].concat());
     workspace::run(without_lines(command))?;
     check_static(&release.commands.join("lwp"))?;
     stage::tarball(&release)?;

@@ -52,9 +52,9 @@ pub fn run(options: &Options) -> Result<()> {
     let lwp = match &options.lwp {
         Some(file) => std::path::absolute(file)?,
         None => {
-            workspace::run(cargo(&["build", "--release", "-p", "lwp-cli"]))?;
+            workspace::run(cargo(&["build", "--profile", "release-lto", "-p", "lwp-cli"]))?;
             let target = workspace::metadata()?["target_directory"].as_str().map(PathBuf::from);
-            target.unwrap_or_else(|| workspace::root().join("target")).join("release/lwp")
+            target.unwrap_or_else(|| workspace::root().join("target")).join("release-lto/lwp")
         }
     };
     workspace::run(script(options, lwp))
