@@ -35,7 +35,9 @@ pub fn facts(
             }
         };
         // The tree that is there, before the one that a variable tells of.
-        add("git.commit", tree.commit());
+        let commit = tree.commit();
+        add("git.parent", commit.as_ref().and_then(|commit| tree.parent(commit)));
+        add("git.commit", commit);
         add("git.branch", tree.branch());
         add("git.dirty", tree.is_dirty().map(|dirty| dirty.to_string()));
     }
@@ -112,37 +114,56 @@ impl Tree {
         hash(line.split(' ').next()?)
     }
 
+    /// The first parent of a commit. A shallow tree knows its name, even without the parent itself.
+    fn parent(&self, commit: &str) -> Option<String> {
+        let answer = self.ask(&["cat-file", "commit", commit], 4096)?;
+        let text = String::from_utf8_lossy(&answer.bytes);
+        let mut head = text.lines().take_while(|line| !line.is_empty());
+        hash(head.find_map(|line| line.strip_prefix("parent "))?)
+    }
+
     /// Returns whether tracked files differ from the commit: git alone can tell. `None` where it is
     /// missing or takes too long.
     fn is_dirty(&self) -> Option<bool> {
+        let words = ["status", "--porcelain", "--untracked-files=no", "--ignore-submodules"];
+        // The first byte tells; what follows may be more than a pipe holds.
+        let answer = self.ask(&words, 1)?;
+        if answer.bytes.is_empty() { answer.succeeded.then_some(false) } else { Some(true) }
+    }
+
+    /// The first bytes of git's answer. `None` where git is missing or takes too long.
+    fn ask(&self, words: &[&str], most: u64) -> Option<Answer> {
         let mut git = Command::new("git");
         git.arg("-C").arg(&self.root).args(["--no-optional-locks", "-c", "core.fsmonitor=false"]);
-        git.args(["status", "--porcelain", "--untracked-files=no", "--ignore-submodules"]);
-        git.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        git.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = git.spawn().ok()?;
-        let mut out = child.stdout.take()?;
-        // The first byte tells; what follows may be more than a pipe holds.
-        let read = move || out.read(&mut [0; 1]).map(|bytes| bytes > 0);
-        let Ok(reader) = std::thread::Builder::new().spawn(read) else {
-            let _ = child.kill();
-            let _ = child.wait();
-            return None;
+        let out = child.stdout.take()?;
+        let read = move || {
+            let mut bytes = Vec::new();
+            out.take(most).read_to_end(&mut bytes).map(|_| bytes)
         };
+        let reader = std::thread::Builder::new().spawn(read);
         let started = Instant::now();
-        while !reader.is_finished() && started.elapsed() < PATIENCE {
+        while reader.as_ref().is_ok_and(|reader| !reader.is_finished())
+            && started.elapsed() < PATIENCE
+        {
             std::thread::sleep(Duration::from_millis(2));
         }
-        let finished = reader.is_finished();
-        let dirty = if finished { reader.join().ok()?.ok() } else { None };
-        if dirty != Some(false) {
+        let reader = reader.ok().filter(std::thread::JoinHandle::is_finished);
+        let bytes = reader.and_then(|reader| reader.join().ok()?.ok());
+        // What has more to say than anybody reads would wait for ever.
+        if bytes.as_ref().is_none_or(|bytes| bytes.len() as u64 == most) {
             let _ = child.kill();
         }
         let status = child.wait().ok()?;
-        match dirty {
-            Some(false) if !status.success() => None,
-            dirty => dirty,
-        }
+        Some(Answer { bytes: bytes?, succeeded: status.success() })
     }
+}
+
+/// An answer of git's.
+struct Answer {
+    bytes: Vec<u8>,
+    succeeded: bool,
 }
 
 /// The text of a small file.
@@ -206,6 +227,36 @@ mod tests {
         git(&dir, &["worktree", "add", "-q", "--detach", path.to_str().expect("text")]);
         assert_eq!(told(&path), [head, None, clean]);
         for dir in [dir, other] {
+            let _ = std::fs::remove_dir_all(dir);
+        }
+    }
+
+    #[test]
+    fn a_commit_s_parent_is_known_in_a_shallow_tree_too() {
+        let dir = fresh("parent");
+        if git(&dir, &["init", "-q", "-b", "main"]).is_none() {
+            eprintln!("skipped: no git");
+            return;
+        }
+        let parent = |dir: &Path| facts(dir, &|_| None).get("git.parent").cloned();
+        // A message that looks like what is looked for.
+        let message = format!("one\n\nparent {}", "0".repeat(40));
+        git(&dir, &["commit", "-q", "--allow-empty", "-m", &message]);
+        assert_eq!(parent(&dir), None);
+        let first = git(&dir, &["rev-parse", "HEAD"]);
+        git(&dir, &["checkout", "-q", "-b", "topic"]);
+        git(&dir, &["commit", "-q", "--allow-empty", "-m", "two"]);
+        assert_eq!(parent(&dir), first);
+        git(&dir, &["checkout", "-q", "main"]);
+        git(&dir, &["commit", "-q", "--allow-empty", "-m", "three"]);
+        let third = git(&dir, &["rev-parse", "HEAD"]);
+        git(&dir, &["merge", "-q", "--no-ff", "-m", "merge", "topic"]);
+        assert_eq!(parent(&dir), third);
+        let shallow = fresh("shallow");
+        let (from, to) = (format!("file://{}", dir.display()), shallow.join("tree"));
+        git(&shallow, &["clone", "-q", "--depth", "1", &from, to.to_str().expect("text")]);
+        assert_eq!(parent(&to), third);
+        for dir in [dir, shallow] {
             let _ = std::fs::remove_dir_all(dir);
         }
     }

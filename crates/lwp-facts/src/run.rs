@@ -120,7 +120,7 @@ impl Run {
             tool: get("lwp"),
             deterministic: get("deterministic") == "true",
             complete: true,
-            parent: String::new(),
+            parent: get("git.parent"),
             command,
             labels,
         }
@@ -200,10 +200,11 @@ mod tests {
             ("tag.benchmark", "big"),
             ("tag.machine", "ci-3"),
             ("git.dirty", "true"),
+            ("git.parent", "0123abcd"),
             ("directory", "/x"),
         ]));
         assert_eq!([tagged.project.as_str(), &tagged.benchmark], ["a/b", "big"]);
-        assert_eq!(tagged.pull_request, 7);
+        assert_eq!((tagged.pull_request, tagged.parent.as_str()), (7, "0123abcd"));
         let labels: Vec<_> = tagged.labels.iter().map(|(k, v)| format!("{k}={v}")).collect();
         assert_eq!(labels, ["git.dirty=true", "machine=ci-3"]);
     }

@@ -9,13 +9,13 @@ use serde_json::Value;
 use crate::{Error, Result};
 
 /// The event of a time.
-const TIME: &str = "wall-time-ps";
+pub const TIME: &str = "wall-time-ps";
 
 /// Benchmarks of one file, at most.
 const MOST: usize = 100_000;
 
 /// One benchmark's recording.
-fn recording(run: &Run, name: &str, values: &[(String, f64)]) -> Result<Facts> {
+pub fn recording(run: &Run, name: &str, values: &[(String, f64)]) -> Result<Facts> {
     let mut run = Run { source: Source::Bench, complete: true, ..run.clone() };
     if !name.is_empty() {
         run.benchmark = clean_name(name);
@@ -41,7 +41,8 @@ fn whole(value: f64) -> Option<u64> {
     is_count.then(|| value.round() as u64)
 }
 
-fn picoseconds(value: f64, unit: &str) -> Option<f64> {
+/// A time in picoseconds, if the unit is one of time.
+pub fn picoseconds(value: f64, unit: &str) -> Option<f64> {
     let scale = match unit {
         "ps" => 1.0,
         "ns" => 1e3,
@@ -53,12 +54,14 @@ fn picoseconds(value: f64, unit: &str) -> Option<f64> {
     Some(value * scale)
 }
 
-fn json(text: &str) -> Result<Value> {
+/// A text as JSON.
+pub fn json(text: &str) -> Result<Value> {
     serde_json::from_str(text)
         .map_err(|error| Error::Line { line: error.line(), why: error.to_string() })
 }
 
-fn checked(all: Vec<Facts>) -> Result<Vec<Facts>> {
+/// The recordings of a file, if there are some and not too many.
+pub fn checked(all: Vec<Facts>) -> Result<Vec<Facts>> {
     match all.len() {
         0 => Err(Error::Empty),
         many if many > MOST => Err(Error::Limit { most: MOST as u64, of: "benchmarks" }),

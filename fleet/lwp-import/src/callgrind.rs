@@ -46,6 +46,7 @@ pub fn read(text: &str, run: &Run, limits: &Limits) -> Result<Vec<Facts>> {
         objects: Names::default(),
         functions: Names::default(),
         here: Here::default(),
+        costs: HashMap::new(),
     };
     for (number, line) in text.lines().enumerate() {
         let at = |why: String| Error::Line { line: number + 1, why };
@@ -54,7 +55,7 @@ pub fn read(text: &str, run: &Run, limits: &Limits) -> Result<Vec<Facts>> {
             Fault::Whole(error) => error,
         })?;
     }
-    infer(&mut reading.making)?;
+    infer(&mut reading.making, &reading.costs)?;
     Ok(vec![reading.making.finish()?])
 }
 
@@ -82,8 +83,10 @@ struct Names<'a>(HashMap<&'a str, &'a str>);
 
 impl<'a> Names<'a> {
     fn get(&mut self, text: &'a str) -> Result<&'a str, Fault> {
-        let Some((number, name)) = text.strip_prefix('(').and_then(|rest| rest.split_once(')'))
-        else {
+        // A name may begin with a parenthesis too: (below main), (anonymous namespace)::f.
+        let number = text.strip_prefix('(').and_then(|rest| rest.split_once(')'));
+        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        let Some((number, name)) = number.filter(|(number, _)| is_number(number)) else {
             return Ok(text);
         };
         match name.trim() {
@@ -107,6 +110,8 @@ struct Here<'a> {
     called: Option<&'a str>,
     called_file: Option<&'a str>,
     calls: Option<u64>,
+    /// True if the next position is that of a jump.
+    jumps: bool,
 }
 
 struct Reading<'a, 'l> {
@@ -118,6 +123,8 @@ struct Reading<'a, 'l> {
     objects: Names<'a>,
     functions: Names<'a>,
     here: Here<'a>,
+    /// Costs of the first event below calls, by caller and callee.
+    costs: HashMap<(u32, u32), u64>,
 }
 
 impl<'a> Reading<'a, '_> {
@@ -148,7 +155,10 @@ impl<'a> Reading<'a, '_> {
                 let count = value.split_whitespace().next().and_then(|text| text.parse().ok());
                 self.here.calls = Some(count.ok_or("calls without a count")?);
             }
-            "jump" | "jcnd" | "jfi" | "jfn" => {}
+            // Jumps are not counted, but the names that they introduce stand for numbers later on.
+            "jfi" => drop(self.files.get(value)?),
+            "jfn" => drop(self.functions.get(value)?),
+            "jump" | "jcnd" => self.here.jumps = true,
             _ if line.contains(':') => {}
             _ => return Err("an unknown word".into()),
         }
@@ -163,6 +173,9 @@ impl<'a> Reading<'a, '_> {
             let token = tokens.next().ok_or("a line without its position")?;
             *place = position(token, *place).ok_or("no position")?;
         }
+        if std::mem::take(&mut self.here.jumps) {
+            return Ok(());
+        }
         let mut values = vec![0; self.making.facts.events.len()];
         for (value, token) in values.iter_mut().zip(tokens) {
             *value = token.parse().map_err(|_| Fault::from("no count"))?;
@@ -174,6 +187,8 @@ impl<'a> Reading<'a, '_> {
             let file = self.here.called_file.take().unwrap_or(self.here.file);
             let module = self.making.module(object, "");
             let callee = self.making.function(module, without_cycle(name), (file, 0))?;
+            let cost = self.costs.entry((function, callee)).or_default();
+            *cost = cost.saturating_add(values.first().copied().unwrap_or(0));
             return Ok(self.making.call(function, callee, count)?);
         }
         let line = self.line_at.and_then(|at| u32::try_from(self.last[at]).ok());
@@ -207,8 +222,9 @@ fn without_cycle(name: &str) -> &str {
     }
 }
 
-/// Adds the stacks that the calls make likely.
-fn infer(making: &mut Making<'_>) -> Result<()> {
+/// Adds the stacks that the calls make likely. What a function costs is shared out by the costs that
+/// its callers saw below their calls, and by numbers of calls where the file has no costs.
+fn infer(making: &mut Making<'_>, costs: &HashMap<(u32, u32), u64>) -> Result<()> {
     let facts = &making.facts;
     let mut builder = Builder::new("", Mode::Exact, facts.events.clone());
     let module = builder.module(Module::default());
@@ -226,7 +242,15 @@ fn infer(making: &mut Making<'_>) -> Result<()> {
         let stack = builder.stack([place].into_iter().collect());
         builder.sample(thread, stack, &Values(fact.own.clone()));
     }
+    let mut below: HashMap<u32, u64> = HashMap::new();
+    for ((_, callee), cost) in costs {
+        let sum = below.entry(*callee).or_default();
+        *sum = sum.saturating_add(*cost);
+    }
     for ((caller, callee), count) in making.calls() {
+        let cost = caller.and_then(|caller| costs.get(&(caller, callee))).copied();
+        let has_costs = below.get(&callee).is_some_and(|cost| *cost > 0);
+        let count = cost.filter(|_| has_costs).unwrap_or(count);
         let to = builder.location_at(places[callee as usize]).function();
         let from = caller.map(|caller| places[caller as usize]);
         builder.call(from, to, CallKind::Direct, count);
@@ -246,6 +270,55 @@ fn infer(making: &mut Making<'_>) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn facts(text: &str) -> Facts {
+        let run = Run { benchmark: "b".into(), ..Run::default() };
+        let all = read(text, &run, &Limits::default());
+        all.unwrap_or_else(|error| panic!("{error}: {text}")).remove(0)
+    }
+
+    fn own(facts: &Facts) -> Vec<(&str, u64)> {
+        facts.functions.iter().map(|function| (function.name.as_str(), function.own[0])).collect()
+    }
+
+    const HEAD: &str = "# callgrind format\nversion: 1\npositions: line\nevents: Ir\n\n";
+
+    #[test]
+    fn names_in_parentheses_are_no_numbers() {
+        let names = ["(below main)", "(anonymous namespace)::f(int)", "(3rd)", "()"];
+        for name in names {
+            let read = facts(&format!("{HEAD}fl=a.c\nfn={name}\n3 10\n"));
+            assert_eq!(own(&read), [(name, 10)]);
+            let read = facts(&format!("{HEAD}fl=(1) a.c\nfn=(7) {name}\n3 10\nfn=(7)\n4 1\n"));
+            assert_eq!(own(&read), [(name, 11)]);
+        }
+    }
+
+    #[test]
+    fn names_that_jumps_introduce_are_known() {
+        let text = "fl=(1) a.c\nfn=(1) main\n3 10\njfi=(2) b.h\njfn=(2) g\njcnd=3/5 7\n4\n7 10\n\
+                    fi=(2)\n8 10\nfn=(2)\n9 5\n";
+        let read = facts(&format!("{HEAD}{text}"));
+        assert_eq!(own(&read), [("main", 30), ("g", 5)]);
+        let lines: Vec<_> = read.lines.iter().map(|row| (row.file.as_str(), row.line)).collect();
+        assert_eq!(lines, [("a.c", 3), ("a.c", 7), ("b.h", 8), ("b.h", 9)]);
+    }
+
+    #[test]
+    fn costs_below_calls_are_those_of_their_callers() {
+        let text = "fl=a.c\nfn=cheap\n1 4\ncfn=work\ncalls=1 9\n1 60\nfn=dear\n2 4\ncfn=work\n\
+                    calls=1 9\n2 600000\nfn=main\n3 2\ncfn=cheap\ncalls=1 1\n3 64\ncfn=dear\n\
+                    calls=1 2\n3 600004\nfn=work\n9 600060\n";
+        let read = facts(&format!("{HEAD}{text}"));
+        let name = |frame: &u32| read.functions[*frame as usize].name.as_str();
+        let stacks: Vec<(Vec<&str>, u64)> = read
+            .stacks
+            .iter()
+            .map(|stack| (stack.frames.iter().map(name).collect(), stack.own[0]))
+            .collect();
+        assert!(stacks.contains(&(vec!["main", "cheap", "work"], 60)), "{stacks:?}");
+        assert!(stacks.contains(&(vec!["main", "dear", "work"], 600_000)), "{stacks:?}");
+    }
 
     #[test]
     fn positions_may_be_distances() {

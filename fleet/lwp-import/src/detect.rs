@@ -3,6 +3,8 @@
 use prost::Message;
 use serde_json::Value;
 
+use crate::harness;
+
 /// A format of another tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
@@ -22,11 +24,28 @@ pub enum Format {
     Bencher,
     /// CodSpeed's results of wall time.
     Codspeed,
+    /// The results of hyperfine.
+    Hyperfine,
+    /// The results of pytest-benchmark.
+    Pytest,
+    /// The results of Google Benchmark.
+    Google,
+    /// The text that `go test -bench` prints.
+    Go,
+    /// The results of JMH.
+    Jmh,
+    /// The results that github-action-benchmark takes.
+    Action,
+    /// The history that it keeps, `data.js`.
+    ActionHistory,
 }
+
+/// Bytes of a text by which its format is told: heads and first lines may be long.
+const START: usize = 1 << 20;
 
 impl Format {
     /// Every format and its word.
-    pub const ALL: [(Self, &'static str); 8] = [
+    pub const ALL: [(Self, &'static str); 15] = [
         (Self::Pprof, "pprof"),
         (Self::Otlp, "otlp"),
         (Self::PerfScript, "perf-script"),
@@ -35,6 +54,13 @@ impl Format {
         (Self::Criterion, "criterion"),
         (Self::Bencher, "bencher"),
         (Self::Codspeed, "codspeed"),
+        (Self::Hyperfine, "hyperfine"),
+        (Self::Pytest, "pytest-benchmark"),
+        (Self::Google, "google-benchmark"),
+        (Self::Go, "go"),
+        (Self::Jmh, "jmh"),
+        (Self::Action, "action-benchmark"),
+        (Self::ActionHistory, "action-benchmark-history"),
     ];
 
     /// The format that a word stands for.
@@ -49,22 +75,33 @@ impl Format {
 
     /// The format of unpacked bytes.
     pub fn of(bytes: &[u8]) -> Option<Self> {
-        let start = String::from_utf8_lossy(&bytes[..bytes.len().min(4096)]);
+        let start = String::from_utf8_lossy(&bytes[..bytes.len().min(START)]);
         if start.starts_with("# callgrind format") || start.starts_with("version: 1\n") {
             return Some(Self::Callgrind);
         }
-        if start.trim_start().starts_with('{') {
+        if start.trim_start().starts_with(['{', '[']) {
             return of_json(bytes);
+        }
+        if start.trim_start().starts_with(harness::HISTORY) {
+            return Some(Self::ActionHistory);
         }
         if bytes.contains(&0) || bytes.first().is_some_and(|byte| matches!(byte, 0x0a | 0x12)) {
             return of_message(bytes);
         }
+        if start.lines().any(|line| harness::go_line(line).is_some()) {
+            return Some(Self::Go);
+        }
         let mut lines = start.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
         let first = lines.next()?;
+        // A head without a time looks like a stack and its count, but for the line below.
+        let is_script = crate::perf_script::head(first).is_some();
+        if is_script && lines.next().is_some_and(crate::perf_script::is_of_stack) {
+            return Some(Self::PerfScript);
+        }
         if crate::folded::line(first).is_some() && !first.starts_with(char::is_whitespace) {
             return Some(Self::Folded);
         }
-        crate::perf_script::head(first).map(|_| Self::PerfScript)
+        (is_script && !crate::perf_script::is_bare(first)).then_some(Self::PerfScript)
     }
 }
 
@@ -78,6 +115,15 @@ pub fn is_facts(bytes: &[u8]) -> bool {
 
 fn of_json(bytes: &[u8]) -> Option<Format> {
     let value = serde_json::from_slice::<Value>(bytes);
+    if let Ok(Value::Array(all)) = &value {
+        let first = all.first()?;
+        let has = |key: &str| first.get(key).is_some();
+        return match (has("benchmark") && has("primaryMetric"), has("value") && has("unit")) {
+            (true, _) => Some(Format::Jmh),
+            (_, true) => Some(Format::Action),
+            _ => None,
+        };
+    }
     let Ok(Value::Object(all)) = value else {
         // Messages, one a line.
         let first = bytes.split(|byte| *byte == b'\n').next()?;
@@ -92,6 +138,19 @@ fn of_json(bytes: &[u8]) -> Option<Format> {
     if all.get("benchmarks").is_some_and(Value::is_array) && all.contains_key("instrument") {
         return Some(Format::Codspeed);
     }
+    let array = |key: &str| all.get(key).and_then(Value::as_array);
+    let first = |key: &str| array(key).and_then(|all| all.first());
+    if first("results").is_some_and(|one| one.get("command").is_some()) {
+        return Some(Format::Hyperfine);
+    }
+    if let Some(one) = first("benchmarks") {
+        if one.get("stats").is_some() && all.contains_key("machine_info") {
+            return Some(Format::Pytest);
+        }
+        if all.contains_key("context") && one.get("real_time").is_some() {
+            return Some(Format::Google);
+        }
+    }
     let is_metric = |value: &Value| {
         let measures = value.as_object();
         measures.is_some_and(|all| all.values().all(|measure| measure.get("value").is_some()))
@@ -102,8 +161,8 @@ fn of_json(bytes: &[u8]) -> Option<Format> {
 /// The two messages have fields of the same numbers; pprof's strings begin with an empty one, and
 /// OTLP's are elsewhere.
 fn of_message(bytes: &[u8]) -> Option<Format> {
-    use lwp_export::{otlp, pprof};
-    let pprof = pprof::proto::Profile::decode(bytes);
+    use lwp_export::otlp;
+    let pprof = crate::pprof::decode(bytes);
     if pprof.is_ok_and(|profile| profile.string_table.first().is_some_and(String::is_empty)) {
         return Some(Format::Pprof);
     }

@@ -9,6 +9,7 @@ mod bench;
 mod callgrind;
 mod detect;
 mod folded;
+mod harness;
 mod making;
 mod otlp;
 mod perf_script;
@@ -106,6 +107,13 @@ pub fn read(
         Format::Criterion => bench::criterion(text(bytes)?, run),
         Format::Bencher => bench::bencher(text(bytes)?, run),
         Format::Codspeed => bench::codspeed(text(bytes)?, run),
+        Format::Hyperfine => harness::hyperfine(text(bytes)?, run),
+        Format::Pytest => harness::pytest(text(bytes)?, run, limits),
+        Format::Google => harness::google(text(bytes)?, run, limits),
+        Format::Go => harness::go(text(bytes)?, run),
+        Format::Jmh => harness::jmh(text(bytes)?, run),
+        Format::Action => harness::action(text(bytes)?, run),
+        Format::ActionHistory => harness::history(text(bytes)?, run, limits),
     }?;
     match all.is_empty() {
         true => Err(Error::Empty),

@@ -17,28 +17,61 @@ pub struct Head<'a> {
     rest: &'a str,
 }
 
-/// Reads `prog 1234 [000] 12.345678: 250000 cycles:u: …`. The program's name may have spaces.
+/// Reads `prog 1234 [000] 12.345678: 250000 cycles:u: …`. The program's name may have spaces, and
+/// any of processor, time, period and event may be missing.
 pub fn head(line: &str) -> Option<Head<'_>> {
-    if line.starts_with([' ', '\t']) && is_address(line.split_whitespace().next()?) {
-        return None;
-    }
     let is_time = |token: &str| {
         let digits = token.strip_suffix(':').and_then(|token| token.split_once('.'));
         digits.is_some_and(|(a, b)| [a, b].iter().all(|part| is_number(part)))
     };
-    let time = line.split_whitespace().find(|token| is_time(token))?;
+    let tokens = || line.split_whitespace();
+    let is_of_stack = line.starts_with([' ', '\t']) && is_address(tokens().next()?);
     // The token's place in the line: tokens are parts of it.
-    let behind = time.as_ptr() as usize - line.as_ptr() as usize + time.len();
-    let (first, rest) = token(&line[behind..])?;
-    let (period, event, rest) = match first.parse::<u64>() {
+    let behind =
+        |token: &str| &line[token.as_ptr() as usize - line.as_ptr() as usize + token.len()..];
+    if let Some(time) = tokens().find(|token| is_time(token)) {
+        return event(behind(time)).filter(|_| !is_of_stack);
+    }
+    let is_thread = |token: &str| match token.split_once('/') {
+        Some((process, thread)) => is_number(process) && is_number(thread),
+        None => is_number(token),
+    };
+    let thread = tokens().skip(1).find(|token| is_thread(token))?;
+    let mut rest = behind(thread);
+    if let Some((first, more)) = token(rest).filter(|(first, _)| first.starts_with('[')) {
+        let processor = first.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
+        rest = processor.filter(|text| is_number(text)).map(|_| more)?;
+    }
+    event(rest).filter(|head| !is_of_stack || head.event != NO_EVENT)
+}
+
+/// The event of a head that names none.
+const NO_EVENT: &str = "samples";
+
+/// Reads `250000 cycles:u: …`, the end of a head.
+fn event(text: &str) -> Option<Head<'_>> {
+    let Some((first, rest)) = token(text) else {
+        return Some(Head { period: 1, event: NO_EVENT, rest: "" });
+    };
+    let (period, name, rest) = match first.parse::<u64>() {
         Ok(period) => {
-            let (event, rest) = token(rest)?;
-            (period, event, rest)
+            let (name, rest) = token(rest)?;
+            (period, name, rest)
         }
         Err(_) => (1, first, rest),
     };
-    let event = event.strip_suffix(':')?;
-    (!event.is_empty()).then(|| Head { period, event, rest: rest.trim() })
+    let event = name.strip_suffix(':').filter(|event| !event.is_empty())?;
+    Some(Head { period, event, rest: rest.trim() })
+}
+
+/// Returns true for a line of a stack.
+pub fn is_of_stack(line: &str) -> bool {
+    line.starts_with([' ', '\t']) && frame(line).is_some()
+}
+
+/// Returns true for a head that names no event, as which any line with a number may be read.
+pub fn is_bare(line: &str) -> bool {
+    head(line).is_some_and(|head| head.event == NO_EVENT)
 }
 
 /// The first token of a text, and what is behind it.
@@ -66,16 +99,44 @@ struct FrameLine<'a> {
 fn frame(line: &str) -> Option<FrameLine<'_>> {
     let (address, rest) = token(line)?;
     let address = u64::from_str_radix(address, 16).ok()?;
-    let rest = rest.trim();
-    let (symbol, module) = match rest.strip_suffix(')').and_then(|rest| rest.rsplit_once('(')) {
-        Some((symbol, module)) => (symbol.trim(), module),
-        None => (rest, ""),
-    };
+    let (symbol, module) = parts(rest.trim());
     let name = match symbol.rsplit_once("+0x") {
         Some((name, offset)) if is_address(offset) => name,
         _ => symbol,
     };
     Some(FrameLine { address, name, module: module.strip_suffix(" (deleted)").unwrap_or(module) })
+}
+
+/// The symbol and the module of `f(int)+0x2 (/path (deleted))`. Both may have parentheses.
+fn parts(text: &str) -> (&str, &str) {
+    let Some(inside) = text.strip_suffix(')') else { return (text, "") };
+    // A distance stands between the two, in most lines.
+    let distance = inside.match_indices(" (").find(|(at, _)| {
+        let before = inside[..*at].rsplit_once("+0x");
+        before.is_some_and(|(_, offset)| is_address(offset))
+    });
+    if let Some((at, _)) = distance {
+        return (inside[..at].trim(), &inside[at + 2..]);
+    }
+    // Otherwise the module begins with the parenthesis that the last one closes.
+    let mut open = 1;
+    for (at, byte) in inside.bytes().enumerate().rev() {
+        match byte {
+            b')' => open += 1,
+            b'(' => open -= 1,
+            _ => {}
+        }
+        if open == 0 {
+            return (inside[..at].trim(), &inside[at + 1..]);
+        }
+    }
+    (text, "")
+}
+
+/// A line of the source: `a.c:12`.
+fn source_line(text: &str) -> Option<(&str, u32)> {
+    let (file, line) = text.trim().rsplit_once(':')?;
+    Some((file, line.parse().ok()?)).filter(|(file, _)| !file.is_empty())
 }
 
 /// Reads samples.
@@ -89,36 +150,49 @@ pub fn read(text: &str, run: &Run, limits: &Limits) -> Result<Vec<Facts>> {
     order.sort_by_key(|(_, at)| *at);
     let events = order.iter().map(|(name, _)| sampled(name, 1)).collect();
     let run = Run { source: Source::Perf, ..run.clone() };
-    let mut reading = Reading { making: Making::new(run, events, limits)?, frames: Vec::new() };
-    let mut open: Option<(usize, u64)> = None;
+    let mut reading = Reading { making: Making::new(run, events, limits)?, open: Open::default() };
     for (number, line) in text.lines().enumerate() {
         let wrong = |why: &str| Error::Line { line: number + 1, why: why.to_owned() };
         if line.trim().is_empty() {
-            reading.end(open.take())?;
+            reading.end()?;
         } else if let Some(head) = head(line) {
-            reading.end(open.take())?;
-            open = names.get(head.event).map(|event| (*event, head.period));
-            if !head.rest.is_empty() {
-                let frame = frame(head.rest).ok_or_else(|| wrong("no function"))?;
+            reading.end()?;
+            reading.open.sample = names.get(head.event).map(|event| (*event, head.period));
+            // Tracepoints have their fields there.
+            let is_frame = head.rest.ends_with(')');
+            if let Some(frame) = frame(head.rest).filter(|_| is_frame) {
                 reading.frame(&frame)?;
             }
-        } else if open.is_some() {
-            reading.frame(&frame(line).ok_or_else(|| wrong("no line of a stack"))?)?;
+        } else if reading.open.sample.is_some() {
+            match frame(line) {
+                Some(frame) => reading.frame(&frame)?,
+                None => reading.line(line),
+            }
         } else if !line.starts_with('#') {
             return Err(wrong("no head of a sample"));
         }
     }
-    reading.end(open)?;
+    reading.end()?;
     Ok(vec![reading.making.finish()?])
 }
 
-struct Reading<'a> {
-    making: Making<'a>,
-    /// Functions of the open sample, innermost first.
+/// The sample that is being read.
+#[derive(Default)]
+struct Open<'t> {
+    /// Its event and period.
+    sample: Option<(usize, u64)>,
+    /// Functions, innermost first.
     frames: Vec<u32>,
+    /// The line of the innermost one.
+    line: Option<(&'t str, u32)>,
 }
 
-impl Reading<'_> {
+struct Reading<'a, 't> {
+    making: Making<'a>,
+    open: Open<'t>,
+}
+
+impl<'t> Reading<'_, 't> {
     fn frame(&mut self, frame: &FrameLine<'_>) -> Result<()> {
         let path = if frame.module == "[unknown]" { "" } else { frame.module };
         let module = self.making.module(path, "");
@@ -126,13 +200,21 @@ impl Reading<'_> {
         let name = if unnamed { page("", frame.address) } else { frame.name.to_owned() };
         // What was inlined has its caller's address and stands before it: "(inlined)" in place of a
         // module.
-        self.frames.push(self.making.function(module, &name, ("", 0))?);
+        self.open.frames.push(self.making.function(module, &name, ("", 0))?);
         Ok(())
     }
 
-    fn end(&mut self, open: Option<(usize, u64)>) -> Result<()> {
-        let mut frames = std::mem::take(&mut self.frames);
-        let Some((event, period)) = open else { return Ok(()) };
+    /// A line of a stack that is no function: the source line of the function before it, or a field
+    /// that somebody has asked for.
+    fn line(&mut self, text: &'t str) {
+        if self.open.frames.len() == 1 && self.open.line.is_none() {
+            self.open.line = source_line(text);
+        }
+    }
+
+    fn end(&mut self) -> Result<()> {
+        let Open { sample, mut frames, line } = std::mem::take(&mut self.open);
+        let Some((event, period)) = sample else { return Ok(()) };
         if frames.is_empty() {
             let module = self.making.module("", "");
             frames.push(self.making.function(module, "", ("", 0))?);
@@ -140,7 +222,7 @@ impl Reading<'_> {
         frames.reverse();
         let mut values = vec![0; self.making.facts.events.len()];
         values[event] = period;
-        self.making.sample(&frames, None, &values)
+        self.making.sample(&frames, line, &values)
     }
 }
 
@@ -155,7 +237,80 @@ mod tests {
         let found = head("ls 7 1.5: cycles:  7f12 main+0x2 (/bin/ls)").unwrap();
         assert_eq!((found.period, found.event), (1, "cycles"));
         assert!(head("\t    7f12ab main+0x2 (/bin/ls)").is_none());
-        let line = frame("7f12ab std::f<a (b)>+0x2 (/bin/l s (deleted))").unwrap();
-        assert_eq!((line.address, line.name), (0x7f_12ab, "std::f<a (b)>+0x2 (/bin/l s"));
+        let found = head("             cc1 99 cycles:  7f12 main+0x2 (/bin/ls)").unwrap();
+        assert_eq!((found.event, found.rest), ("cycles", "7f12 main+0x2 (/bin/ls)"));
+        assert_eq!(head("over  2555 ").unwrap().event, "samples");
+        assert!(head("a text with 12 words").is_none());
+    }
+
+    #[test]
+    fn symbols_and_modules_may_have_parentheses() {
+        for (line, name, module) in [
+            ("7f12 std::f<a (b)>+0x2 (/bin/l s (deleted))", "std::f<a (b)>", "/bin/l s"),
+            ("7f12 f(int) const+0x2 (/tmp/a (1)/b)", "f(int) const", "/tmp/a (1)/b"),
+            ("7f12 f(int) (/tmp/a (1)/b (deleted))", "f(int)", "/tmp/a (1)/b"),
+            ("7f12 main (/bin/ls)", "main", "/bin/ls"),
+            ("7f12 f<x> (inlined)", "f<x>", "inlined"),
+            ("7f12 [unknown] ([kernel.kallsyms])", "[unknown]", "[kernel.kallsyms]"),
+            ("7f12 main", "main", ""),
+        ] {
+            let found = frame(line).unwrap();
+            assert_eq!((found.address, found.name, found.module), (0x7f12, name, module), "{line}");
+        }
+    }
+
+    fn facts(text: &str) -> Facts {
+        let run = Run { benchmark: "b".into(), ..Run::default() };
+        let all = read(text, &run, &Limits::default());
+        all.unwrap_or_else(|error| panic!("{error}: {text}")).remove(0)
+    }
+
+    /// The names of the innermost functions and their own counts.
+    fn leaves(facts: &Facts) -> Vec<(&str, u64)> {
+        let functions = facts.functions.iter().filter(|function| function.own[0] > 0);
+        functions.map(|function| (function.name.as_str(), function.own[0])).collect()
+    }
+
+    #[test]
+    fn heads_without_a_time_begin_samples() {
+        let text = "over  2555 \n\t 19839 f (/lib/ld.so)\n\t 1a2e7 main (/a)\n\nover  2555 \n\t 1 main (/a)\n";
+        let read = facts(text);
+        assert_eq!(leaves(&read), [("f", 1), ("main", 1)]);
+        assert_eq!(read.events[0].name, "samples");
+        assert_eq!(crate::Format::of(text.as_bytes()), Some(crate::Format::PerfScript));
+        assert_eq!(crate::Format::of(b"a text with 12 words\n\tand more\n"), None);
+    }
+
+    #[test]
+    fn fields_of_tracepoints_and_probes_are_no_functions() {
+        let sched = "cc1 99 [000] 5.000001: 1 sched:sched_switch: prev_comm=cc1 prev_pid=99 ==> next_pid=0\n";
+        let stack =
+            "\tffffffff8100 __schedule+0x1 ([kernel.kallsyms])\n\t 7f12 main+0x2 (/bin/cc1)\n\n";
+        let probe = "swapper 0 [000] 5.000001: 1 probe_prog:f: (55d4c0 <- 55d4d0)\n\t 7f12 main+0x2 (/bin/a)\n";
+        let read = facts(&format!("{sched}{stack}{probe}"));
+        let names: Vec<_> = read.events.iter().map(|event| event.name.as_str()).collect();
+        assert_eq!(names, ["sched:sched_switch", "probe_prog:f"]);
+        assert_eq!(read.functions.iter().map(|f| f.own[0]).sum::<u64>(), 1);
+        assert_eq!(read.functions.iter().map(|f| f.own[1]).sum::<u64>(), 1);
+        assert_eq!(leaves(&read), [("__schedule", 1)]);
+    }
+
+    #[test]
+    fn source_lines_are_those_of_the_function_before() {
+        let text = "a 9 [000] 5.000001: 7 cycles: \n\t 7f12 main+0x2 (/bin/a)\n  a.c:12\n\t 7f22 start+0x2 (/bin/a)\n  a.c:20\n\n";
+        let read = facts(text);
+        assert_eq!(leaves(&read), [("main", 7)]);
+        let lines: Vec<_> = read.lines.iter().map(|row| (row.file.as_str(), row.line)).collect();
+        assert_eq!(lines, [("a.c", 12)]);
+        assert_eq!(read.stacks[0].frames.len(), 2);
+    }
+
+    #[test]
+    fn long_heads_and_first_lines_hide_nothing() {
+        let head = "# sibling sockets : 1-2,padding padding padding\n".repeat(200);
+        let text = format!("{head}prog 12 45.6: 1 cycles: \n\t 55e0 main (/a)\n");
+        assert_eq!(crate::Format::of(text.as_bytes()), Some(crate::Format::PerfScript));
+        let text = format!("{} 3\nmain;a 3\n", "com/example/Long.name_0;".repeat(400));
+        assert_eq!(crate::Format::of(text.as_bytes()), Some(crate::Format::Folded));
     }
 }

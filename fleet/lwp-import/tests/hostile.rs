@@ -58,7 +58,14 @@ fn seeds(format: Option<Format>) -> Vec<Vec<u8>> {
         Format::PerfScript => texts(&[PERF]),
         Format::Criterion => texts(&CRITERION),
         Format::Bencher => texts(&["{\"a::b\":{\"latency\":{\"value\":88.0,\"lower_value\":1}}}"]),
-        _ => texts(&[CODSPEED]),
+        Format::Codspeed => texts(&[CODSPEED]),
+        Format::Hyperfine => texts(&[HYPERFINE]),
+        Format::Pytest => texts(&[PYTEST]),
+        Format::Google => texts(&[GOOGLE]),
+        Format::Go => texts(&[GO]),
+        Format::Jmh => texts(&[JMH]),
+        Format::Action => texts(&["[{\"name\":\"a\",\"unit\":\"ns/iter\",\"value\":254}]"]),
+        Format::ActionHistory => texts(&[HISTORY]),
     }
 }
 
@@ -72,6 +79,21 @@ const CRITERION: [&str; 2] = [
 ];
 const CODSPEED: &str = "{\"creator\":{\"name\":\"codspeed\"},\"benchmarks\":[{\"name\":\"x\",\"uri\":\"u\",\
     \"stats\":{\"mean_ns\":5.5,\"min_ns\":4}}]}";
+
+const HYPERFINE: &str = "{\"results\":[{\"command\":\"sleep 1\",\"median\":1.25,\"user\":0.5,\
+    \"system\":0.25,\"parameters\":{\"n\":\"1\"}}]}";
+const PYTEST: &str = "{\"machine_info\":{},\"commit_info\":{\"id\":\"abc\",\"branch\":\"main\"},\
+    \"datetime\":\"2024-05-06T07:08:09\",\"benchmarks\":[{\"fullname\":\"t.py::a\",\
+    \"stats\":{\"median\":1e-6}}]}";
+const GOOGLE: &str = "{\"context\":{\"date\":\"2024-05-06T07:08:09+00:00\",\"host_name\":\"h\"},\
+    \"benchmarks\":[{\"name\":\"x\",\"run_type\":\"iteration\",\"real_time\":1.5,\"cpu_time\":1,\
+    \"time_unit\":\"us\"}]}";
+const GO: &str = "pkg: a/b\nBenchmarkX-8 \t 1000 \t 1234.5 ns/op \t 56 B/op \t 1.5 MB/s\nPASS\n";
+const JMH: &str = "[{\"benchmark\":\"org.X.a\",\"params\":{\"n\":\"1\"},\
+    \"primaryMetric\":{\"score\":1.5,\"scoreUnit\":\"ops/s\"}}]";
+const HISTORY: &str = "window.BENCHMARK_DATA = {\"entries\":{\"Rust\":[{\"commit\":{\"id\":\"45d7\",\
+    \"timestamp\":\"2019-11-10T00:06:58+09:00\"},\"benches\":[{\"name\":\"a\",\"value\":254,\
+    \"unit\":\"ns/iter\"}]}]}}";
 
 fn unpacked(bytes: Vec<u8>) -> Vec<u8> {
     if !bytes.starts_with(&[0x1f, 0x8b]) {
