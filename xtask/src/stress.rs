@@ -7,8 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 
+use crate::ci;
+use crate::testing::{self, Selection};
 use crate::workspace::{self, cargo};
 
 /// The programs to run, and their number of runs.
@@ -30,9 +32,12 @@ pub struct Options {
     /// ThreadSanitizer
     #[arg(long)]
     checkers: bool,
-    /// Instead, run the tests, one at a time, beside three busy loops of the same priority
+    /// Instead, run the tests beside three busy loops of the same priority
     #[arg(long, conflicts_with = "checkers")]
     loaded: bool,
+    /// With --loaded, the tests that depend on turns or on time
+    #[arg(long, requires = "loaded")]
+    racy: bool,
     /// With --loaded, the tests with this in their names
     #[arg(long, value_name = "TEXT", requires = "loaded")]
     filter: Option<String>,
@@ -71,16 +76,20 @@ fn checkers() -> Result<()> {
     workspace::run(sanitizers)
 }
 
-/// Runs the tests of some packages, or of all, while the processors are busy. Building is not
-/// slowed down.
+/// Runs tests while the processors are busy, as many at a time as without. Building is not slowed
+/// down.
 fn loaded(options: &Options) -> Result<()> {
     /// More than the processors of a small machine.
     const LOOPS: usize = 3;
-    let packages = &options.names;
-    let mut arguments = vec!["--no-fail-fast", "--"];
-    arguments.extend(options.filter.as_deref());
-    arguments.push("--test-threads=1");
-    workspace::run(tests(packages, &["--no-run"]))?;
+    let racy = || testing::RACY.iter().map(|name| (*name).to_owned());
+    let names = options.filter.iter().cloned().chain(options.racy.then(racy).into_iter().flatten());
+    let selection = Selection {
+        packages: options.names.clone(),
+        rounds: options.rounds.unwrap_or(1),
+        names: names.collect(),
+        ..Selection::default()
+    };
+    workspace::build()?;
     let began = Instant::now();
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -92,34 +101,12 @@ fn loaded(options: &Options) -> Result<()> {
         let mut started = (0..LOOPS).map(|_| thread::Builder::new().spawn_scoped(scope, busy));
         let result = match started.find_map(Result::err) {
             Some(error) => Err(error.into()),
-            None => in_rounds(options.rounds.unwrap_or(1), || tests(packages, &arguments)),
+            None => ci::test(&selection),
         };
         over.store(true, Ordering::Relaxed);
         eprintln!("== beside {LOOPS} busy loops: {} minutes", began.elapsed().as_secs() / 60);
         result
     })
-}
-
-/// Runs a command so often, also after it has failed.
-fn in_rounds(rounds: u32, command: impl Fn() -> Command) -> Result<()> {
-    match (0..rounds).filter(|_| workspace::run(command()).is_err()).count() {
-        0 => Ok(()),
-        failed => bail!("{failed} of {rounds} rounds failed"),
-    }
-}
-
-/// The tests of some packages, or of all. All are built in either case, because cargo compiles
-/// dependencies anew, with other features, where packages are named.
-fn tests(packages: &[String], arguments: &[&str]) -> Command {
-    /// Runs a test program if its package is wanted.
-    const RUNNER: &str = r#"case " $ONLY " in *" $CARGO_PKG_NAME "*) exec "$@";; esac"#;
-    let mut command = cargo(&["test", "--workspace"]);
-    if !packages.is_empty() {
-        let target = format!("target.'cfg(unix)'.runner=['sh', '-c', '{RUNNER}', 'sh']");
-        command.args(["--config", &target]).env("ONLY", packages.join(" "));
-    }
-    command.args(arguments);
-    command
 }
 
 fn script(options: &Options, lwp: PathBuf) -> Command {
@@ -149,35 +136,12 @@ mod tests {
             lwp: None,
             checkers: false,
             loaded: false,
+            racy: false,
             filter: None,
             names: vec!["xz".into()],
         };
         let command = script(&options, PathBuf::from("lwp"));
         let words: Vec<_> = command.get_args().skip(1).collect();
         assert_eq!(words, ["-n", "3", "-t", "7", "-m", "native stat", "xz"]);
-    }
-
-    #[test]
-    fn one_round_that_fails_is_a_failure() {
-        let rounds = std::cell::Cell::new(0);
-        let second_fails = || {
-            rounds.set(rounds.get() + 1);
-            Command::new(if rounds.get() == 2 { "false" } else { "true" })
-        };
-        let error = in_rounds(3, second_fails).expect_err("a round has failed");
-        assert_eq!((rounds.get(), error.to_string().as_str()), (3, "1 of 3 rounds failed"));
-        assert!(in_rounds(2, || Command::new("true")).is_ok());
-    }
-
-    #[test]
-    fn tests_are_those_of_the_packages() {
-        let words = |command: Command| {
-            command.get_args().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>()
-        };
-        assert_eq!(words(tests(&[], &["--no-run"])), ["test", "--workspace", "--no-run"]);
-        let two = tests(&["lwp-dbt".to_owned(), "lwp-tests".to_owned()], &["--no-run"]);
-        let only = two.get_envs().find(|(name, _)| *name == "ONLY").and_then(|(_, value)| value);
-        assert_eq!(only, Some("lwp-dbt lwp-tests".as_ref()));
-        assert_eq!(words(two)[..3], ["test", "--workspace", "--config"]);
     }
 }

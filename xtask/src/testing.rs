@@ -15,11 +15,13 @@ use anyhow::{Result, bail};
 
 mod binaries;
 mod process;
+mod racy;
 mod slow;
 mod times;
 
 use binaries::Test;
 use process::Ended;
+pub use racy::RACY;
 use times::Times;
 
 /// How long the runner stays silent while tests run.

@@ -222,8 +222,8 @@ fn without_cycle(name: &str) -> &str {
     }
 }
 
-/// Adds the stacks that the calls make likely. What a function costs is shared out by the costs that
-/// its callers saw below their calls, and by numbers of calls where the file has no costs.
+/// Adds the stacks that the calls make likely. What a function costs is shared out by the costs
+/// that its callers saw below their calls, and by numbers of calls where the file has no costs.
 fn infer(making: &mut Making<'_>, costs: &HashMap<(u32, u32), u64>) -> Result<()> {
     let facts = &making.facts;
     let mut builder = Builder::new("", Mode::Exact, facts.events.clone());

@@ -16,7 +16,13 @@ pub fn build(release: &Release) -> Result<()> {
         return Ok(());
     }
     let mut command = Command::new(maturin);
-    command.current_dir(root()).args(["build", "--profile", "release-lto", "--target", release.target]);
+    command.current_dir(root()).args([
+        "build",
+        "--profile",
+        "release-lto",
+        "--target",
+        release.target,
+    ]);
     // Nothing of it depends on the machine's C library.
     command.args(["--compatibility", "manylinux2014"]);
     command.args(["-m", "crates/lwp-cli/Cargo.toml", "--out"]).arg(&release.out);
