@@ -12,6 +12,7 @@ use crate::workspace;
 mod budget;
 mod measure;
 mod sizes;
+mod structure;
 
 use budget::BUDGET;
 use measure::Kind;
@@ -26,6 +27,9 @@ pub struct Options {
     /// Print each exception with its place
     #[arg(long)]
     places: bool,
+    /// Print the structure of each package: methods away from their types, open fields, circles
+    #[arg(long)]
+    structure: bool,
 }
 
 /// Most places that are listed with a fault.
@@ -44,6 +48,7 @@ pub fn check(options: &Options) -> Result<()> {
     let mut counts = Counts::new();
     let mut places = Vec::new();
     let mut sizes = BTreeMap::<String, sizes::Sizes>::new();
+    let mut sources = BTreeMap::<String, structure::Sources>::new();
     for file in workspace::files()? {
         // Files that are not text have neither lines nor words.
         let Ok(text) = fs::read_to_string(workspace::root().join(&file)) else {
@@ -51,6 +56,11 @@ pub fn check(options: &Options) -> Result<()> {
         };
         if is_implementation(&file) {
             let package = package(&file);
+            if let Some((_, inner)) = file.to_string_lossy().split_once("/src/") {
+                let lines = text.lines().take(measure::before_tests(&text)).map(str::to_owned);
+                let package = sources.entry(package.clone()).or_default();
+                package.insert(inner.to_owned(), lines.collect());
+            }
             let row = counts.entry(package.clone()).or_default();
             if sizes::MEASURED.contains(&&*package) {
                 let lines: Vec<&str> = text.lines().collect();
@@ -73,6 +83,9 @@ pub fn check(options: &Options) -> Result<()> {
             println!("{place}: {}", kind.rule());
         }
     }
+    if options.structure {
+        print_structure(&sources);
+    }
     if options.budget {
         print!("{}", table(&counts));
     }
@@ -85,6 +98,17 @@ pub fn check(options: &Options) -> Result<()> {
         bail!("{}", faults.join("\n  "));
     }
     Ok(())
+}
+
+/// Prints a row for each package.
+fn print_structure(sources: &BTreeMap<String, structure::Sources>) {
+    println!("methods away from their type, fields open to other modules, modules in a circle");
+    for (package, sources) in sources {
+        let found = structure::measure(sources);
+        let (away, open) = (format!("{} of {}", found.away, found.blocks), found.open);
+        let circle = format!("{} of {}", found.circle, found.modules);
+        println!("{package:<18} {away:>12} {open:>6} {circle:>10}");
+    }
 }
 
 /// Writes the table of exceptions anew, as after a merge of branches that have some each.

@@ -46,7 +46,7 @@ pub fn measure(lines: &[&str], sizes: &mut Sizes) {
 }
 
 /// The type that a line opens, and whether it is its definition instead of its methods.
-fn opened(line: &str) -> Option<(String, bool)> {
+pub fn opened(line: &str) -> Option<(String, bool)> {
     let bare = without_visibility(line);
     let (rest, is_struct) = match (bare.strip_prefix("struct "), bare.strip_prefix("impl")) {
         (Some(rest), _) => (rest, true),
@@ -57,7 +57,7 @@ fn opened(line: &str) -> Option<(String, bool)> {
     (line.ends_with('{') && !name.is_empty()).then_some((name, is_struct))
 }
 
-fn without_visibility(line: &str) -> &str {
+pub fn without_visibility(line: &str) -> &str {
     let visible = ["pub ", "pub(crate) ", "pub(super) "];
     visible.iter().find_map(|word| line.strip_prefix(word)).unwrap_or(line)
 }
