@@ -21,7 +21,7 @@ pub mod vectors;
 pub mod wards;
 
 pub use regs::Regs;
-pub use shm::{FileMap, SharedFile, SharedMemory};
+pub use shm::{SharedFile, SharedMemory};
 pub use stop::Stop;
 pub use sys::Errno;
 pub use tracee::{Tid, Tracee};

@@ -1,4 +1,4 @@
-//! Memory shared with the tracees: a memfd, mapped here and there; and files mapped to be read.
+//! Memory shared with the tracees: a memfd, mapped here and there.
 //!
 //! # Safety
 //!
@@ -8,9 +8,6 @@
 //! The mapping lives as long as the value. Other processes write to it at any time, so it is never
 //! borrowed as a slice or structure: every access goes through the functions here, each one atomic
 //! or volatile load or store of plain numbers, within bounds that are checked first.
-//!
-//! A [`FileMap`] is of a file that nobody writes to: its user makes sure that only files which are
-//! replaced as a whole, and belong to this user alone, are mapped.
 #![allow(unsafe_code, reason = "shared mappings; see the module's safety section")]
 
 use std::collections::BTreeSet;
@@ -391,59 +388,5 @@ impl Drop for SharedMemory {
     fn drop(&mut self) {
         // SAFETY: the mapping was made by `new` and nothing borrowed from `self` outlives it.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len as usize) };
-    }
-}
-
-/// A part of a file, mapped to be read.
-#[derive(Debug)]
-pub struct FileMap {
-    base: NonNull<u8>,
-    len: usize,
-}
-
-// SAFETY: the mapping is only read.
-unsafe impl Send for FileMap {}
-// SAFETY: as above.
-unsafe impl Sync for FileMap {}
-
-impl FileMap {
-    /// Maps `len` bytes of `file`, more than none, from `offset`, a multiple of the page size. The
-    /// file must have them, and nobody may write to it any more.
-    ///
-    /// # Errors
-    ///
-    /// The kernel's.
-    pub fn new(file: &std::fs::File, offset: u64, len: usize) -> Result<Self> {
-        // SAFETY: a new mapping at an address of the kernel's choice.
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                len,
-                libc::PROT_READ,
-                libc::MAP_PRIVATE | libc::MAP_POPULATE,
-                file.as_raw_fd(),
-                offset as i64,
-            )
-        };
-        if base == libc::MAP_FAILED {
-            return Err(Errno::last());
-        }
-        let base = NonNull::new(base.cast()).ok_or(Errno(libc::EFAULT))?;
-        Ok(Self { base, len })
-    }
-}
-
-impl AsRef<[u8]> for FileMap {
-    fn as_ref(&self) -> &[u8] {
-        // SAFETY: the mapping has this length, lives as long as `self`, and is of a file that is
-        // not written to, see `new`.
-        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len) }
-    }
-}
-
-impl Drop for FileMap {
-    fn drop(&mut self) {
-        // SAFETY: the mapping was made by `new` and nothing borrowed from `self` outlives it.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }

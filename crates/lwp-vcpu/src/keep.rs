@@ -15,7 +15,7 @@ use lwp_dbt::{
     AppPc, CachePc, CodeSource, CodeTarget, ExecutionProfile, Image, Knowledge, Lwp, Placement,
     Plan, Selection,
 };
-use lwp_ptrace::{FileMap, SharedMemory, limits, memory, sys};
+use lwp_ptrace::{SharedMemory, limits, memory, sys};
 use twox_hash::XxHash3_128;
 
 use crate::config::Config;
@@ -165,7 +165,7 @@ impl Family {
     }
 
     /// Puts an image into a chunk of its own.
-    fn place(&mut self, id: UnitId, image: FileMap) -> Option<()> {
+    fn place(&mut self, id: UnitId, image: Vec<u8>) -> Option<()> {
         let image = Image::parse(Box::new(image)).ok()?;
         let entries = u64::from(self.code_cache.entry_count()) + image.entries() as u64;
         let counters = (self.code_cache.counters().len() + image.counters()) as u64;

@@ -7,18 +7,19 @@
 //! that is damaged, of another user, writable by others, or made by another version of the
 //! translator is taken out and replaced.
 //!
-//! Files are written under another name and renamed, so a reader sees all of a file or nothing;
-//! they are never changed afterwards. Any number of runs may share a store.
+//! Files are written under another name and renamed, so a reader sees all of a file or nothing. The
+//! store never changes one afterwards, but other programs may: copies of a cache are written over
+//! it, and disks fail. So an image is read into memory before it is checked, and used from there.
+//! Any number of runs may share a store.
 
 use std::ffi::{CStr, CString};
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use lwp_ptrace::FileMap;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, Mode, OFlags, Timespec, Timestamps};
 use twox_hash::XxHash3_128;
@@ -167,7 +168,7 @@ impl Store {
 
     /// Reads the image of `key`, if there is one that `fits`. One that is damaged, or does not fit
     /// any more, is removed.
-    pub fn load(&self, key: Key, fits: impl FnOnce(&Header) -> bool) -> Option<(Header, FileMap)> {
+    pub fn load(&self, key: Key, fits: impl FnOnce(&Header) -> bool) -> Option<(Header, Vec<u8>)> {
         let name = name_of(key);
         let mut file = match self.open_file(&name) {
             Ok(file) => file,
@@ -318,7 +319,7 @@ impl Store {
     }
 
     /// Reads a kept unit in full and checks it.
-    pub fn read(&self, item: &Item) -> Result<(Header, FileMap), Fault> {
+    pub fn read(&self, item: &Item) -> Result<(Header, Vec<u8>), Fault> {
         let mut file = self.open_file(&item.name)?;
         let header = read_header(&mut file)?;
         if name_of(header.key) != item.name {
@@ -428,16 +429,20 @@ fn read_header(file: &mut File) -> Result<Header, Fault> {
     Header::parse(&bytes).ok_or(Fault::Header)
 }
 
-fn read_image(file: &File, header: &Header) -> Result<FileMap, Fault> {
+/// Reads an image into memory of our own and checks it there. Mapped, it would change, or end, with
+/// a file that somebody copies over.
+fn read_image(file: &File, header: &Header) -> Result<Vec<u8>, Fault> {
     let (len, hash) = header.image;
     let size = file.metadata().map_err(|_| Fault::Unreadable)?.len();
     if size != HEADER_BYTES as u64 + len || size > LARGEST {
         return Err(Fault::Damaged);
     }
-    // The file is this user's, and the store writes to none that has a name.
-    let image =
-        FileMap::new(file, HEADER_BYTES as u64, len as usize).map_err(|_| Fault::Unreadable)?;
-    if XxHash3_128::oneshot(image.as_ref()) != hash {
+    let mut image = Vec::new();
+    image.try_reserve_exact(len as usize).map_err(|_| Fault::Unreadable)?;
+    let mut from = file;
+    from.seek(SeekFrom::Start(HEADER_BYTES as u64)).map_err(|_| Fault::Unreadable)?;
+    from.take(len).read_to_end(&mut image).map_err(|_| Fault::Unreadable)?;
+    if image.len() as u64 != len || XxHash3_128::oneshot(&image) != hash {
         return Err(Fault::Damaged);
     }
     Ok(image)

@@ -49,12 +49,12 @@ fn what_was_saved_is_loaded() {
     assert!(store.load(key, |_| true).is_none());
     store.save(key, &about("/bin/true"), &[image(10_000, 1)]).unwrap();
     let (header, loaded) = store.load(key, |header| header.stamp.inode == 2).unwrap();
-    assert_eq!(loaded.as_ref(), image(10_000, 1));
+    assert_eq!(loaded, image(10_000, 1));
     assert_eq!((header.key, header.content, header.address), (key, 6, 7));
     assert_eq!((header.fragments, &*header.path), (8, "/bin/true"));
     // A newer one replaces it; one that does not fit any more is removed.
     store.save(key, &about("/bin/true"), &[image(20_000, 2)]).unwrap();
-    assert_eq!(store.load(key, |_| true).unwrap().1.as_ref(), image(20_000, 2));
+    assert_eq!(store.load(key, |_| true).unwrap().1, image(20_000, 2));
     assert!(store.load(key, |_| false).is_none());
     assert!(store.load(key, |_| true).is_none());
     std::fs::remove_dir_all(&place).unwrap();
@@ -89,6 +89,24 @@ fn no_damage_goes_unnoticed() {
     assert!(store.load(other, |_| true).is_none());
     std::fs::write(&path, &good).unwrap();
     assert!(store.load(key, |_| true).is_some());
+    std::fs::remove_dir_all(&place).unwrap();
+}
+
+#[test]
+fn what_was_loaded_stays_when_its_file_is_written_over() {
+    let place = place("over");
+    let store = Store::open(&place, 1 << 20).unwrap();
+    let key = Key(7);
+    store.save(key, &about("/bin/true"), &[image(20_000, 1)]).unwrap();
+    let path = path_of(&place, key);
+    let good = std::fs::read(&path).unwrap();
+    let (_, loaded) = store.load(key, |_| true).unwrap();
+    // As `cp` does: the file is shortened, and written again, maybe with other bytes.
+    std::fs::write(&path, []).unwrap();
+    assert_eq!(loaded, image(20_000, 1));
+    let flipped: Vec<u8> = good.iter().map(|byte| byte ^ 1).collect();
+    std::fs::write(&path, flipped).unwrap();
+    assert_eq!(loaded, image(20_000, 1));
     std::fs::remove_dir_all(&place).unwrap();
 }
 
@@ -193,7 +211,7 @@ fn many_may_write_the_same_unit() {
                     let len = 1000 + 100 * number as usize + round;
                     store.save(Key(1), &about("/bin/true"), &[image(len, number)]).unwrap();
                     let (_, loaded) = store.load(Key(1), |_| true).expect("whole at any time");
-                    assert!(loaded.as_ref().len() >= 1000);
+                    assert!(loaded.len() >= 1000);
                 }
             });
         }

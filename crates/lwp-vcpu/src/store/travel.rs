@@ -98,7 +98,7 @@ impl Store {
             let Ok((mut header, image)) = self.read(item) else { continue };
             header.origin = placeless(&header.origin);
             (header.key, header.stamp) = (header.origin.key(), Stamp::default());
-            writer.add(&header, image.as_ref())?;
+            writer.add(&header, &image)?;
             exported.entries += 1;
             exported.bytes += item.bytes;
         }

@@ -74,7 +74,7 @@ fn entries_arrive_as_they_were() {
     assert!(bytes.len() < 400_000, "three times 200,000 bytes of three bits: {}", bytes.len());
     assert_eq!(imported(&here, &bytes, false).unwrap(), ["Taken"; 3]);
     let (header, image) = here.load(key, |header| header.stamp == about.stamp).unwrap();
-    assert_eq!(image.as_ref(), profile(200_003));
+    assert_eq!(image, profile(200_003));
     assert_eq!((header.fragments, &header.origin), (8, &about.origin));
     // Again, nothing is new; the same entries make the same bytes, wherever and in whatever order
     // they were written.
@@ -187,7 +187,7 @@ fn no_damage_of_an_archive_gets_into_the_store() {
     let good = exported(&there);
     let same = |number: u128, len: usize| {
         let kept = here.load(about_this(number).origin.key(), |_| true);
-        kept.is_none_or(|(_, image)| image.as_ref() == profile(len))
+        kept.is_none_or(|(_, image)| image == profile(len))
     };
     let noticed = |bytes: &[u8], what: &str| {
         here.clear().unwrap();
