@@ -12,13 +12,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use lwp_profile::RecordedSymbol;
 use lwp_symbols::JitDump;
-use rustix::fs::OFlags;
+use lwp_vcpu::program_files::Viewpoint;
 use rustix::time::{ClockId, clock_gettime};
 
 /// The lists of all processes.
@@ -33,6 +32,8 @@ pub struct CodeLists {
 /// The place that a process writes its lists to.
 #[derive(Debug)]
 struct Place {
+    /// The files that it sees.
+    view: Viewpoint,
     /// Its `/tmp`.
     directory: File,
     /// Its number, as it sees itself.
@@ -43,8 +44,32 @@ struct Place {
     dumps: BTreeSet<PathBuf>,
 }
 
-/// Most bytes of a list.
-const LONGEST: u64 = 1 << 30;
+/// Most bytes of a map that are read: names of a million functions.
+const LONGEST: u64 = 128 << 20;
+/// Most bytes of a jitdump file, which has code too.
+const LONGEST_DUMP: u64 = 1 << 30;
+
+impl Place {
+    /// The place of a process that sees what this one does.
+    fn of_host(number: i32) -> Option<Self> {
+        let view = Viewpoint::of(std::process::id().cast_signed())?;
+        let directory = view.directory(Path::new("/tmp")).ok()?;
+        Some(Self { view, directory, number, begin: None, dumps: BTreeSet::new() })
+    }
+
+    /// The jitdump files that the process has mapped; if none is known, one where perf looks.
+    fn dump_files(&self) -> Vec<File> {
+        let open = |path: &PathBuf| self.view.open(path).ok();
+        if !self.dumps.is_empty() {
+            return self.dumps.iter().filter_map(open).collect();
+        }
+        let name = format!("jit-{}.dump", self.number);
+        let places = [PathBuf::from("."), std::env::temp_dir()];
+        let directories = places.iter().filter_map(|path| File::open(path).ok());
+        let found = directories.filter_map(|it| self.view.open_in(&it, Path::new(&name)).ok());
+        found.collect()
+    }
+}
 
 impl CodeLists {
     /// Notes where process `pid`, which generates code, writes; of no use once it is gone.
@@ -54,9 +79,10 @@ impl CodeLists {
             place.dumps.extend(dumps);
             return;
         }
-        let Ok(directory) = File::open(format!("/proc/{pid}/root/tmp")) else { return };
+        let Some(view) = Viewpoint::of(pid) else { return };
+        let Ok(directory) = view.directory(Path::new("/tmp")) else { return };
         let number = number_inside(pid).unwrap_or(pid);
-        self.places.insert(pid, Place { directory, number, begin: begin(pid), dumps });
+        self.places.insert(pid, Place { view, directory, number, begin: begin(pid), dumps });
     }
 
     /// Notes that process `pid` was asked to write a list.
@@ -70,18 +96,16 @@ impl CodeLists {
     /// them.
     pub fn read(&self, pid: i32) -> JitDump {
         let mut all = JitDump::default();
-        let known = self.places.get(&pid);
-        let since = known.and_then(|place| place.begin);
-        if let Some(text) = self.maps(pid).first().and_then(|path| read(path, since)) {
+        // One that was gone before anybody looked had our /tmp, as far as is known.
+        let own = if self.places.contains_key(&pid) { None } else { Place::of_host(pid) };
+        let Some(place) = self.places.get(&pid).or(own.as_ref()) else { return all };
+        let map = format!("perf-{}.map", place.number);
+        let map = place.view.open_in(&place.directory, Path::new(&map));
+        if let Some(text) = map.ok().and_then(|file| read(file, LONGEST, place.begin)) {
             all.symbols.extend(lwp_symbols::parse_perf_map(pid, &text));
         }
-        let mut dumps = known.map(|place| place.dumps.clone()).unwrap_or_default();
-        if dumps.is_empty() {
-            // Where perf looks.
-            let name = format!("jit-{}.dump", known.map_or(pid, |place| place.number));
-            dumps.extend([PathBuf::from("."), std::env::temp_dir()].map(|dir| dir.join(&name)));
-        }
-        for bytes in dumps.iter().filter_map(|path| read(path, since)) {
+        for file in place.dump_files() {
+            let Some(bytes) = read(file, LONGEST_DUMP, place.begin) else { continue };
             let dump = lwp_symbols::parse_jitdump(&bytes);
             let of_it = |symbol| RecordedSymbol { pid, ..symbol };
             all.symbols.extend(dump.symbols.into_iter().map(of_it));
@@ -122,7 +146,8 @@ fn number_inside(pid: i32) -> Option<i32> {
     numbers.split_whitespace().next_back()?.parse().ok()
 }
 
-/// Files called `jit-NUMBER.dump` that process `pid` has mapped.
+/// Files called `jit-NUMBER.dump` that process `pid` has mapped, by their paths in its root
+/// directory.
 fn dumps(pid: i32) -> BTreeSet<PathBuf> {
     let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
     let maps = String::from_utf8_lossy(&maps);
@@ -131,10 +156,9 @@ fn dumps(pid: i32) -> BTreeSet<PathBuf> {
         let name = path.file_name()?.to_str()?;
         let number = name.strip_prefix("jit-")?.strip_suffix(".dump")?;
         let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
-        is_number.then(|| lwp_vcpu::profile::path_in_process(pid, path))
+        is_number.then(|| path.to_owned())
     });
-    // The process's root directory is out of reach when it has ended.
-    paths.map(|path| path.canonicalize().unwrap_or(path)).collect()
+    paths.collect()
 }
 
 /// A time before which process `pid` had not begun.
@@ -159,17 +183,14 @@ fn written(path: &Path) -> Option<SystemTime> {
     path.symlink_metadata().ok()?.modified().ok()
 }
 
-/// The bytes of a file that was written after `since`; `None` where there is none, or something
-/// else that a program has put in its place.
-fn read(path: &Path, since: Option<SystemTime>) -> Option<Vec<u8>> {
-    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
-    let file = File::options().read(true).custom_flags(flags).open(path).ok()?;
-    let is = file.metadata().ok().filter(fs::Metadata::is_file)?;
-    if since.is_some_and(|since| is.modified().is_ok_and(|modified| modified < since)) {
+/// The first `most` bytes of a file that was written after `since`.
+fn read(file: File, most: u64, since: Option<SystemTime>) -> Option<Vec<u8>> {
+    let modified = file.metadata().and_then(|it| it.modified());
+    if since.is_some_and(|since| modified.is_ok_and(|modified| modified < since)) {
         return None;
     }
     let mut bytes = Vec::new();
-    file.take(LONGEST).read_to_end(&mut bytes).ok()?;
+    file.take(most).read_to_end(&mut bytes).ok()?;
     Some(bytes)
 }
 
@@ -183,6 +204,7 @@ mod tests {
         fs::create_dir_all(&directory).unwrap();
         let pid = std::process::id().cast_signed();
         let place = Place {
+            view: Viewpoint::of(pid).unwrap(),
             directory: File::open(&directory).unwrap(),
             number: pid,
             begin: begin(pid),
@@ -256,9 +278,20 @@ mod tests {
 
     #[test]
     fn what_is_no_file_is_not_read() {
-        assert_eq!(read(Path::new("/tmp"), None), None);
-        assert_eq!(read(Path::new("/dev/zero"), None), None);
-        assert_eq!(read(&std::env::temp_dir().join("lwp-there-is-none"), None), None);
+        let pid = std::process::id().cast_signed();
+        let (path, lists) = list("pipe");
+        let (fifo, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU);
+        rustix::fs::mknodat(rustix::fs::CWD, &path, fifo, mode, 0).unwrap();
+        assert!(lists.read(pid).symbols.is_empty());
+        fs::remove_file(&path).unwrap();
+        // What a link leads to is somebody else's.
+        let elsewhere = path.with_extension("elsewhere");
+        fs::write(&elsewhere, "1000 20 f\n").unwrap();
+        std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
+        assert!(lists.read(pid).symbols.is_empty());
+        fs::rename(&elsewhere, &path).unwrap();
+        assert_eq!(lists.read(pid).symbols.len(), 1);
+        remove(&path);
         assert!(number_inside(std::process::id().cast_signed()).is_some());
     }
 }

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     fn module(id: u32, pid: i32, changing: bool) -> vcpu::Module {
-        vcpu::Module { id, pid, path: "/x".into(), changing, mappings: Vec::new() }
+        vcpu::Module { id, pid, path: "/x".into(), changing, mappings: Vec::new(), file: None }
     }
 
     fn block(id: u32, module: u32) -> vcpu::Block {

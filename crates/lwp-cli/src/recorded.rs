@@ -37,14 +37,11 @@ pub fn module(module: &vcpu::Module) -> RecordedModule {
             .collect(),
         ..RecordedModule::default()
     };
-    if recorded.is_anonymous() || module.is_served() {
+    let Some(file) = module.file.as_ref().filter(|_| !recorded.is_anonymous()) else {
         return recorded;
-    }
-    // The process may have another root directory, and may be gone already.
-    let inside = vcpu::path_in_process(module.pid, &module.path);
-    let path = if inside.exists() { inside } else { module.path.clone() };
-    recorded.build_id = lwp_symbols::build_id_of(&path);
-    recorded.version = std::fs::metadata(&path).ok().map(|file| {
+    };
+    recorded.build_id = lwp_symbols::build_id_in(file);
+    recorded.version = file.metadata().ok().map(|file| {
         let mtime = file.mtime().wrapping_mul(1_000_000_000).wrapping_add(file.mtime_nsec());
         (file.len(), mtime)
     });
@@ -53,22 +50,20 @@ pub fn module(module: &vcpu::Module) -> RecordedModule {
 
 /// The file of a module, where its path leads to another one outside the process, or to none: in
 /// another root directory, or on a file system that only the process has mounted. It will not be
-/// found again.
+/// found again. One that the process has removed or replaced is left out: it is held open until its
+/// names are found.
 pub fn hidden_file(module: &vcpu::Module) -> Option<RecordedFile> {
-    if module.is_served() {
-        return None;
-    }
+    let file = module.file.as_ref()?;
+    let metadata = file.metadata().ok()?;
+    let known = (metadata.dev(), metadata.ino());
+    let leads_there =
+        |path: &Path| std::fs::metadata(path).is_ok_and(|it| (it.dev(), it.ino()) == known);
     let inside = vcpu::path_in_process(module.pid, &module.path);
-    let identity = |path: &Path| {
-        let file = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
-        Some((file.dev(), file.ino()))
-    };
-    let known = identity(&inside)?;
-    if identity(&module.path) == Some(known) {
+    if leads_there(&module.path) || !leads_there(&inside) {
         return None;
     }
-    let path = path_text(&module.path);
-    Some(RecordedFile { path, bytes: std::fs::read(inside).ok()? })
+    let bytes = lwp_symbols::read_whole(file, &metadata).ok()?.to_vec();
+    Some(RecordedFile { path: path_text(&module.path), bytes })
 }
 
 /// A process image.

@@ -85,8 +85,8 @@ struct State {
     generated: BTreeMap<i32, BTreeSet<u32>>,
     /// Additions to the beginnings of programs.
     added: BTreeSet<String>,
-    /// Files of modules that have been seen, by path and version.
-    files: BTreeSet<(String, Option<(u64, i64)>)>,
+    /// Files of modules that have been seen, by path and version, and held open for their names.
+    files: BTreeMap<(String, Option<(u64, i64)>), Option<Arc<File>>>,
     samples: Samples,
     interpreted: Interpreted,
     /// Most bytes of samples that wait for the file.
@@ -207,7 +207,7 @@ impl Recorder {
             lists: CodeLists::default(),
             generated: BTreeMap::new(),
             added: BTreeSet::new(),
-            files: BTreeSet::new(),
+            files: BTreeMap::new(),
             samples: Samples::default(),
             interpreted: Interpreted::default(),
             buffer: BUFFER,
@@ -288,6 +288,13 @@ impl Recorder {
             )
             .with_help("it has no names: record into a file, or keep the programs as they are")),
         }
+    }
+
+    /// The files of modules by their paths, as they were when they were mapped.
+    pub fn held_files(&self) -> Vec<(String, Arc<File>)> {
+        let state = self.state();
+        let held = state.files.iter();
+        held.filter_map(|((path, _), file)| Some((path.clone(), file.clone()?))).collect()
     }
 
     /// Adds names to what has been finished.
@@ -381,10 +388,12 @@ impl vcpu::Sink for Recorder {
             state.lists.note(pid);
         }
         state.write(|writer| writer.module(&recorded));
-        if !recorded.is_anonymous()
-            && state.files.insert((recorded.path.clone(), recorded.version))
-            && let Some(file) = recorded::hidden_file(module)
-        {
+        let known = (recorded.path.clone(), recorded.version);
+        if recorded.is_anonymous() || state.files.contains_key(&known) {
+            return;
+        }
+        state.files.insert(known, module.file.clone());
+        if let Some(file) = recorded::hidden_file(module) {
             state.write(|writer| writer.file(&file));
         }
     }

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use lwp_profile::RecordedFile;
 use lwp_report::annotate::Sources;
-use lwp_symbols::{Origins, read_file};
+use lwp_symbols::{Origins, read_source};
 use lwp_terminal::escape::printable;
 
 /// The directory that the debug information of Rust's own libraries names; a commit follows.
@@ -62,7 +62,7 @@ impl<'a> Files<'a> {
             let rest = file.strip_prefix(prefix.as_str())?;
             Some(path.join(rest.trim_start_matches('/')))
         });
-        let readable = |place: PathBuf| Some((read_file(&place).ok()?.to_vec(), place));
+        let readable = |place: PathBuf| Some((read_source(&place).ok()?, place));
         let found = mapped.chain([PathBuf::from(file)]).find_map(readable);
         let (bytes, place) = found.or_else(|| readable(self.in_toolchain(file)?))?;
         if let Some(doubt) = self.origins.doubt(file, &place, &bytes) {

@@ -8,8 +8,8 @@ use twox_hash::XxHash3_64;
 
 use crate::{CallFact, Facts, FunctionFact, Limits, LineFact, ModuleFact, Run, StackFact};
 
-/// Turns a linker's symbol into the name that it keeps from build to build.
-pub type StableName<'a> = &'a dyn Fn(&str) -> String;
+/// Returns the name that a function keeps from build to build.
+pub type StableName<'a> = &'a dyn Fn(&Profile, FunctionId) -> String;
 
 impl Facts {
     /// The facts of `profile`; `stable` gives functions the names that they keep from build to
@@ -93,8 +93,8 @@ impl<'a> Making<'a> {
                 format!("[{short}+{}]", function.name)
             }
             _ if function.name.is_empty() => "[inlined]".to_owned(),
-            Origin::Stub => format!("{} [stub]", (self.stable)(&function.name)),
-            _ => (self.stable)(&function.name),
+            Origin::Stub => format!("{} [stub]", (self.stable)(self.profile, id)),
+            _ => (self.stable)(self.profile, id),
         };
         clean_name(&name)
     }

@@ -1,6 +1,6 @@
 //! The language that a function is written in, as its name shows.
 
-use lwp_profile::{Function, Module, Origin};
+use lwp_profile::{Function, Module, Origin, is_shared_library};
 
 /// A language, or what stands for one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -123,7 +123,8 @@ impl Language {
             _ if name.starts_with("_R") || is_rust_legacy(name) => Self::Rust,
             Origin::Debug if file_ends(function, &[".rs"]) || name.contains("::{") => Self::Rust,
             _ if name.starts_with("_Z") || name.contains("::") => Self::Cpp,
-            _ if is_go(name) && !module.path.contains(".so") => Self::Go,
+            _ if module.go && name.contains('.') => Self::Go,
+            _ if is_go(name) && !is_shared_library(&module.path) => Self::Go,
             _ => Self::C,
         }
     }
@@ -167,9 +168,8 @@ fn is_dotnet(name: &str) -> bool {
 /// `package.Function`: C has no dots in names, save what compilers append.
 fn is_go(name: &str) -> bool {
     let Some((package, rest)) = name.split_once('.') else { return false };
-    let suffixes = ["cold", "part", "isra", "constprop", "lto_priv", "llvm", "clone"];
     !package.is_empty()
-        && !suffixes.iter().any(|suffix| rest.starts_with(suffix))
+        && lwp_symbols::stable_name(name) == name
         && !rest.is_empty()
         && !rest.starts_with(|first: char| first.is_ascii_digit())
 }

@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use lwp_profile::{Course, Forest, ReadError, RecordedFile, Recording};
 use lwp_report::annotate::Sources;
-use lwp_symbols::{Options, Origins};
+use lwp_symbols::{Options, Origins, read_source};
 
 use crate::behind::{Behind, From};
 use crate::selection::Selection;
@@ -131,9 +131,6 @@ struct SourceFiles {
     doubts: HashMap<String, String>,
 }
 
-/// Larger files are no source code that anybody has written.
-const LARGEST: u64 = 64 << 20;
-
 impl SourceFiles {
     fn new(maps: Vec<(String, PathBuf)>, files: &[RecordedFile]) -> Self {
         // Programs and libraries are kept too.
@@ -151,22 +148,13 @@ impl SourceFiles {
             let rest = name.strip_prefix(prefix.as_str())?;
             Some(path.join(rest.trim_start_matches('/')))
         });
-        let readable = |path: PathBuf| Some((regular(&path)?, path));
+        let readable = |path: PathBuf| Some((read_source(&path).ok()?, path));
         let (bytes, path) = mapped.chain([PathBuf::from(name)]).find_map(readable)?;
         if let Some(doubt) = self.origins.doubt(name, &path, &bytes) {
             self.doubts.insert(name.to_owned(), doubt);
         }
         Some(bytes)
     }
-}
-
-/// The bytes of a regular file. Debug information may name anything: a device that never ends, a
-/// pipe.
-fn regular(path: &Path) -> Option<Vec<u8>> {
-    std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
-    let mut bytes = Vec::new();
-    File::open(path).ok()?.take(LARGEST).read_to_end(&mut bytes).ok()?;
-    Some(bytes)
 }
 
 impl Sources for SourceFiles {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use lwp_profile::{Course, FunctionId, Mode, Profile, Recording, Samples, StackId, ThreadId};
 use lwp_report::annotate::Sources;
-use lwp_symbols::{InSamples, function_name, stable_name};
+use lwp_symbols::{InSamples, function_name, stable_function_name};
 use rustc_hash::FxHashMap;
 
 use crate::adding::{Block, LONG, Portion, blocks, portions};
@@ -270,7 +270,8 @@ fn keys(profile: &Profile, labels: &[Label], modules: &[(String, String)]) -> Ve
     for index in order {
         let function = &profile.functions[index];
         let module = common[function.module.index()].unwrap_or(&labels[index].module);
-        let key = Key::of(&[&stable_name(&function.name), module]);
+        let name = stable_function_name(profile, FunctionId(index as u32));
+        let key = Key::of(&[&name, module]);
         let before = taken.entry(key).or_default();
         keys[index] = key.numbered(*before);
         *before += 1;

@@ -49,7 +49,7 @@ pub use located::{Located, LocatedStack};
 pub use merge::MergeError;
 pub use model::Modelled;
 pub use names::{NamedCode, NamedFrame, NamedRange, NamedSegment, RecordedNames};
-pub use paths::{path_of_bytes, path_text};
+pub use paths::{is_shared_library, path_of_bytes, path_text};
 pub use profile::{
     Call, CallKind, Code, Event, Frame, Function, FunctionId, Location, LocationId, Mode, Module,
     ModuleId, Origin, Profile, Sample, Stack, StackId, Thread, ThreadId, Values,

@@ -25,7 +25,7 @@ pub struct NamedCode {
     pub address: u64,
     /// Bytes.
     pub size: u64,
-    /// Name, mangled as it stands.
+    /// Name, mangled as it stands; empty where nothing names it and only its bounds are known.
     pub name: Arc<str>,
     /// A stub that jumps to another module's function of this name.
     pub stub: bool,
@@ -68,6 +68,8 @@ pub struct RecordedNames {
     pub program: bool,
     /// True if there was debug information.
     pub debug: bool,
+    /// True if the Go linker made it.
+    pub go: bool,
     /// Names that were missing when the recording was made, in words.
     pub warnings: Vec<String>,
     /// Loaded segments.
@@ -152,7 +154,8 @@ impl RecordedNames {
         let mut output = Output::default();
         output.number(self.module);
         output.text(&self.soname);
-        output.number(u8::from(self.program) | u8::from(self.debug) << 1);
+        let kind = u8::from(self.program) | u8::from(self.debug) << 1 | u8::from(self.go) << 2;
+        output.number(kind);
         output.number(self.warnings.len() as u64);
         self.warnings.iter().for_each(|warning| output.text(warning));
         output.number(texts.all.len() as u64);
@@ -207,7 +210,7 @@ impl RecordedNames {
         let input = &mut input;
         let mut names = Self { module: input.narrow()?, soname: input.text()?, ..Self::default() };
         let kind: u64 = input.number()?;
-        (names.program, names.debug) = (kind & 1 != 0, kind & 2 != 0);
+        (names.program, names.debug, names.go) = (kind & 1 != 0, kind & 2 != 0, kind & 4 != 0);
         names.warnings = several(input, |input| input.text())?;
         let texts: Vec<Arc<str>> = several(input, |input| Ok(input.text()?.into()))?;
         names.segments = several(input, |input| {
@@ -286,13 +289,7 @@ mod tests {
         let imports = prop::collection::vec((any::<u64>(), word()), 0..4);
         let exports = prop::collection::vec((word(), any::<u64>(), any::<bool>()), 0..4);
         let code = prop::collection::vec((any::<u64>(), any::<Vec<u8>>()), 0..3);
-        let head = (
-            any::<u32>(),
-            word(),
-            any::<bool>(),
-            any::<bool>(),
-            prop::collection::vec(word(), 0..2),
-        );
+        let head = (any::<u32>(), word(), any::<[bool; 3]>(), prop::collection::vec(word(), 0..2));
         let parts = (
             head,
             prop::collection::vec((any::<u64>(), any::<u64>(), any::<u64>()), 0..3),
@@ -305,9 +302,10 @@ mod tests {
         parts.prop_map(|(head, segments, functions, lines, imports, exports, code)| RecordedNames {
             module: head.0,
             soname: head.1,
-            program: head.2,
-            debug: head.3,
-            warnings: head.4,
+            program: head.2[0],
+            debug: head.2[1],
+            go: head.2[2],
+            warnings: head.3,
             segments: segments
                 .into_iter()
                 .map(|(offset, length, address)| NamedSegment { offset, length, address })

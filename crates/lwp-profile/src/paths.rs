@@ -33,11 +33,23 @@ pub fn path_of_bytes(text: &str) -> Option<PathBuf> {
     (!is_text).then(|| OsString::from_vec(bytes).into())
 }
 
+/// Returns whether a file's name or path is that of a shared library: `libc.so.6` is, `a.sort` not.
+pub fn is_shared_library(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    name.ends_with(".so") || name.contains(".so.")
+}
+
 #[cfg(test)]
 mod tests {
     use std::ffi::OsStr;
 
     use super::*;
+
+    #[test]
+    fn libraries_are_told_by_the_end_of_their_names() {
+        assert!(["/lib/libc.so.6", "a.so"].into_iter().all(is_shared_library));
+        assert!(!["/x.so.d/prog", "a.sort", "run.sock"].into_iter().any(is_shared_library));
+    }
 
     #[test]
     fn paths_of_any_bytes_survive_as_text() {

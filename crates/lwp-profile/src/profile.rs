@@ -109,6 +109,8 @@ pub struct Module {
     pub soname: String,
     /// True if it is a program and no library, as far as that is known.
     pub program: bool,
+    /// True if the Go linker made it: its symbols have no compiler's suffixes.
+    pub go: bool,
 }
 
 impl Module {

@@ -27,6 +27,7 @@ struct Known {
 #[derive(Clone, Debug, Default)]
 pub struct Bodies {
     all: Vec<Known>,
+    by_id: FxHashMap<FunctionId, usize>,
 }
 
 impl Bodies {
@@ -50,7 +51,9 @@ impl Bodies {
             let (size, body) = (profile.function(id).size, bodies.remove(&id)?);
             Some(Known { id, module: module(id), size, body })
         });
-        Self { all: known.filter(|known| known.body.len() >= LEAST).collect() }
+        let all: Vec<Known> = known.filter(|known| known.body.len() >= LEAST).collect();
+        let by_id = all.iter().zip(0..).map(|(known, at)| (known.id, at)).collect();
+        Self { all, by_id }
     }
 
     /// Pairs of functions with the same body in the same module, also where other parts of it were
@@ -65,6 +68,17 @@ impl Bodies {
         let (from, to): (FxHashSet<_>, FxHashSet<_>) = pairs.iter().copied().unzip();
         pairs.extend(agreeing(&self.without(&from), &other.without(&to)));
         pairs
+    }
+
+    /// Returns whether two functions, whose bodies are both known, differ in no instruction that
+    /// was executed of both.
+    pub fn fits(&self, id: FunctionId, other: &Self, there: FunctionId) -> bool {
+        let pair = self.body(id).zip(other.body(there));
+        pair.is_some_and(|(one, two)| apart(one, two) && apart(two, one))
+    }
+
+    fn body(&self, id: FunctionId) -> Option<&Body> {
+        self.by_id.get(&id).map(|at| &self.all[*at].body)
     }
 
     /// The functions that have each body in each module.
@@ -109,19 +123,21 @@ fn agreeing(old: &Left<'_>, new: &Left<'_>) -> Vec<(FunctionId, FunctionId)> {
 /// Returns whether two bodies are parts of one: common places have the same, and most is common.
 fn agree(one: &Body, other: &Body) -> bool {
     let common = one.iter().filter(|(at, bytes)| other.get(at) == Some(bytes)).count();
-    let fits = |(at, bytes): (&u64, &Vec<u8>), there: &Body| {
-        let end = at + bytes.len() as u64;
-        let before = there.range(..end).next_back();
-        before.is_none_or(|(start, piece)| start + piece.len() as u64 <= *at)
-    };
-    let apart = |from: &Body, there: &Body| {
-        let only = from.iter().filter(|(at, bytes)| there.get(at) != Some(bytes));
-        only.into_iter().all(|it| fits(it, there))
-    };
     common >= LEAST
         && 2 * common >= one.len().max(other.len())
         && apart(one, other)
         && apart(other, one)
+}
+
+/// Returns whether instructions of one body that another does not have lie between those that it
+/// has.
+fn apart(from: &Body, there: &Body) -> bool {
+    let fits = |(at, bytes): (&u64, &Vec<u8>)| {
+        let end = at + bytes.len() as u64;
+        let before = there.range(..end).next_back();
+        before.is_none_or(|(start, piece)| start + piece.len() as u64 <= *at)
+    };
+    from.iter().filter(|(at, bytes)| there.get(at) != Some(bytes)).all(fits)
 }
 
 /// Addresses below this are of files that lie where they please.

@@ -1,18 +1,47 @@
 //! Build ids: which build of a file this is.
 
 use std::fs::File;
+use std::ops::Range;
 use std::path::Path;
 
 use object::read::elf::ElfFile64;
 use object::{LittleEndian, Object, ReadCache, ReadRef};
 
+/// More than any table or note has that leads to a build id.
+const LARGEST_PART: u64 = 16 << 20;
+
 /// The GNU build id of the file at `path`, empty if it has none or cannot be read.
 ///
 /// Not the whole file is read: a recorded program waits for this.
 pub fn build_id_of(path: &Path) -> Vec<u8> {
-    let Ok(file) = File::open(path) else { return Vec::new() };
+    crate::files::open(path).map(|(file, _)| build_id_in(&file)).unwrap_or_default()
+}
+
+/// The GNU build id of an open file, empty if it has none or cannot be read.
+pub fn build_id_in(file: &File) -> Vec<u8> {
     let cache = ReadCache::new(file);
-    find(&cache).unwrap_or_default()
+    find(Bounded(&cache)).unwrap_or_default()
+}
+
+/// A file of which no large part is read: one that lies about itself may have any size.
+#[derive(Clone, Copy)]
+struct Bounded<'a, 'f>(&'a ReadCache<&'f File>);
+
+impl<'a> ReadRef<'a> for Bounded<'a, '_> {
+    fn len(self) -> Result<u64, ()> {
+        self.0.len()
+    }
+
+    fn read_bytes_at(self, offset: u64, size: u64) -> Result<&'a [u8], ()> {
+        if size > LARGEST_PART {
+            return Err(());
+        }
+        self.0.read_bytes_at(offset, size)
+    }
+
+    fn read_bytes_at_until(self, range: Range<u64>, delimiter: u8) -> Result<&'a [u8], ()> {
+        self.0.read_bytes_at_until(range, delimiter)
+    }
 }
 
 /// The GNU build id of a file's bytes, empty if it has none.

@@ -224,6 +224,22 @@ fn file_name(
     Some(name)
 }
 
+/// A section of up to this size may be compressed as well as can be.
+const SMALL: u64 = 16 << 20;
+
+/// Larger ones that claim to unpack to more than so many times their size are not unpacked. Debug
+/// information comes to 3 to 20 times.
+const MOST_UNPACKED: u64 = 100;
+
+/// The largest section that is unpacked.
+const LARGEST_UNPACKED: u64 = 4 << 30;
+
+/// Returns whether a compressed section is no trap for those who unpack it.
+pub fn is_plausible(compressed: u64, uncompressed: u64) -> bool {
+    let most = compressed.saturating_mul(MOST_UNPACKED).max(SMALL).min(LARGEST_UNPACKED);
+    uncompressed <= most
+}
+
 /// The sections of one file, found by name.
 pub struct Sections<'data> {
     file: Elf64<'data>,
@@ -258,6 +274,9 @@ impl<'data> Sections<'data> {
     fn bytes(&self, section: &impl ObjectSection<'data>) -> Option<Reader> {
         let range = section.compressed_file_range().ok()?;
         if range.format != CompressionFormat::None {
+            if !is_plausible(range.compressed_size, range.uncompressed_size) {
+                return None;
+            }
             let data = section.uncompressed_data().ok()?;
             return Some(Reader::new(Arc::from(&*data), LittleEndian));
         }

@@ -1,5 +1,7 @@
 //! Symbol tables, segments and stubs of an ELF file.
 
+mod unnamed;
+
 use std::cell::OnceCell;
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,6 +14,7 @@ use object::{
 };
 use rustc_hash::FxHashMap;
 
+use crate::bounds::Bounds;
 use crate::files::Bytes;
 use crate::identity::Identity;
 
@@ -60,6 +63,8 @@ pub struct Elf {
     functions: Vec<Entry>,
     /// Their addresses: what is searched lies together.
     starts: Vec<u64>,
+    /// Functions by their bounds, named or not.
+    bounds: Bounds,
     /// All names, one behind the other: there may be hundreds of thousands.
     text: String,
     /// Loaded segments: file offset, bytes in the file, address.
@@ -104,6 +109,7 @@ impl Elf {
         let mut out = Self {
             build_id: file.build_id().ok().flatten().map(<[u8]>::to_vec).unwrap_or_default(),
             identity: Identity::of(bytes),
+            bounds: Bounds::of(&file),
             segments,
             debug_link: file
                 .gnu_debuglink()
@@ -124,13 +130,19 @@ impl Elf {
     pub fn kept(names: &[&RecordedNames]) -> Self {
         let mut out = Self::default();
         if let Some(first) = names.first() {
-            let (soname, program) = (first.soname.clone(), first.program);
-            out.identity = Identity { soname, program };
+            let (soname, program, go) = (first.soname.clone(), first.program, first.go);
+            out.identity = Identity { soname, program, go };
             let segment = |it: &NamedSegment| (it.offset, it.length, it.address);
             out.segments = first.segments.iter().map(segment).collect();
         }
+        let mut unnamed = Vec::new();
         for names in names {
             for function in &names.functions {
+                if function.name.is_empty() {
+                    let end = function.address.saturating_add(function.size);
+                    unnamed.push(function.address..end);
+                    continue;
+                }
                 let Some(name) = out.keep_name(&function.name) else { break };
                 let (address, size, stub) = (function.address, function.size, function.stub);
                 out.functions.push(Entry { address, size, name, stub, indirect: false });
@@ -144,6 +156,9 @@ impl Elf {
             out.code.extend(code.map(|(address, bytes)| (address, bytes.into(), 0..bytes.len())));
         }
         out.code.sort_unstable_by_key(|(address, ..)| *address);
+        let segments = out.segments.iter();
+        let code = segments.map(|(_, length, address)| *address..address.saturating_add(*length));
+        out.bounds = Bounds::kept(unnamed, code.collect());
         out.settle();
         out
     }
@@ -350,7 +365,9 @@ impl Elf {
                     })
                     .map_or(symbol.address, |(_, len, address)| address.saturating_add(*len));
                 let next = self.starts.get(index + 1).copied().unwrap_or(segment);
-                symbol.size = next.min(segment.max(symbol.address)) - symbol.address;
+                let unnamed = self.bounds.next_start(symbol.address).unwrap_or(segment);
+                let end = next.min(unnamed).min(segment.max(symbol.address));
+                symbol.size = end - symbol.address;
             }
         }
     }
@@ -362,6 +379,10 @@ impl Elf {
 
     /// The same, and addresses about this one for which the answer is the same.
     pub fn function_about(&self, address: u64) -> Option<(Symbol<'_>, Range<u64>)> {
+        self.symbol_about(address).or_else(|| self.named_by_bounds(address))
+    }
+
+    fn symbol_about(&self, address: u64) -> Option<(Symbol<'_>, Range<u64>)> {
         let upto = self.starts.partition_point(|start| *start <= address);
         // A few steps back: a function may contain the symbol of its own part.
         let mut before = self.functions[..upto].iter().rev().take(8);

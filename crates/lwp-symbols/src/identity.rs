@@ -2,7 +2,7 @@
 
 use object::elf;
 use object::read::elf::{Dyn, ElfFile64, FileHeader, ProgramHeader};
-use object::{LittleEndian, read::elf::ElfFile};
+use object::{LittleEndian, Object, read::elf::ElfFile};
 
 /// A file's own idea of what it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -11,6 +11,8 @@ pub struct Identity {
     pub soname: String,
     /// True if it is a program and no library.
     pub program: bool,
+    /// True if the Go linker made it.
+    pub go: bool,
 }
 
 impl Identity {
@@ -45,7 +47,9 @@ fn read(file: &ElfFile<'_, elf::FileHeader64<LittleEndian>>) -> Identity {
     // Linkers before 2.26 mark no programs; the C library has an interpreter too, and a name.
     let interpreted = segments.iter().any(|it| it.p_type(LittleEndian) == elf::PT_INTERP);
     let program = kind == elf::ET_EXEC || marked || interpreted && soname.is_empty();
-    Identity { soname, program }
+    let sections = [".go.buildinfo", ".note.go.buildid", ".gopclntab"];
+    let go = sections.iter().any(|name| file.section_by_name(name).is_some());
+    Identity { soname, program, go }
 }
 
 #[cfg(test)]
@@ -55,9 +59,9 @@ mod tests {
     #[test]
     fn programs_and_libraries_are_told_apart() {
         let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
-        assert_eq!(Identity::of(&own), Identity { soname: String::new(), program: true });
+        assert_eq!(Identity::of(&own), Identity { program: true, ..Identity::default() });
         let vdso = crate::vdso_bytes().unwrap();
-        let expected = Identity { soname: "linux-vdso.so.1".into(), program: false };
+        let expected = Identity { soname: "linux-vdso.so.1".into(), ..Identity::default() };
         assert_eq!(Identity::of(&vdso), expected);
         for length in 0..own.len().min(4096) {
             let _ = Identity::of(&own[..length]);

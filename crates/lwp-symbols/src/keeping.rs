@@ -48,6 +48,7 @@ pub fn names(recording: &Recording, options: &Options) -> Vec<RecordedNames> {
             module,
             soname: elf.identity.soname.clone(),
             program: elf.identity.program,
+            go: elf.identity.go,
             debug: names.has_debug(),
             warnings: names.missing(),
             segments: elf.segments().collect(),
@@ -78,24 +79,26 @@ impl Texts {
     }
 }
 
-/// The functions of a module that have a symbol, by address.
+/// The functions of a module, by address; those without a symbol have bounds and no name.
 fn functions(resolver: &Resolver<'_>, module: u32, texts: &mut Texts) -> Vec<NamedCode> {
     let mut functions = Vec::new();
     for id in resolver.functions_of(module) {
         let function = resolver.builder.function_at(id);
-        if !matches!(function.origin, Origin::Symbol | Origin::Stub) {
-            continue;
-        }
+        let name = match function.origin {
+            Origin::Symbol | Origin::Stub => function.name.as_str(),
+            Origin::Unknown => "",
+            Origin::Debug | Origin::Generated => continue,
+        };
         functions.push(NamedCode {
             address: function.address,
             size: function.size,
-            name: texts.of(&function.name),
+            name: texts.of(name),
             stub: function.origin == Origin::Stub,
             file: texts.of(&function.file),
             line: function.line,
         });
     }
-    functions.sort_unstable_by_key(|function| function.address);
+    functions.sort_unstable_by_key(|function| (function.address, function.name.is_empty()));
     functions
 }
 

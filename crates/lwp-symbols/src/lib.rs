@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod bodies;
+mod bounds;
 mod build_id;
 mod builds;
 mod calls;
@@ -35,19 +36,22 @@ mod perf_map;
 mod resolve;
 mod sampled;
 mod search;
+mod shortening;
 mod split;
 mod vdso;
 
-pub use build_id::{build_id_of, of_bytes as build_id_of_bytes};
+pub use build_id::{build_id_in, build_id_of, of_bytes as build_id_of_bytes};
 pub use builds::Builds;
-pub use demangle::{demangle, short_name, stable_name};
+pub use demangle::{
+    Scheme, demangle, demangle_as, short_name, stable_name, stable_name_as, whole_function,
+};
 pub use elf::{Elf, ElfError, Symbol};
-pub use files::read as read_file;
+pub use files::{read as read_file, read_source, read_whole};
 pub use jitdump::{JitDump, parse as parse_jitdump};
 pub use keeping::names;
 pub use live::{Live, LiveFunction};
 pub use matching::{ModulePair, counterparts, has_module, is_called, matched};
-pub use naming::{FunctionNames, function_name};
+pub use naming::{FunctionNames, function_name, stable_function_name};
 pub use near::{Inlined, inlined_named, similar_names};
 pub use origins::Origins;
 pub use parts::{ends_in, last_part};
@@ -56,4 +60,5 @@ pub use resolve::{
     Detail, Gathered, InContext, InSamples, Options, Resolved, contexts, profile, samples,
 };
 pub use search::{NamedFunction, functions_like, functions_named};
+pub use shortening::{fitted, simplified};
 pub use vdso::vdso_bytes;

@@ -1,15 +1,19 @@
 //! Functions of a program that is still running: what each has executed so far.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use lwp_profile::{Block, RecordedModule, RecordedSymbol, ThreadExecutions};
+use lwp_profile::{Block, BlockEnd, RecordedModule, RecordedSymbol, ThreadExecutions};
 use rustc_hash::FxHashMap;
 
+use crate::bounds::{mapped, part_of_gap};
 use crate::demangle::demangle;
 use crate::files::Files;
 use crate::generated::Generated;
 use crate::module::ModuleNames;
+use crate::naming::unnamed;
 
 /// The executions of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,8 +33,10 @@ pub struct Live {
     modules: FxHashMap<u32, Code>,
     generated: Generated,
     functions: Vec<LiveFunction>,
-    /// By module, start, and whether a symbol starts there: pages stand for what has none.
+    /// By module, start, and whether a symbol starts there.
     numbers: FxHashMap<(u32, u64, bool), u32>,
+    /// Addresses that direct calls led to, by module and in order.
+    starts: FxHashMap<u32, Vec<u64>>,
     /// Functions of each block, and how many of its instructions lie in each.
     blocks: FxHashMap<u32, Box<[Share]>>,
     /// Instructions by function, of each thread as it last reported.
@@ -55,12 +61,15 @@ impl Live {
         Self { debug_roots, ..Self::default() }
     }
 
-    /// A module, or more of one that is known.
-    pub fn module(&mut self, module: RecordedModule) {
+    /// A module, or more of one that is known, and its file, if it is open.
+    pub fn module(&mut self, module: RecordedModule, file: Option<Arc<File>>) {
         match self.modules.get_mut(&module.id) {
             Some(known) => known.module = module,
             None => {
-                let names = ModuleNames::find(&module, &Files::new(&[], &self.debug_roots), false);
+                let held: Vec<_> = file.into_iter().map(|it| (module.path.clone(), it)).collect();
+                let mut files = Files::new(&[], &self.debug_roots);
+                files.held = &held;
+                let names = ModuleNames::find(&module, &files, false);
                 self.modules.insert(module.id, Code { module, names });
             }
         }
@@ -73,6 +82,7 @@ impl Live {
 
     /// Blocks of modules that are known.
     pub fn blocks(&mut self, blocks: &[Block]) {
+        self.note_calls(blocks);
         for block in blocks {
             let shares = self.shares(block);
             self.blocks.insert(block.id, shares);
@@ -154,9 +164,10 @@ impl Live {
         if let Some(&number) = self.numbers.get(&key) {
             return number;
         }
+        let of_module = code.map_or_else(|| "[unknown]".into(), |code| file_name(&code.module));
         let function = LiveFunction {
-            module: code.map_or_else(|| "[unknown]".into(), |code| file_name(&code.module)),
-            name: name.map_or_else(|| format!("[{start:#x}]"), demangle),
+            name: name.map_or_else(|| unnamed(&of_module, &format!("{start:#x}")), demangle),
+            module: of_module,
             instructions: 0,
         };
         let number = self.functions.len() as u32;
@@ -165,12 +176,36 @@ impl Live {
         number
     }
 
-    /// Returns the name for code without a symbol: the name that its generator gave it, or 4 KiB.
+    /// Returns the start of the function about code without a symbol, and the name that its
+    /// generator gave it.
     fn nameless<'a>(&'a self, code: Option<&Code>, address: u64) -> (u64, Option<&'a str>) {
         let generated = code.is_none_or(|code| code.module.is_anonymous());
-        match self.generated.at(address).filter(|_| generated) {
-            Some(symbol) => (symbol.address, Some(&symbol.name)),
-            None => (address & !0xfff, None),
+        if let Some(symbol) = self.generated.at(address).filter(|_| generated) {
+            return (symbol.address, Some(symbol.name));
+        }
+        let starts = code.and_then(|code| self.starts.get(&code.module.id));
+        let starts = || starts.map_or(&[][..], Vec::as_slice);
+        let unnamed = match code.and_then(|code| code.names.elf()) {
+            Some(elf) => elf.unnamed_at(address, starts),
+            None => {
+                let (before, next) = self.generated.around(address);
+                let (start, end) = code.map_or((0, u64::MAX), |it| mapped(&it.module, address));
+                part_of_gap(&(start.max(before)..end.min(next)), address, starts(), None)
+            }
+        };
+        (unnamed.range.start, None)
+    }
+
+    /// Notes where direct calls lead: functions without a symbol start there.
+    fn note_calls(&mut self, blocks: &[Block]) {
+        let calls = blocks.iter().filter(|block| block.end == BlockEnd::Call);
+        for (module, target) in calls.filter_map(|block| Some((block.module, block.target?))) {
+            let Some(code) = self.modules.get(&module) else { continue };
+            let target = code.names.address_of(code.module.offset_of(target));
+            let starts = self.starts.entry(module).or_default();
+            if let Err(at) = starts.binary_search(&target) {
+                starts.insert(at, target);
+            }
         }
     }
 }
@@ -192,7 +227,7 @@ mod tests {
     #[test]
     fn the_last_report_of_each_thread_counts() {
         let mut live = Live::new(Vec::new());
-        live.module(RecordedModule { id: 3, ..RecordedModule::default() });
+        live.module(RecordedModule { id: 3, ..RecordedModule::default() }, None);
         let symbol = |address, name: &str| RecordedSymbol {
             pid: 1,
             address,
@@ -216,6 +251,6 @@ mod tests {
         live.thread(&thread(1, 1000, 0));
         let counts: Vec<(&str, u64)> =
             live.functions().iter().map(|f| (f.name.as_str(), f.instructions)).collect();
-        assert_eq!(counts, [("f", 2204), ("g", 2200), ("[0x1000]", 1100)]);
+        assert_eq!(counts, [("f", 2204), ("g", 2200), ("[0x1004]", 1100)]);
     }
 }

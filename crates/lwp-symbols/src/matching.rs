@@ -1,13 +1,14 @@
 //! The modules and functions of two builds that are the same.
 
+mod unnamed;
+
 use std::collections::BTreeMap;
 
 use lwp_profile::diff::{Keys, Matched};
 use lwp_profile::{FunctionId, Module, Origin, Profile};
 
 use crate::bodies::Bodies;
-use crate::demangle::stable_name;
-use crate::naming::function_name;
+use crate::naming::{function_name, stable_function_name, unnamed as unnamed_as};
 
 /// A module from before and the one that it is compared with, each by its path or the end of it.
 pub type ModulePair = (String, String);
@@ -16,8 +17,9 @@ pub type ModulePair = (String, String);
 ///
 /// Modules are matched by `pairs` first, then by the name that programs link them by, by their file
 /// name without the hash that cargo appends, and last as the only program that is left on either
-/// side. Functions are matched by their names without what differs from build to build. Of those
-/// that are left in a module, one whose code is that of another is that one, renamed.
+/// side. Functions are matched by their names without what differs from build to build; without
+/// names, by their code and their order in the file. Of those that are left in a module, one whose
+/// code is that of another is that one, renamed.
 pub fn matched(before: &Profile, after: &Profile, pairs: &[ModulePair]) -> Matched {
     let (old, new) = modules(before, after, pairs);
     let mut matched = Matched {
@@ -25,6 +27,7 @@ pub fn matched(before: &Profile, after: &Profile, pairs: &[ModulePair]) -> Match
         after: Keys { functions: functions(after, &new), modules: new },
         renamed: BTreeMap::new(),
     };
+    unnamed::pair(before, after, &mut matched);
     rename(before, after, &mut matched);
     matched
 }
@@ -39,11 +42,13 @@ pub fn counterparts(matched: &Matched) -> Vec<Option<FunctionId>> {
     keys.map(|key| by_key.get(key.as_str()).copied()).collect()
 }
 
-/// A function's name in every build.
-fn function_key(profile: &Profile, id: FunctionId) -> String {
-    match profile.function(id).origin {
-        Origin::Unknown => function_name(profile, id, true),
-        _ => stable_name(&profile.function(id).name),
+/// A function's name in every build; of one without a name, in this build.
+fn function_key(profile: &Profile, id: FunctionId, module: &str) -> String {
+    let function = profile.function(id);
+    match function.origin {
+        Origin::Unknown if function.name.is_empty() => function_name(profile, id, true),
+        Origin::Unknown => unnamed_as(module, &function.name),
+        _ => stable_function_name(profile, id),
     }
 }
 
@@ -52,20 +57,20 @@ fn functions(profile: &Profile, modules: &[String]) -> Vec<String> {
         let id = FunctionId(index as u32);
         let module = profile.function(id).module.index();
         let module = modules.get(module).map_or("", String::as_str);
-        format!("{} [{module}]", function_key(profile, id))
+        format!("{} [{module}]", function_key(profile, id, module))
     };
     (0..profile.functions.len()).map(name).collect()
 }
 
 /// A file name without the hash that cargo appends.
 fn without_hash(name: &str) -> &str {
-    let (stem, suffix) = match name.find(".so") {
-        Some(at) => name.split_at(at),
+    let (stem, suffix) = match name.strip_suffix(".so") {
+        Some(stem) => (stem, ".so"),
         None => (name, ""),
     };
     match stem.rsplit_once('-') {
         Some((start, hash))
-            if suffix.is_empty() | (suffix == ".so")
+            if (suffix.is_empty() || suffix == ".so")
                 && !start.is_empty()
                 && hash.len() == 16
                 && hash.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) =>
@@ -161,7 +166,8 @@ fn rename(before: &Profile, after: &Profile, matched: &mut Matched) {
     let new = Bodies::of(after, &come, |id| module(after, &matched.after, id));
     for (from, to) in old.same_as(&new) {
         let key = matched.after.functions[to.index()].clone();
-        matched.renamed.insert(key.clone(), function_key(before, from));
+        let name = function_key(before, from, &module(before, &matched.before, from));
+        matched.renamed.insert(key.clone(), name);
         matched.before.functions[from.index()] = key;
     }
 }
@@ -175,7 +181,7 @@ mod tests {
             path: path.into(),
             soname: soname.into(),
             program,
-            build_id: Vec::new(),
+            ..Module::default()
         };
         Profile { modules: paths.iter().map(module).collect(), ..Profile::default() }
     }
@@ -212,6 +218,7 @@ mod tests {
             ("a-2024", "a-2024"),
             ("-0123456789abcdef", "-0123456789abcdef"),
             ("libc.so.6", "libc.so.6"),
+            ("a.sort-0123456789abcdef", "a.sort"),
         ] {
             assert_eq!(without_hash(name), expected);
         }

@@ -55,10 +55,13 @@ impl ModuleNames {
             Some(bytes) => bytes,
             None => match read(path) {
                 Ok(bytes) if unchanged(module, path, &bytes) => bytes,
-                read => match from_builds(module, path, files) {
-                    Some(bytes) => bytes,
-                    None => return Self::without(module, &why_not(read.err())),
-                },
+                read => {
+                    let held = files.held(&module.path).find(|it| same_size_or_build(module, it));
+                    match held.or_else(|| from_builds(module, path, files)) {
+                        Some(bytes) => bytes,
+                        None => return Self::without(module, &why_not(read.err())),
+                    }
+                }
             },
         };
         let mut elf = match Elf::parse(&bytes) {

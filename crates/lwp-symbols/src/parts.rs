@@ -51,13 +51,13 @@ pub fn last_part(path: &str) -> &str {
 }
 
 /// Returns the beginnings of a path's parts.
-fn starts(path: &str) -> impl Iterator<Item = usize> {
+pub(crate) fn starts(path: &str) -> impl Iterator<Item = usize> {
     let separators = units(path).filter(|(at, _)| path[*at..].starts_with("::"));
     std::iter::once(0).chain(separators.map(|(at, _)| at + 2))
 }
 
 /// Splits a name into brackets with all that is in them, names of operators, and single letters.
-fn units(name: &str) -> impl Iterator<Item = (usize, &str)> {
+pub(crate) fn units(name: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut at = 0;
     std::iter::from_fn(move || {
         let letter = name[at..].chars().next()?;

@@ -3,8 +3,11 @@
 mod modelled;
 mod modules;
 mod places;
+mod unnamed;
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -17,12 +20,14 @@ use lwp_profile::{
 };
 use rustc_hash::FxHashMap;
 
+use crate::bounds::Unnamed;
 use crate::builds::Builds;
 use crate::calls;
 use crate::dwarf::SourceFrame;
 use crate::files::Files;
 use crate::folding::Folded;
 use crate::generated::Generated;
+use crate::identity::Identity;
 use crate::module::ModuleNames;
 
 pub use places::{Gathered, InSamples, samples};
@@ -42,6 +47,9 @@ pub struct Options {
     pub from_files: bool,
     /// A store of files that are not at their old places, by build id.
     pub builds: Option<Arc<dyn Builds>>,
+    /// Files that are open since they were executed, by the paths that they had: for those whose
+    /// path leads to another file by now, or to none.
+    pub held: Vec<(String, Arc<File>)>,
     /// Show the evaluators of interpreted languages beside the functions that they execute.
     pub no_fold: bool,
 }
@@ -183,8 +191,10 @@ pub struct Resolver<'a> {
     generated: Generated,
     pub(crate) folded: Folded,
     modules: FxHashMap<u32, ModuleId>,
-    /// By module, start, and whether it has a name: pages stand for code that has none.
+    /// By module, start, and whether it has a name: a named function may start in one without.
     functions: FxHashMap<(u32, u64, bool), FunctionId>,
+    /// Addresses that calls led to, by module, once somebody has asked for them.
+    starts: OnceCell<FxHashMap<u32, Vec<u64>>>,
     pub(crate) threads: FxHashMap<u32, ThreadId>,
     /// By innermost frame.
     pub(crate) stacks: FxHashMap<u32, StackId>,
@@ -232,7 +242,7 @@ struct Known {
 struct Found<'s> {
     start: u64,
     size: u64,
-    /// `None` for a page without names.
+    /// `None` where nothing names it.
     name: Option<&'s str>,
     origin: Origin,
     /// Addresses that belong to it without a doubt.
@@ -246,6 +256,7 @@ impl<'a> Resolver<'a> {
     fn new(recording: &'a Recording, options: &'a Options, mode: Mode, events: Vec<Event>) -> Self {
         let mut files = Files::new(&recording.files, &options.debug_roots);
         files.builds = options.builds.as_deref();
+        files.held = &options.held;
         let mut first: FxHashMap<(&str, &[u8]), u32> = FxHashMap::default();
         let mut same = FxHashMap::default();
         for (&id, module) in &recording.modules {
@@ -273,6 +284,7 @@ impl<'a> Resolver<'a> {
             folded,
             modules: FxHashMap::default(),
             functions: FxHashMap::default(),
+            starts: OnceCell::new(),
             threads: FxHashMap::default(),
             stacks: FxHashMap::default(),
             last: None,
@@ -318,7 +330,8 @@ impl<'a> Resolver<'a> {
                 let elf = self.names.get(&self.same(id)).and_then(ModuleNames::elf);
                 let identity = elf.map(|elf| elf.identity.clone()).unwrap_or_default();
                 let (path, build_id) = (recorded.path.clone(), recorded.build_id.clone());
-                Module { path, build_id, soname: identity.soname, program: identity.program }
+                let Identity { soname, program, go } = identity;
+                Module { path, build_id, soname, program, go }
             }
             Some(recorded) if recorded.language().is_some() => {
                 Module { path: recorded.path.clone(), ..Module::default() }
@@ -401,12 +414,15 @@ impl<'a> Resolver<'a> {
         if self.recording.modules.get(&module).is_none_or(|module| module.is_anonymous())
             && let Some(symbol) = self.generated.at(address)
         {
-            let (start, size, name) = (symbol.address, symbol.size, Some(symbol.name.as_str()));
+            let (start, size, name) = (symbol.address, symbol.size, Some(symbol.name));
             return Found { start, size, name, origin: Origin::Generated, about };
         }
-        // Without names, 4 KiB of code stand for a function.
-        let start = address & !0xfff;
-        Found { start, size: 0x1000, name: None, origin: Origin::Unknown, about }
+        let unnamed = match elf {
+            Some(elf) => elf.unnamed_at(address, || self.starts_in(module)),
+            None => self.without_tables(module, address),
+        };
+        let Unnamed { range: Range { start, end }, about } = unnamed;
+        Found { start, size: end - start, name: None, origin: Origin::Unknown, about }
     }
 
     /// The location of the instruction at a file's `address`.
@@ -471,11 +487,11 @@ impl<'a> Resolver<'a> {
         self.builder.location(Location { module, address: start, bytes, frames })
     }
 
-    /// The first address of a page that belongs to no function with a name, as `address` does: a
-    /// named function may start where the page does, and an address stands for one of them.
-    fn first_without_name(&self, module: u32, page: u64, address: u64) -> u64 {
+    /// The first address of a function without a name that is of no named one, as `address` is: a
+    /// named function may reach into its start, and an address stands for one of them.
+    fn first_without_name(&self, module: u32, start: u64, address: u64) -> u64 {
         let module = self.same(module);
-        let mut at = page;
+        let mut at = start;
         while at < address {
             let found = self.named_at(module, at);
             if found.origin == Origin::Unknown {

@@ -204,9 +204,9 @@ impl Resolver<'_> {
         }
         let names = self.names.get(&module);
         let elf = names.and_then(|names| names.elf());
-        // Without a name, where instructions start is not known.
-        let symbol = elf.and_then(|elf| elf.function_at(start));
-        let pieces = elf.zip(symbol).map(|(elf, symbol)| elf.code_in(start, symbol.size));
+        // Without bounds, it is not known where instructions start.
+        let size = elf.and_then(|elf| elf.known_size(start));
+        let pieces = elf.zip(size).map(|(elf, size)| elf.code_in(start, size));
         let pieces = pieces.unwrap_or_default().into_iter();
         let code = Rc::new(pieces.flat_map(|(at, bytes)| instructions(at, bytes)).collect());
         self.code.insert((module, start), Rc::clone(&code));
@@ -308,7 +308,7 @@ mod tests {
     fn code_without_a_name_is_not_counted_for_the_function_at_the_start_of_its_page() {
         // The second frame has no name, in the page that the first one's function starts.
         let recording = recording(&[(0x1000, 16)], &[(0, 0x1004), (0, 0x1800), (1, 0x1008)]);
-        let expected = [("0x1000", [20, 50]), ("f1000", [40, 60])];
+        let expected = [("0x1010", [20, 50]), ("f1000", [40, 60])];
         let expected = BTreeMap::from(expected.map(|(name, counts)| (name.to_owned(), counts)));
         assert_eq!(by_detail(&recording), [(); 3].map(|()| expected.clone()));
     }

@@ -32,15 +32,21 @@ pub struct Image {
     rows: Vec<Row>,
 }
 
+/// The largest table that is read.
+const LARGEST_TABLE: u64 = 256 << 20;
+
 /// Most rows kept for one file.
 const MOST_ROWS: usize = 1 << 20;
 
 impl Image {
     /// The tables of the file at `path`. A file without any, or that is not ELF, has none.
     pub fn open(path: &Path) -> Self {
-        let Ok(file) = File::open(path) else { return Self::default() };
-        let cache = ReadCache::new(file);
-        Self::read(&cache)
+        File::open(path).map(|file| Self::of_file(&file)).unwrap_or_default()
+    }
+
+    /// The tables of an open file.
+    pub fn of_file(file: &File) -> Self {
+        Self::read(&ReadCache::new(file))
     }
 
     /// The tables of a file in memory.
@@ -68,6 +74,11 @@ impl Image {
         let mut image = Self::default();
         let section = |name: &str| {
             let section = file.section_by_name(name)?;
+            let size = section.compressed_file_range().ok()?.uncompressed_size;
+            // A program may say anything of its tables; those of a browser have 20 MB.
+            if size > LARGEST_TABLE {
+                return None;
+            }
             let bytes = section.uncompressed_data().ok()?.into_owned();
             Some((section.address(), bytes))
         };

@@ -22,6 +22,7 @@ use crate::lwp::{Gather, report_kept};
 use crate::machine::Counting;
 use crate::maps::{self, Mapping};
 use crate::profile::{Module, ModuleMapping, Place, Profiler, Sample};
+use crate::program_files;
 
 mod dumps;
 pub mod languages;
@@ -198,7 +199,12 @@ impl CallStacks {
         if !path.as_os_str().is_empty() {
             mappings.push(piece);
         }
-        let module = Module { id: 0, pid, path, changing: false, mappings: mappings.clone() };
+        let file = match path.as_os_str().is_empty() {
+            true => None,
+            false => program_files::hold(pid, mapping),
+        };
+        let mappings_now = mappings.clone();
+        let module = Module { id: 0, pid, path, changing: false, mappings: mappings_now, file };
         let number = profiler.add_module(module, number);
         self.modules.insert(key, (number, mappings));
         number
@@ -216,7 +222,8 @@ fn file_of(tid: Tid, mapping: &Mapping) -> Option<PathBuf> {
 /// The unwind tables of what is mapped.
 fn image_of(tid: Tid, mapping: &Mapping) -> Image {
     if mapping.name != "[vdso]" {
-        return file_of(tid, mapping).map_or_else(Image::default, |path| Image::open(&path));
+        let file = program_files::hold(tid, mapping);
+        return file.map_or_else(Image::default, |file| Image::of_file(&file));
     }
     let mut bytes = vec![0; (mapping.end - mapping.start) as usize];
     let got = sys::read_memory(tid, mapping.start, &mut bytes).unwrap_or(0);

@@ -49,6 +49,7 @@ mod owner;
 mod pagemap;
 mod proc_files;
 pub mod profile;
+pub mod program_files;
 mod refusal;
 mod resource_limits;
 mod sampled_code;

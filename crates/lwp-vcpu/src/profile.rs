@@ -5,7 +5,9 @@
 //! executed and how often each conditional branch was not taken. A [`Sink`] receives this when a
 //! thread ends, and at checkpoints.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use iced_x86::{Decoder, DecoderOptions};
 use lwp_dbt::{EventDeltas, Execution, Fragment, FragmentId, Role};
@@ -18,6 +20,7 @@ use crate::family::{Family, UnitId};
 use crate::lwp::report_kept;
 use crate::machine::{CodeCaches, Counting, Observers, Tasks};
 use crate::maps::Mapping;
+use crate::program_files;
 
 mod interpreted;
 mod jumps;
@@ -162,6 +165,7 @@ pub struct Origins {
 struct UnitOrigin {
     path: PathBuf,
     mappings: Vec<ModuleMapping>,
+    file: Option<Arc<File>>,
     /// Its number, and how many of its mappings were reported.
     reported: Option<(u32, usize)>,
 }
@@ -174,9 +178,12 @@ impl Origins {
         origin.is_some_and(|origin| origin.reported.is_none() && named(&origin.path))
     }
 
-    /// Notes that code of `unit` is mapped as `mapping`.
-    pub fn mapped(&mut self, unit: UnitId, mapping: &Mapping) {
+    /// Notes that code of `unit` is mapped as `mapping` in the address space of `tid`.
+    pub fn mapped(&mut self, unit: UnitId, tid: Tid, mapping: &Mapping) {
         let origin = self.units.entry(unit).or_default();
+        if origin.file.is_none() {
+            origin.file = program_files::hold(tid, mapping);
+        }
         if origin.path.as_os_str().is_empty() {
             origin.path = PathBuf::from(mapping.path());
         }
@@ -328,8 +335,8 @@ impl Profiler {
                 self.modules = self.modules.max(id + 1);
                 origin.reported = Some((id, mappings));
                 let path = origin.path.clone();
-                let mappings = origin.mappings.clone();
-                self.sink.module(&Module { id, pid, path, changing, mappings });
+                let (mappings, file) = (origin.mappings.clone(), origin.file.clone());
+                self.sink.module(&Module { id, pid, path, changing, mappings, file });
                 id
             }
         }

@@ -277,7 +277,7 @@ impl Space {
                 CodeRange { end: mapping.end, unit, guardable: false, inode, joined: false };
             self.code.insert(mapping.start, range);
             if let Some(origins) = &mut family.origins {
-                origins.mapped(unit, mapping);
+                origins.mapped(unit, tid, mapping);
             }
             return;
         }
@@ -293,7 +293,7 @@ impl Space {
             family.modules.note_code(unit, tid, mapping);
             self.code.replace(start, CodeRange { end, unit, guardable, inode, joined: false });
             if let Some(origins) = &mut family.origins {
-                origins.mapped(unit, mapping);
+                origins.mapped(unit, tid, mapping);
             }
             start = end;
         }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use lwp_facts::{CallFact, Facts, FunctionFact, Limits, LineFact, ModuleFact, Run, StackFact};
 use lwp_facts::{clean_name, without_cargo_hash};
 use lwp_profile::{CallKind, Event, Mode};
-use lwp_symbols::stable_name;
+use lwp_symbols::{Scheme, stable_name_as};
 
 use crate::{Error, Result};
 
@@ -59,7 +59,8 @@ impl<'a> Making<'a> {
 
     /// A function by its name and that of its module.
     pub fn function(&mut self, module: u32, name: &str, place: (&str, u32)) -> Result<u32> {
-        let name = clean_name(&stable_name(if name.is_empty() { UNKNOWN } else { name }));
+        let name = if name.is_empty() { UNKNOWN } else { name };
+        let name = clean_name(&stable_name_as(name, Scheme::Foreign));
         let next = self.facts.functions.len() as u32;
         let index = *self.functions.entry((module, name.clone())).or_insert(next);
         if index == next {

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use clap::Args;
 use lwp_profile::{Module, Recording, SampledEvent};
 use lwp_report::{Options, Table};
-use lwp_symbols::Detail;
+use lwp_symbols::{Detail, Options as Search};
 use lwp_terminal::escape::printable;
 use lwp_vcpu::{Config, Outcome, Plan};
 
@@ -362,7 +362,8 @@ fn named(args: &RecordArgs, recorder: &Recorder) -> Result<Recording, Failure> {
     if !args.no_names {
         // Reports ask for what is missing here, so that nobody waits for a recording.
         let names = NameArgs { no_debuginfod: true, ..args.names.clone() };
-        recording.names = lwp_symbols::names(&recording, &names.options());
+        let options = Search { held: recorder.held_files(), ..names.options() };
+        recording.names = lwp_symbols::names(&recording, &options);
     }
     Ok(recording)
 }

@@ -47,7 +47,9 @@ fn run(options: &Options) -> Result<Ending, Failure> {
     let outcome = lwp_vcpu::run_profiled(&config, Some(connected), Some(Box::new(parted.clone())))?;
     recorder.finish(&outcome)?;
     let mut recording = recorder.read_back()?;
-    recording.names = lwp_symbols::names(&recording, &NameArgs::offline().options());
+    let names = NameArgs::offline().options();
+    let search = lwp_symbols::Options { held: recorder.held_files(), ..names };
+    recording.names = lwp_symbols::names(&recording, &search);
     for process in parted.processes(&recording, &outcome) {
         let counted = files::write(options, &recording, &process)?;
         if !options.quiet {

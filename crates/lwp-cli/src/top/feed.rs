@@ -1,5 +1,7 @@
 //! Reports of the virtual CPU, on their way to the thread that shows them.
 
+use std::fs::File;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 
 use lwp_profile::{Block, RecordedModule, ThreadExecutions};
@@ -11,8 +13,8 @@ use crate::recorded;
 /// Something that was reported.
 #[derive(Debug)]
 pub enum Piece {
-    /// A module.
-    Module(RecordedModule),
+    /// A module, and its file.
+    Module(RecordedModule, Option<Arc<File>>),
     /// A process whose code has no file.
     Generating(i32),
     /// Blocks.
@@ -47,7 +49,7 @@ impl vcpu::Sink for Feed {
         if let Some(process) = self.generating.module(module, piece.is_anonymous()) {
             self.pass(Piece::Generating(process));
         }
-        self.pass(Piece::Module(piece));
+        self.pass(Piece::Module(piece, module.file.clone()));
     }
 
     fn blocks(&mut self, blocks: &[vcpu::Block]) {

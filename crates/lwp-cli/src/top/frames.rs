@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use lwp_report::escape::printable;
 use lwp_report::number::{grouped, percent};
-use lwp_symbols::Live;
+use lwp_symbols::{Live, fitted};
 use serde_json::{Value, json};
 
 use super::Piece;
@@ -55,6 +55,11 @@ pub struct Frames {
     advanced: Instant,
 }
 
+/// From this width on there is room for all columns.
+const WIDE: usize = 100;
+/// Characters of the two shares at the start of a row.
+const SHARES: usize = 15;
+
 impl Frames {
     /// Frames of a program, this far apart.
     pub fn new(title: String, debug_roots: Vec<PathBuf>, interval: Duration) -> Self {
@@ -77,7 +82,7 @@ impl Frames {
     /// Takes in a report.
     pub fn take(&mut self, piece: Piece) {
         match piece {
-            Piece::Module(module) => self.live.module(module),
+            Piece::Module(module, file) => self.live.module(module, file),
             Piece::Generating(pid) => {
                 self.generating.insert(pid);
                 self.read_generated();
@@ -170,6 +175,33 @@ impl Frames {
         format!("{now:>7} {total:>7} {:>20}  {module:<20}  {name}", grouped(row.total))
     }
 
+    /// Headings of the columns for a screen with lines of `width` characters.
+    pub fn columns_in(width: usize) -> &'static str {
+        match width < WIDE {
+            true => "    now   total  function",
+            false => Self::COLUMNS,
+        }
+    }
+
+    /// A row for a screen with lines of `width` characters: whatever has to go, the function's own
+    /// name stays.
+    pub fn line_in(&self, row: &Row, width: usize) -> String {
+        let line = self.line(row);
+        let before = line.chars().count() - printable(&row.name).chars().count();
+        match width < WIDE {
+            false => {
+                let start: String = line.chars().take(before).collect();
+                let name = fitted(&printable(&row.name), width.saturating_sub(before));
+                format!("{start}{name}")
+            }
+            true => {
+                let start: String = line.chars().take(SHARES).collect();
+                let name = fitted(&printable(&row.name), width.saturating_sub(SHARES + 2));
+                format!("{start}  {name}")
+            }
+        }
+    }
+
     /// The frame as one line of JSON.
     pub fn json(&self, limit: usize, order: Order) -> String {
         let sum = |what: fn(&Row) -> u64| self.rows.iter().map(what).sum::<u64>();
@@ -224,7 +256,7 @@ mod tests {
     #[test]
     fn a_frame_shows_what_has_happened_since_the_last() {
         let mut frames = Frames::new("a\x1bb".into(), Vec::new(), Duration::from_secs(9));
-        frames.take(Piece::Module(RecordedModule::default()));
+        frames.take(Piece::Module(RecordedModule::default(), None));
         assert!(!frames.advance(false));
         frames.take(executed(0x1000, 5));
         assert!(frames.advance(false));

@@ -60,11 +60,14 @@ impl Screen {
                 Constraint::Length(1),
             ]);
             let [top, middle, bottom] = areas.areas(frame.area());
-            let heading = vec![Line::from(frames.heading()), Line::from(Frames::COLUMNS)];
+            let width = usize::from(frame.area().width);
+            let columns = Frames::columns_in(width);
+            let heading = vec![Line::from(frames.heading()), Line::from(columns)];
             frame.render_widget(Paragraph::new(heading), top);
             let rows = frames.rows(order);
             let visible = rows.iter().take(usize::from(middle.height));
-            let text: Text<'_> = visible.map(|row| Line::from(frames.line(row))).collect();
+            let text: Text<'_> =
+                visible.map(|row| Line::from(frames.line_in(row, width))).collect();
             frame.render_widget(Paragraph::new(text), middle);
             let (order, paused) = match (order, paused) {
                 (order, true) => (order, "p go on"),

@@ -34,6 +34,7 @@ mod sampled;
 mod serve;
 mod stat;
 mod top;
+mod unnamed;
 mod unnoticed;
 mod valgrind;
 mod viewers;

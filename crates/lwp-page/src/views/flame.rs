@@ -113,7 +113,7 @@ fn module_class(module: &str, name: &str, language: Language) -> String {
         _ if language.has_runtime() => 'l',
         (Language::Generated, _) | (_, "[generated]") => 'g',
         (Language::Unknown, _) => 'u',
-        _ if module.contains(".so") || module.starts_with('[') => 's',
+        _ if lwp_profile::is_shared_library(module) || module.starts_with('[') => 's',
         _ => 'p',
     };
     format!("{colour}{shade}")

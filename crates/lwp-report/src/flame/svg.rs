@@ -183,7 +183,7 @@ fn colour(graph: &Graph, frame: &Box) -> (u32, u32) {
         "" => (0, 0),
         "[vdso]" | "[unknown]" => (260, 25),
         "[generated]" => (95 + shade, 45),
-        _ if module.contains(".so") => (190 + hash(module) % 40 + shade / 2, 45),
+        _ if lwp_profile::is_shared_library(module) => (190 + hash(module) % 40 + shade / 2, 45),
         _ => (18 + shade + hash(module) % 10, 80),
     }
 }

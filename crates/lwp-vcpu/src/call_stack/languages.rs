@@ -272,7 +272,7 @@ impl Languages {
                 let path =
                     PathBuf::from(format!("[{}]{}", function.language.word(), function.file));
                 let mappings = Vec::new();
-                let module = Module { id: 0, pid, path, changing: false, mappings };
+                let module = Module { id: 0, pid, path, changing: false, mappings, file: None };
                 let module = profiler.add_module(module, None);
                 let file = SourceFile { module, functions: 0 };
                 self.modules.entry(key).or_insert(file)

@@ -1,7 +1,9 @@
 //! Reports to a profile's receiver.
 
 use std::fmt::Debug;
+use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use lwp_ptrace::absent;
 
@@ -106,6 +108,8 @@ pub struct Module {
     pub changing: bool,
     /// Its executable mappings.
     pub mappings: Vec<ModuleMapping>,
+    /// Its file, open since it was mapped; the path may lead to another one by now.
+    pub file: Option<Arc<File>>,
 }
 
 impl Module {

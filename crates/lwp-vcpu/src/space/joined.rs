@@ -30,7 +30,7 @@ impl Space {
         let unit = self.private_unit(family, true, pc >> 30);
         family.modules.note_code(unit, tid, mapping);
         if let Some(origins) = &mut family.origins {
-            origins.mapped(unit, mapping);
+            origins.mapped(unit, tid, mapping);
         }
         if start < pc {
             self.code.insert(start, CodeRange { end: pc, ..code });

@@ -1,0 +1,194 @@
+//! Names in narrow places: whatever has to go, the function's own name stays.
+
+use crate::demangle::whole_function;
+use crate::parts::{self, last_part, path, units};
+
+/// Stands for what was left out.
+const GAP: &str = "…";
+
+/// Template arguments that C++'s library adds to those that a programmer writes.
+const DEFAULTS: [&str; 6] = [
+    "std::allocator<",
+    "std::char_traits<",
+    "std::default_delete<",
+    "std::equal_to<",
+    "std::hash<",
+    "std::less<",
+];
+
+/// Names of C++'s library as programmers know them.
+const ALIASES: [(&str, &str); 4] = [
+    ("std::__cxx11::", "std::"),
+    ("std::__1::", "std::"),
+    ("std::basic_string<char>", "std::string"),
+    ("std::basic_string_view<char>", "std::string_view"),
+];
+
+/// Returns `name` in at most `room` characters. The types and parameters go first, then the outer
+/// parts of the path; the last part is cut at its end, and only if it does not fit alone.
+pub fn fitted(name: &str, room: usize) -> String {
+    if fits(name, room) {
+        return name.to_owned();
+    }
+    let base = whole_function(name);
+    let suffix = name.strip_prefix(&base).unwrap_or_default();
+    let room_of_base = room.saturating_sub(suffix.chars().count());
+    if !suffix.is_empty() && room_of_base >= room / 2 {
+        return format!("{}{suffix}", fitted(&base, room_of_base));
+    }
+    let plain = simplified(name);
+    let path = path(&plain);
+    let mut attempts = vec![plain.clone(), path.to_owned(), without_arguments(path)];
+    let bare = attempts[2].clone();
+    let inner = parts::starts(&bare).skip(1).map(|at| format!("{GAP}::{}", &bare[at..]));
+    attempts.extend(inner.collect::<Vec<_>>());
+    attempts.push(last_part(&bare).to_owned());
+    // Of code without a name, the place tells more than the file.
+    attempts.extend(name.rfind("+0x").map(|at| format!("{GAP}{}", &name[at..])));
+    let found = attempts.iter().find(|attempt| fits(attempt, room));
+    found.cloned().unwrap_or_else(|| cut(last_part(&bare), room))
+}
+
+fn fits(name: &str, room: usize) -> bool {
+    name.chars().count() <= room
+}
+
+/// The beginning of a name, and a sign that it goes on.
+fn cut(name: &str, room: usize) -> String {
+    match room {
+        0 => String::new(),
+        room => name.chars().take(room - 1).chain(GAP.chars()).collect(),
+    }
+}
+
+/// Returns a C++ name without default template arguments, and with the names of library types that
+/// programmers know. Names of other languages stay as they are.
+pub fn simplified(name: &str) -> String {
+    let mut out = simplified_units(name);
+    for (long, short) in ALIASES {
+        out = out.replace(long, short);
+    }
+    out
+}
+
+fn simplified_units(name: &str) -> String {
+    let mut out = String::with_capacity(name.len());
+    for (at, unit) in units(name) {
+        let behind = name[at + unit.len()..].chars().next();
+        let number = behind.is_some_and(|next| next.is_ascii_digit() || next == '-');
+        match unit.as_bytes()[0] {
+            // The type of a number: `(unsigned long)32`.
+            b'(' if number && unit.ends_with(')') => {}
+            b'<' if at > 0 && unit.len() > 2 && unit.ends_with('>') => {
+                out.push_str(&arguments(&unit[1..unit.len() - 1]));
+            }
+            b'(' if unit.len() > 2 && unit.ends_with(')') => {
+                out.push('(');
+                out.push_str(&simplified_units(&unit[1..unit.len() - 1]));
+                out.push(')');
+            }
+            _ => out.push_str(unit),
+        }
+    }
+    out
+}
+
+/// Template arguments with their brackets.
+fn arguments(text: &str) -> String {
+    let commas = units(text).filter(|(_, unit)| *unit == ",").map(|(at, _)| at);
+    let ends = commas.chain([text.len()]);
+    let mut start = 0;
+    let mut kept = Vec::new();
+    for end in ends {
+        let argument = text[start..end].trim();
+        start = end + 1;
+        let default = DEFAULTS.iter().any(|it| argument.starts_with(it));
+        if kept.is_empty() || !default {
+            kept.push(simplified_units(argument));
+        }
+    }
+    format!("<{}>", kept.join(", "))
+}
+
+/// A path whose template and generic arguments are left out. Parts that are nothing else, as in
+/// `<a as b>::c`, stay.
+fn without_arguments(path: &str) -> String {
+    let mut out = String::with_capacity(path.len());
+    for (at, unit) in units(path) {
+        let opens_part = at == 0 || path[..at].ends_with("::") && !is_turbofish(path, at, unit);
+        match unit.as_bytes()[0] {
+            b'<' if !opens_part && unit.len() > 2 => {
+                out.push('<');
+                out.push_str(GAP);
+                out.push('>');
+            }
+            _ => out.push_str(unit),
+        }
+    }
+    out
+}
+
+/// Returns whether brackets behind `::` are the arguments of the part before: `parse::<i32>`.
+fn is_turbofish(path: &str, at: usize, unit: &str) -> bool {
+    !path[at + unit.len()..].starts_with("::") || at > 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn default_arguments_are_left_out() {
+        let cases = [
+            (
+                "std::vector<int, std::allocator<int> >::push_back(int const&)",
+                "std::vector<int>::push_back(int const&)",
+            ),
+            (
+                "std::map<std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> >, int, std::less<int>, std::allocator<int> >::at",
+                "std::map<std::string, int>::at",
+            ),
+            ("f<(unsigned long)32, (bool)1>(int)", "f<32, 1>(int)"),
+            (
+                "std::allocator<int>::allocate(unsigned long)",
+                "std::allocator<int>::allocate(unsigned long)",
+            ),
+            ("core::ptr::swap::<u64>", "core::ptr::swap::<u64>"),
+            ("F::operator()(int) const", "F::operator()(int) const"),
+            ("operator new(unsigned long)", "operator new(unsigned long)"),
+            ("main.(*T).Method", "main.(*T).Method"),
+        ];
+        for (long, short) in cases {
+            assert_eq!(simplified(long), short);
+        }
+    }
+
+    #[test]
+    fn the_function_s_own_name_stays() {
+        let long = "std::_Rb_tree<int, std::pair<int const, long>, std::_Select1st<std::pair<int const, long> >, std::less<int>, std::allocator<std::pair<int const, long> > >::_M_insert_unique_node(int*)";
+        for room in 24..long.len() {
+            let name = fitted(long, room);
+            assert!(name.chars().count() <= room, "{name}");
+            assert!(
+                name.contains("_M_insert_unique_node") || name.contains("_M_insert_unique…"),
+                "{room}: {name}"
+            );
+        }
+        assert_eq!(fitted("regex_automata::hybrid::search::find_fwd", 20), "…::search::find_fwd");
+        assert_eq!(fitted("regex_automata::hybrid::search::find_fwd", 14), "…::find_fwd");
+        assert_eq!(fitted("regex_automata::hybrid::search::find_fwd", 9), "find_fwd");
+        assert_eq!(fitted("regex_automata::hybrid::search::find_fwd", 5), "find…");
+        assert_eq!(fitted("a::check(int) [cold]", 17), "a::check [cold]");
+        assert_eq!(fitted("main", 4), "main");
+        assert_eq!(fitted("main", 0), "");
+        assert_eq!(fitted("libcrypto.so.3+0x12345", 10), "…+0x12345");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_name_is_too_strange(name in "(operator|::|->|std::less<|[a<>()\\[\\]{}é, 1-]){0,20}", room in 0usize..40) {
+            proptest::prop_assert!(fitted(&name, room).chars().count() <= room);
+            let _ = simplified(&name);
+        }
+    }
+}
