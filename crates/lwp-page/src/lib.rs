@@ -11,6 +11,7 @@ mod adding;
 mod behind;
 mod cells;
 mod clock;
+mod connections;
 mod export;
 mod forms;
 mod key;

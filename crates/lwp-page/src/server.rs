@@ -11,6 +11,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
+use crate::connections::Bounded;
 use crate::export;
 use crate::request::{Query, Request, Shelf, View};
 use crate::shell;
@@ -98,10 +99,10 @@ impl Server {
     /// If the system fails.
     pub fn run(self, pages: Pages) -> io::Result<()> {
         let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_io().build()?;
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         runtime.block_on(async {
             let listener = tokio::net::TcpListener::from_std(self.listener)?;
-            axum::serve(listener, router(pages)).await
+            axum::serve(Bounded::new(listener), router(pages)).await
         })
     }
 }

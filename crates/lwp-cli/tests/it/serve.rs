@@ -41,7 +41,13 @@ impl Drop for Serving {
 /// A server of the directory's recording, and the host and path of its address.
 fn serving(dir: &Recorded) -> (Serving, String, String) {
     let mut serve = Command::new(LWP);
-    serve.current_dir(&dir.0).arg("serve").stdout(Stdio::piped()).stderr(Stdio::null());
+    serve.arg("serve");
+    started(dir, serve)
+}
+
+/// The same, started by a command of its own.
+fn started(dir: &Recorded, mut serve: Command) -> (Serving, String, String) {
+    serve.current_dir(&dir.0).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut serving = Serving(serve.spawn().expect("lwp starts"));
     let mut lines = BufReader::new(serving.0.stdout.take().expect("a pipe")).lines();
     let url = lines.next().expect("a line").expect("text");
@@ -73,6 +79,28 @@ fn a_recording_is_served_at_the_address_that_is_printed() {
     let export = get(host, &format!("{path}export?format=callgrind"));
     assert!(export.contains("# callgrind format"), "{export}");
     assert!(get(host, "/functions").starts_with("HTTP/1.1 403"));
+}
+
+#[test]
+fn connections_that_say_nothing_keep_nobody_out() {
+    let dir = Recorded::new("silent");
+    let mut serve = Command::new("sh");
+    serve.args(["-c", "ulimit -n 64 && exec \"$0\" serve", LWP]);
+    let (mut serving, host, path) = started(&dir, serve);
+    let silent: Vec<TcpStream> = (0..200)
+        .map(|_| {
+            let mut stream = TcpStream::connect(&host).expect("the server listens");
+            write!(stream, "GET / HTTP/1.1\r\nHost: {host}\r\nX: ").expect("it is sent");
+            stream
+        })
+        .collect();
+    for file in ["", "functions", "summary"] {
+        let page = get(&host, &format!("{path}{file}"));
+        assert!(page.starts_with("HTTP/1.1 200"), "{page}");
+    }
+    drop(silent);
+    assert!(get(&host, &path).starts_with("HTTP/1.1 200"));
+    assert!(serving.0.try_wait().expect("a status").is_none(), "the server has ended");
 }
 
 /// The text between two others, and what follows.
