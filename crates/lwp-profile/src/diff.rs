@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::profile::{FunctionId, Profile, Values};
+use crate::profile::{Frame, FunctionId, Location, Profile, Values};
 
 /// Something with counts before and after.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub struct Diff {
 /// The key of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum By {
-    /// Functions that are not inlined.
+    /// Functions, inlined ones on their own where that is known of both.
     #[default]
     Function,
     /// Source lines.
@@ -90,11 +90,45 @@ impl Matched {
     }
 }
 
+/// Modules of which it is known in all compared profiles what was inlined.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Inlined(BTreeSet<String>);
+
+impl Inlined {
+    /// The modules for which every one of `sides` that has them has debug information.
+    pub fn of(sides: &[(&Profile, &Keys)]) -> Self {
+        let mut known: BTreeMap<&str, bool> = BTreeMap::new();
+        for (profile, keys) in sides {
+            let mut has: BTreeMap<&str, bool> = BTreeMap::new();
+            for location in &profile.locations {
+                let lines = location.frames.iter().any(|frame| frame.line != 0);
+                *has.entry(&keys.modules[location.module.index()]).or_default() |= lines;
+            }
+            for (module, has) in has {
+                *known.entry(module).or_insert(true) &= has;
+            }
+        }
+        let known = known.into_iter().filter(|(_, known)| *known);
+        Self(known.map(|(module, _)| module.to_owned()).collect())
+    }
+
+    /// The function that an instruction is counted for: the innermost one that has a name, also if
+    /// it was inlined, or else the one that was not.
+    pub fn function(&self, profile: &Profile, keys: &Keys, location: &Location) -> FunctionId {
+        if !self.0.contains(&keys.modules[location.module.index()]) {
+            return location.function();
+        }
+        let named = |frame: &&Frame| !profile.function(frame.function).name.is_empty();
+        location.frames.iter().find(named).map_or(location.function(), |frame| frame.function)
+    }
+}
+
 /// Compares `after` with `before`.
 pub fn compare(before: &Profile, after: &Profile, by: By, matched: &Matched) -> Diff {
     let mut rows: BTreeMap<String, Row> = BTreeMap::new();
     let moved = moved_files(before, after);
-    for (key, values) in keyed(before, by, &matched.before, &moved) {
+    let inlined = Inlined::of(&[(before, &matched.before), (after, &matched.after)]);
+    for (key, values) in keyed((before, &matched.before), by, &inlined, &moved) {
         rows.entry(key).or_default().before = Some(values);
     }
     // The same event may have another index in the other profile.
@@ -103,7 +137,7 @@ pub fn compare(before: &Profile, after: &Profile, by: By, matched: &Matched) -> 
     let aligned = |values: &Values| {
         Values(places.iter().map(|at| at.map_or(0, |at| values.get(at))).collect())
     };
-    for (key, values) in keyed(after, by, &matched.after, &BTreeMap::new()) {
+    for (key, values) in keyed((after, &matched.after), by, &inlined, &BTreeMap::new()) {
         rows.entry(key).or_default().after = Some(aligned(&values));
     }
     let named = |(key, row): (String, Row)| {
@@ -119,9 +153,9 @@ pub fn compare(before: &Profile, after: &Profile, by: By, matched: &Matched) -> 
 }
 
 fn keyed(
-    profile: &Profile,
+    (profile, keys): (&Profile, &Keys),
     by: By,
-    keys: &Keys,
+    inlined: &Inlined,
     moved: &BTreeMap<&str, &str>,
 ) -> BTreeMap<String, Values> {
     let mut sums: BTreeMap<String, Values> = BTreeMap::new();
@@ -137,7 +171,7 @@ fn keyed(
                 let file = moved.get(file).copied().unwrap_or(file);
                 format!("{file}:{}", location.frames[0].line)
             }
-            _ => keys.functions[location.function().index()].clone(),
+            _ => keys.functions[inlined.function(profile, keys, location).index()].clone(),
         };
         sums.entry(key).or_insert_with(|| Values::zero(values.0.len())).add(&values);
     }
@@ -191,7 +225,7 @@ fn rebuilt(before: (&Profile, &Keys), after: (&Profile, &Keys)) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Builder, Event, Frame, Function, Location, Mode, Module, Thread};
+    use crate::{Builder, Event, Function, Mode, Module, Thread};
 
     /// A profile of one function with a line in each of `files`.
     fn of_files(files: &[&str]) -> Profile {
@@ -207,6 +241,38 @@ mod tests {
             builder.sample(thread, stack, &Values(vec![1]));
         }
         builder.finish()
+    }
+
+    /// A profile in which `inner` is inlined into `outer`, with lines or without.
+    fn with_inlined(count: u64, lines: bool) -> Profile {
+        let mut builder = Builder::new("", Mode::Exact, vec![Event::default()]);
+        let module = builder.module(Module::default());
+        let name = |name: &str| Function { name: name.into(), ..Function::default() };
+        let [inner, outer] = ["inner", "outer"].map(|it| builder.function(name(it)));
+        let thread = builder.thread(Thread::default());
+        let frame = |function, line| Frame { function, file: "a.rs".into(), line };
+        let frames = match lines {
+            true => [frame(inner, 7), frame(outer, 3)].into(),
+            false => [frame(outer, 0)].into(),
+        };
+        let location = builder.location(Location { module, frames, ..Location::default() });
+        let stack = builder.stack(vec![location]);
+        builder.sample(thread, stack, &Values(vec![count]));
+        builder.finish()
+    }
+
+    #[test]
+    fn inlined_functions_are_compared_where_both_sides_know_them() {
+        let name = |profile: &Profile, id: FunctionId| profile.function(id).name.clone();
+        let keys = |before: &Profile, after: &Profile| -> Vec<(String, i128)> {
+            let matched = Matched::by_name(before, after, &name);
+            let rows = compare(before, after, By::Function, &matched).rows;
+            rows.into_iter().map(|row| (row.key.clone(), row.delta(0))).collect()
+        };
+        let row = |name: &str, delta| vec![(format!("{name} []"), delta)];
+        assert_eq!(keys(&with_inlined(5, true), &with_inlined(7, true)), row("inner", 2));
+        assert_eq!(keys(&with_inlined(5, false), &with_inlined(7, true)), row("outer", 2));
+        assert_eq!(keys(&with_inlined(5, true), &with_inlined(7, false)), row("outer", 2));
     }
 
     #[test]

@@ -3,9 +3,10 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use lwp_profile::diff::{By, Diff, Keys, compare};
-use lwp_profile::{FunctionId, Profile, Values};
+use lwp_profile::diff::{By, Diff, Inlined, Keys, compare};
+use lwp_profile::{FunctionId, Location, Profile, Values};
 use lwp_report::gate::{Benchmark, Change, Check, Limit, Place, Subject};
 use wildmatch::WildMatch;
 
@@ -36,11 +37,13 @@ pub fn judge(rules: &Rules, compared: &Compared<'_>) -> Result<Benchmark, Failur
         Some(before) => maps.matched(before, after)?,
         None => MapArgs::default().matched(after, after)?,
     };
-    let places = Places::of(after, &matched.after);
+    let both = [before.map(|before| (before, &matched.before)), Some((after, &matched.after))];
+    let sides: Vec<_> = both.into_iter().flatten().collect();
+    let inlined = Inlined::of(&sides);
+    let places = Places::of(both, &inlined);
     let mut checks = whole(rules, compared)?;
     let mut notes = Vec::new();
-    let both = [before.map(|before| (before, &matched.before)), Some((after, &matched.after))];
-    let (functions, modules) = (Sums::of_functions(both), Sums::of_modules(both));
+    let (functions, modules) = (Sums::of_functions(both, &inlined), Sums::of_modules(both));
     parts(&rules.functions, &functions, compared, (&mut checks, &mut notes), &|key| {
         (Subject::Function(key.name.clone()), places.of_function(&key.key()))
     })?;
@@ -109,24 +112,25 @@ type Sides<'a> = [Option<(&'a Profile, &'a Keys)>; 2];
 struct Sums(BTreeMap<Key, [Option<Values>; 2]>);
 
 impl Sums {
-    fn of(sides: Sides<'_>, key: &dyn Fn(&Profile, &Keys, FunctionId) -> Key) -> Self {
+    fn of(sides: Sides<'_>, key: &dyn Fn(&Profile, &Keys, &Location) -> Key) -> Self {
         let mut sums: BTreeMap<Key, [Option<Values>; 2]> = BTreeMap::new();
         for (side, profile) in sides.into_iter().enumerate() {
             let Some((profile, keys)) = profile else { continue };
-            for (index, values) in profile.by_function().iter().enumerate() {
+            for (location, values) in profile.locations.iter().zip(profile.by_location()) {
                 if values.is_zero() {
                     continue;
                 }
-                let key = key(profile, keys, FunctionId(index as u32));
+                let key = key(profile, keys, location);
                 let sum = &mut sums.entry(key).or_default()[side];
-                sum.get_or_insert_with(|| Values::zero(values.0.len())).add(values);
+                sum.get_or_insert_with(|| Values::zero(values.0.len())).add(&values);
             }
         }
         Self(sums)
     }
 
-    fn of_functions(sides: Sides<'_>) -> Self {
-        Self::of(sides, &|profile, keys, id| {
+    fn of_functions(sides: Sides<'_>, inlined: &Inlined) -> Self {
+        Self::of(sides, &|profile, keys, location| {
+            let id = inlined.function(profile, keys, location);
             let module = module_key(profile, keys, id);
             let key = &keys.functions[id.index()];
             let name = key.strip_suffix(&format!(" [{module}]")).unwrap_or(key);
@@ -135,8 +139,8 @@ impl Sums {
     }
 
     fn of_modules(sides: Sides<'_>) -> Self {
-        Self::of(sides, &|profile, keys, id| Key {
-            name: module_key(profile, keys, id),
+        Self::of(sides, &|profile, keys, location| Key {
+            name: module_key(profile, keys, location.function()),
             module: String::new(),
         })
     }
@@ -206,22 +210,58 @@ fn changes(diff: &Diff, event: usize, places: &Places) -> Vec<Change> {
 struct Places(HashMap<String, Place>);
 
 impl Places {
-    fn of(profile: &Profile, keys: &Keys) -> Self {
+    /// Functions are where they have grown most, or else where they are declared.
+    fn of(sides: Sides<'_>, inlined: &Inlined) -> Self {
         let roots = roots();
         let mut places = HashMap::new();
-        for (index, function) in profile.functions.iter().enumerate() {
-            if function.line == 0 {
-                continue;
+        for (profile, keys) in sides.into_iter().flatten() {
+            for (index, function) in profile.functions.iter().enumerate() {
+                let file = below(&function.file, &roots).filter(|_| function.line != 0);
+                let Some(file) = file else { continue };
+                places.insert(keys.functions[index].clone(), Place { file, line: function.line });
             }
-            let Some(file) = below(&function.file, &roots) else { continue };
-            places.insert(keys.functions[index].clone(), Place { file, line: function.line });
         }
+        places.extend(growth(sides, inlined, &roots));
         Self(places)
     }
 
     fn of_function(&self, key: &str) -> Option<Place> {
         self.0.get(key).cloned()
     }
+}
+
+/// The line of each function that has grown most, in files of the repository. A function from
+/// elsewhere has grown where the repository's code calls it.
+fn growth(sides: Sides<'_>, inlined: &Inlined, roots: &[PathBuf]) -> HashMap<String, Place> {
+    let [Some(before), Some(after)] = sides else { return HashMap::new() };
+    let mut known: HashMap<Arc<str>, Option<String>> = HashMap::new();
+    let mut lines: BTreeMap<(&str, String, u32), i128> = BTreeMap::new();
+    for ((profile, keys), sign) in [(before, -1), (after, 1)] {
+        let event = profile.event(USUAL).unwrap_or(0);
+        for (location, values) in profile.locations.iter().zip(profile.by_location()) {
+            let count = values.get(event);
+            let frames = location.frames.iter().filter(|frame| frame.line != 0);
+            let mut places = frames.filter_map(|frame| {
+                let file = known.entry(Arc::clone(&frame.file));
+                let file = file.or_insert_with(|| below(&frame.file, roots)).clone()?;
+                Some((file, frame.line))
+            });
+            let Some((file, line)) = places.next().filter(|_| count > 0) else { continue };
+            let function = inlined.function(profile, keys, location);
+            let key = (keys.functions[function.index()].as_str(), file, line);
+            *lines.entry(key).or_default() += sign * i128::from(count);
+        }
+    }
+    let mut most: HashMap<String, (i128, Place)> = HashMap::new();
+    for ((function, file, line), more) in lines {
+        let place = Place { file, line };
+        match most.get_mut(function) {
+            Some(known) if known.0 < more => *known = (more, place),
+            None if more > 0 => drop(most.insert(function.to_owned(), (more, place))),
+            _ => {}
+        }
+    }
+    most.into_iter().map(|(function, (_, place))| (function, place)).collect()
 }
 
 /// The directories that a repository can be in: where its workflow says that it is, and here.
