@@ -57,11 +57,15 @@ pub fn text(text: &str) -> String {
     printable(text)
 }
 
-/// A name with places where a line may break: behind the punctuation of long names.
+/// The most characters of a name in a table; its title has all of them.
+const LONGEST_NAME: usize = 120;
+
+/// A name as a link. A long one is shortened around the function's own part.
 pub fn name(request: &Request, id: FunctionId, view: View) -> Markup {
-    let label = request.label(id);
+    let label = text(&request.label(id).name);
+    let shown = lwp_symbols::fitted(&label, LONGEST_NAME);
     html! {
-        a.fn href=(request.function_link(view, id)) title=(text(&label.name)) { (text(&label.name)) }
+        a.fn href=(request.function_link(view, id)) title=(label) { (shown) }
     }
 }
 

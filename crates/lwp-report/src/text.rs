@@ -5,30 +5,38 @@ use std::fmt::Write;
 use crate::escape::printable;
 use crate::number::{grouped, percent};
 use crate::paint::{Paint, part};
-use crate::table::{Row, Table};
+use crate::table::{Row, SortKey, Table};
 
 /// The table for a terminal or a file; at most `limit` rows.
 pub fn table(table: &Table, limit: Option<usize>) -> String {
     painted(table, limit, Paint::Plain)
 }
 
+/// The same in lines of at most `width` characters, as far as that can be had: columns that say
+/// least are left out, and names are shortened around the function's own.
+pub fn fitting(table: &Table, limit: Option<usize>, width: usize) -> String {
+    let rows = first(table, limit);
+    printed(table, rows, &narrowed(columns(table, rows), width), Paint::Plain)
+}
+
 /// The same with colours: rows by their part of the whole.
 pub fn painted(table: &Table, limit: Option<usize>, paint: Paint) -> String {
+    let rows = first(table, limit);
+    printed(table, rows, &columns(table, rows), paint)
+}
+
+fn first(table: &Table, limit: Option<usize>) -> &[Row] {
+    &table.rows[..limit.unwrap_or(usize::MAX).min(table.rows.len())]
+}
+
+fn printed(table: &Table, rows: &[Row], columns: &[Column], paint: Paint) -> String {
     let mut out = String::new();
     heading(&mut out, table, paint);
-    let rows = &table.rows[..limit.unwrap_or(usize::MAX).min(table.rows.len())];
-    let columns = columns(table, rows);
-    let widths: Vec<usize> = columns
-        .iter()
-        .map(|column| column.iter().map(|cell| cell.chars().count()).max().unwrap_or(0))
-        .collect();
-    let last = columns.len() - 1;
     for line in 0..=rows.len() {
         let mut text = String::new();
         for (index, column) in columns.iter().enumerate() {
-            let (cell, width) = (&column[line], widths[index]);
-            let name = index + table.sort.len() > last;
-            let cell = match (name, index == last) {
+            let (cell, width) = (&column.cells[line], column.width());
+            let cell = match (column.is_name(), index + 1 == columns.len()) {
                 (true, true) => cell.clone(),
                 (true, false) => format!("{cell:<width$}"),
                 (false, _) => format!("{cell:>width$}"),
@@ -48,6 +56,71 @@ pub fn painted(table: &Table, limit: Option<usize>, paint: Paint) -> String {
         let _ = writeln!(out, "# {left} more not shown");
     }
     out
+}
+
+/// The contents of a column; the first one to be left out where there is no room comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Cycles,
+    Calls,
+    Count,
+    Total,
+    Dso,
+    /// The function, or another key that rows are told apart by.
+    Name(SortKey),
+    Own,
+}
+
+/// A column of cells, the heading included.
+#[derive(Clone, Debug)]
+struct Column {
+    kind: Kind,
+    cells: Vec<String>,
+}
+
+impl Column {
+    fn width(&self) -> usize {
+        self.cells.iter().map(|cell| cell.chars().count()).max().unwrap_or(0)
+    }
+
+    fn is_name(&self) -> bool {
+        matches!(self.kind, Kind::Dso | Kind::Name(_))
+    }
+}
+
+/// Names of functions are left so many characters before other columns are.
+const ROOM: usize = 28;
+
+/// The most characters of a module's name in a narrow place.
+const ROOM_OF_MODULE: usize = 14;
+
+/// The columns that a line of `width` characters has room for.
+fn narrowed(mut columns: Vec<Column>, width: usize) -> Vec<Column> {
+    // A sign at the start, and two blanks before each column.
+    let whole = |columns: &[Column]| 1 + columns.iter().map(|it| it.width() + 2).sum::<usize>();
+    if whole(&columns) <= width {
+        return columns;
+    }
+    let function = |it: &Column| it.kind == Kind::Name(SortKey::Sym);
+    let Some(longest) = columns.iter().find(|it| function(it)).map(Column::width) else {
+        return columns;
+    };
+    for column in columns.iter_mut().filter(|it| it.kind == Kind::Dso) {
+        column.cells.iter_mut().for_each(|cell| *cell = lwp_symbols::fitted(cell, ROOM_OF_MODULE));
+    }
+    let room = |columns: &[Column]| (width + longest).saturating_sub(whole(columns));
+    while room(&columns) < ROOM.min(longest) {
+        let least = columns.iter().map(|it| it.kind).min();
+        match least.filter(|kind| *kind < Kind::Name(SortKey::Comm)) {
+            Some(least) => columns.retain(|it| it.kind != least),
+            None => break,
+        }
+    }
+    let room = room(&columns).max(1);
+    for column in columns.iter_mut().filter(|it| function(it)) {
+        column.cells.iter_mut().for_each(|cell| *cell = lwp_symbols::fitted(cell, room));
+    }
+    columns
 }
 
 fn heading(out: &mut String, table: &Table, paint: Paint) {
@@ -78,27 +151,29 @@ fn has_inclusive(table: &Table, rows: &[Row]) -> bool {
     rows.iter().any(|row| row.inclusive.is_some() && (table.inclusive_exact || row.calls.is_some()))
 }
 
-/// Columns of cells, headings included.
-fn columns(table: &Table, rows: &[Row]) -> Vec<Vec<String>> {
+fn columns(table: &Table, rows: &[Row]) -> Vec<Column> {
     let mut columns = Vec::new();
-    let mut column = |heading: &str, cell: &dyn Fn(&Row) -> String| {
-        let cells = std::iter::once(heading.to_owned()).chain(rows.iter().map(cell));
-        columns.push(cells.collect());
+    let mut column = |kind: Kind, heading: &str, cell: &dyn Fn(&Row) -> String| {
+        let cells = std::iter::once(heading.to_owned()).chain(rows.iter().map(cell)).collect();
+        columns.push(Column { kind, cells });
     };
-    column("Self", &|row| percent(row.own as f64, table.total));
+    column(Kind::Own, "Self", &|row| percent(row.own as f64, table.total));
     if has_inclusive(table, rows) {
         let heading = if table.inclusive_exact { "Total" } else { "Total~" };
-        column(heading, &|row| percent(row.inclusive.unwrap_or(0.0), table.total));
+        let total = |row: &Row| percent(row.inclusive.unwrap_or(0.0), table.total);
+        column(Kind::Total, heading, &total);
     }
-    column(&table.event, &|row| grouped(row.own));
+    column(Kind::Count, &table.event, &|row| grouped(row.own));
     if rows.iter().any(|row| row.cycles.is_some()) {
-        column("Cycles (modelled)", &|row| row.cycles.map_or(String::new(), grouped));
+        let cycles = |row: &Row| row.cycles.map_or(String::new(), grouped);
+        column(Kind::Cycles, "Cycles (modelled)", &cycles);
     }
     if rows.iter().any(|row| row.calls.is_some()) {
-        column("Calls", &|row| row.calls.map_or(String::new(), grouped));
+        column(Kind::Calls, "Calls", &|row| row.calls.map_or(String::new(), grouped));
     }
     for (index, key) in table.sort.iter().enumerate() {
-        column(key.heading(), &|row| printable(&row.keys[index]));
+        let kind = if *key == SortKey::Dso { Kind::Dso } else { Kind::Name(*key) };
+        column(kind, key.heading(), &|row| printable(&row.keys[index]));
     }
     columns
 }
@@ -106,10 +181,34 @@ fn columns(table: &Table, rows: &[Row]) -> Vec<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::SortKey;
 
-    fn printed(table: &Table) -> String {
+    fn text_of(table: &Table) -> String {
         super::table(table, None)
+    }
+
+    #[test]
+    fn the_function_is_visible_in_every_width() {
+        let row = Row {
+            keys: vec![
+                "libstdc++.so.6.0.30".into(),
+                "std::vector<int, std::allocator<int> >::push_back(int const&)".into(),
+            ],
+            own: 123_456_789,
+            inclusive: Some(123_456_789.0),
+            calls: Some(1_000_000),
+            ..Row::default()
+        };
+        let (event, total, sort) =
+            ("instructions".to_owned(), 123_456_789, vec![SortKey::Dso, SortKey::Sym]);
+        let table = Table { event, total, sort, rows: vec![row], ..Table::default() };
+        for width in [40, 60, 80, 100, 120, 200] {
+            let text = fitting(&table, None, width);
+            let line = text.lines().last().unwrap();
+            assert!(line.chars().count() <= width, "{width}: {line}");
+            assert!(line.contains("push_back") && line.contains("100.00"), "{width}: {line}");
+        }
+        assert_eq!(fitting(&table, None, 300), text_of(&table));
+        assert!(fitting(&table, None, 80).contains("std::vector<int>::push_back"));
     }
 
     #[test]
@@ -124,22 +223,22 @@ mod tests {
         let sort = vec![SortKey::Sym];
         let (event, total) = ("instructions".to_owned(), 300);
         let exact = Table { event, total, sort, rows: vec![row(Some(1))], ..Table::default() };
-        let text = printed(&exact);
+        let text = text_of(&exact);
         assert!(text.contains("# Self and Calls are counts; Total~ is an estimate"), "{text}");
         assert!(text.contains("Total~  instructions  Calls  Function"), "{text}");
         // Samples without stacks know of no callers.
         let sampled = Table { interval: Some(3), rows: vec![row(None)], ..exact.clone() };
-        let text = printed(&sampled);
+        let text = text_of(&sampled);
         assert!(text.contains("(sampled, one in 3)\n#\n"), "{text}");
         assert!(text.contains("Self  instructions  Function"), "{text}");
         let stacks = Table { inclusive_exact: true, ..sampled };
-        assert!(printed(&stacks).contains("Total  instructions  Function"));
+        assert!(text_of(&stacks).contains("Total  instructions  Function"));
     }
 
     #[test]
     fn nothing_counted_is_no_zero() {
         let table = Table { event: "instructions".into(), uncounted: true, ..Table::default() };
-        let text = printed(&table);
+        let text = text_of(&table);
         assert!(text.starts_with("# instructions: not counted\n#\n"), "{text}");
     }
 }

@@ -67,6 +67,8 @@ pub enum View {
 pub struct Line {
     /// Its text.
     pub text: String,
+    /// The same in the width of the screen.
+    pub narrow: String,
     /// The row of the table that it belongs to; `None` for what is opened below a row.
     pub row: Option<usize>,
 }
@@ -81,6 +83,8 @@ pub struct App<'a> {
     opened: Option<usize>,
     /// Heading of the table.
     heading: Vec<String>,
+    /// The same in the width of the screen.
+    narrow_heading: Vec<String>,
     /// Lines of the table view.
     pub lines: Vec<Line>,
     /// The selected line of the table.
@@ -99,6 +103,8 @@ pub struct App<'a> {
     pub page: usize,
     /// Characters of each line that are left of the screen.
     pub shift: usize,
+    /// Characters of a line of the screen; told by the drawing.
+    width: usize,
 }
 
 impl std::fmt::Debug for App<'_> {
@@ -118,6 +124,7 @@ impl<'a> App<'a> {
             options,
             opened: None,
             heading: Vec::new(),
+            narrow_heading: Vec::new(),
             lines: Vec::new(),
             selected: 0,
             view: View::Table,
@@ -127,9 +134,18 @@ impl<'a> App<'a> {
             help: false,
             page: 20,
             shift: 0,
+            width: usize::MAX,
         };
         app.rebuild();
         app
+    }
+
+    /// Fits the table into lines of `width` characters.
+    pub fn set_width(&mut self, width: usize) {
+        if self.width != width {
+            self.width = width;
+            self.relist();
+        }
     }
 
     fn rebuild(&mut self) {
@@ -142,16 +158,23 @@ impl<'a> App<'a> {
     /// Makes the lines of the table view anew.
     fn relist(&mut self) {
         let text = text::table(&self.table, None);
+        let narrow = text::fitting(&self.table, None, self.width);
         let is_heading = |line: &&str| line.starts_with('#');
-        self.heading =
-            text.lines().take_while(is_heading).filter(|l| *l != "#").map(str::to_owned).collect();
-        let rows = text.lines().filter(|line| !line.starts_with('#'));
+        let heading = |text: &str| -> Vec<String> {
+            let lines = text.lines().take_while(is_heading);
+            lines.filter(|line| *line != "#").map(str::to_owned).collect()
+        };
+        self.heading = heading(&text);
+        self.narrow_heading = heading(&narrow);
+        let rows = text.lines().zip(narrow.lines()).filter(|(line, _)| !line.starts_with('#'));
         self.lines.clear();
-        for (index, line) in rows.enumerate() {
-            self.lines.push(Line { text: line.to_owned(), row: Some(index) });
+        for (index, (line, narrow)) in rows.enumerate() {
+            let (text, narrow) = (line.to_owned(), narrow.to_owned());
+            self.lines.push(Line { text, narrow, row: Some(index) });
             if self.opened == Some(index) {
-                let more = self.related(index);
-                self.lines.extend(more.into_iter().map(|text| Line { text, row: None }));
+                let more = self.related(index).into_iter();
+                let line = |text: String| Line { narrow: text.clone(), text, row: None };
+                self.lines.extend(more.map(line));
             }
         }
     }
@@ -184,6 +207,7 @@ impl<'a> App<'a> {
         // The table's last line names its columns, and others its numbers.
         let run = self.heading.iter().take(2).cloned();
         match &self.view {
+            View::Table if self.shift == 0 => self.narrow_heading.clone(),
             View::Table => self.heading.clone(),
             View::Listing { .. } => run.collect(),
             View::Tree { branches, .. } => {

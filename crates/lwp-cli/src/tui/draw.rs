@@ -27,6 +27,7 @@ fn heat(line: &str) -> Style {
 
 /// Draws everything.
 pub fn frame(frame: &mut Frame<'_>, app: &mut App<'_>) {
+    app.set_width(usize::from(frame.area().width));
     let heading = fitting(app.heading(), usize::from(frame.area().width), &app.view, app.shift);
     let areas = Layout::vertical([
         Constraint::Length(heading.len() as u16),
@@ -40,7 +41,11 @@ pub fn frame(frame: &mut Frame<'_>, app: &mut App<'_>) {
     frame.render_widget(Paragraph::new(text).style(dim), top);
     match &app.view {
         View::Table => {
-            let lines: Vec<&str> = app.lines.iter().map(|line| line.text.as_str()).collect();
+            // Whoever moves to the side wants to see the rest.
+            let whole = app.shift > 0;
+            let lines = app.lines.iter();
+            let lines: Vec<&str> =
+                lines.map(|it| if whole { it.text.as_str() } else { it.narrow.as_str() }).collect();
             body(frame, middle, &lines, (app.selected, app.shift));
         }
         View::Listing { lines, at } | View::Tree { lines, at, .. } => {

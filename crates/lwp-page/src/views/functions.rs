@@ -141,7 +141,7 @@ pub fn table(request: &Request, rows: &[Row]) -> Markup {
     let compared = request.base.is_some();
     let calls = request.picked.graph.is_some();
     html! {
-        div.scroll { table.rows {
+        div.scroll { table.rows.functions {
             thead { tr {
                 (head(request, "own", "Self", Some(own_is(request))))
                 (head(request, "total", "Total", Some(inclusive_is(request))))
@@ -225,7 +225,13 @@ fn head(request: &Request, key: &str, title: &str, sure: Option<Sure>) -> Markup
         (true, false) => Some("descending"),
         (true, true) => Some("ascending"),
     };
-    let class = if matches!(key, "name" | "module") { "name" } else { "num" };
+    // Columns that narrow screens keep.
+    let class = match key {
+        "name" => "name",
+        "module" => "name module",
+        "own" | "change" => "num kept",
+        _ => "num",
+    };
     html! {
         th class=(class) aria-sort=[order] {
             a href=(request.here(&[("sort", key), ("asc", turn)])) {
