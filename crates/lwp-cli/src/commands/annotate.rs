@@ -6,7 +6,7 @@ use clap::Args;
 use lwp_profile::{FunctionId, Profile};
 use lwp_report::annotate::{self, Options};
 use lwp_report::{annotate_text, objdump};
-use lwp_symbols::{Origins, function_name};
+use lwp_symbols::{Origins, function_name, whole_function};
 use lwp_terminal::escape::printable;
 
 use crate::args::usage_error;
@@ -131,11 +131,31 @@ fn chosen(profile: &Profile, event: usize, name: Option<&str>) -> Result<Functio
         [] => Err(Failure::new(OWN_FAILURE, format!("no function like '{name}' was executed"))
             .with_help("`lwp report` lists those that were")),
         [_] => hottest(&found).ok_or_else(|| Failure::new(OWN_FAILURE, "no such function")),
+        several if are_bodies(several) => {
+            say_others(several);
+            hottest(&found).ok_or_else(|| Failure::new(OWN_FAILURE, "no such function"))
+        }
         several => {
             Err(Failure::new(OWN_FAILURE, format!("'{name}' can mean {} functions", several.len()))
                 .with_help(format!("name one: {}", listed(several))))
         }
     }
+}
+
+/// Returns whether several names are those of bodies of one function.
+fn are_bodies(names: &[String]) -> bool {
+    let mut functions = names.iter().map(|name| whole_function(name));
+    let first = functions.next();
+    functions.all(|function| Some(&function) == first.as_ref())
+}
+
+/// Says that other bodies of a function are not shown. `names`: the hottest first.
+fn say_others(names: &[String]) {
+    let (shown, others) = (printable(&names[0]), listed(&names[1..]));
+    lwp_terminal::say!(
+        "lwp: {shown} is the hottest of {} bodies of this function; others: {others}",
+        names.len()
+    );
 }
 
 /// The first of several names, as words of a shell's command line.
