@@ -20,6 +20,7 @@ mod interpreted;
 mod languages;
 mod lwp_args;
 mod output;
+mod own_limits;
 mod perf;
 mod profiles;
 mod program;
@@ -41,13 +42,22 @@ mod valgrind;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    signals::outlive_large_files();
-    let result = args::parse().and_then(|line| {
-        args::say_wrong_limits();
-        commands::dispatch(line)
-    });
+    let result = match own_limits::check_stack() {
+        Ok(()) => execute(),
+        Err(failure) => Err(failure),
+    };
     match result {
         Ok(ending) => ending.conclude(),
         Err(failure) => failure.report(),
     }
+}
+
+/// Does what the command line says, in a frame of its own: that is where the stack goes.
+#[inline(never)]
+fn execute() -> Result<ending::Ending, failure::Failure> {
+    signals::outlive_large_files();
+    let line = args::parse()?;
+    args::say_wrong_limits();
+    own_limits::check_memory(&line.command)?;
+    commands::dispatch(line)
 }

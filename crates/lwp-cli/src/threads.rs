@@ -25,7 +25,5 @@ pub fn start_in<'scope, T: Send + 'scope>(
 }
 
 fn refused(error: &std::io::Error) -> Failure {
-    Failure::io("starting a thread", error).with_help(
-        "raise the limits on processes (`ulimit -u`) and data (`ulimit -d`), or end some",
-    )
+    Failure::io("starting a thread", error).with_help(crate::own_limits::of_threads())
 }

@@ -169,6 +169,27 @@ fn lwp_s_own_limits_are_named() {
     }
 }
 
+/// With a stack or memory that is too small for lwp itself, it names the limit.
+#[test]
+fn limits_that_are_too_small_for_lwp_are_named() {
+    let cases = [
+        ("ulimit -s 16", "run -- /bin/echo started", "the stack"),
+        ("ulimit -s 16", "report -i /dev/null", "the stack"),
+        ("ulimit -d 10000", "report -i /dev/null", "data"),
+        ("ulimit -v 30000", "report -i /dev/null", "address space"),
+    ];
+    for (limit, command, named) in cases {
+        let dir = TempDir::new();
+        let outcome = around_lwp(dir.path(), &format!("{limit}; exec \"$LWP\" {command}"));
+        let (out, error) = (text(&outcome.stdout), text(&outcome.stderr));
+        assert_eq!(outcome.end, End::Code(125), "{limit}, {command}: {error}");
+        // Privileged users may go past a hard limit: then the file is what is wrong.
+        let is_named = error.contains(named) && error.contains("help");
+        assert!(is_named || error.contains("/dev/null"), "{limit}, {command}: {error}");
+        assert_eq!(out, "", "{limit}, {command}");
+    }
+}
+
 /// With few descriptors for itself, lwp runs programs as they run natively, or says at once that it
 /// cannot.
 #[test]
