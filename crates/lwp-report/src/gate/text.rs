@@ -46,7 +46,10 @@ fn one(out: &mut String, benchmark: &Benchmark, indent: &str) {
         let _ = writeln!(out, "{indent}changed most:");
         for change in benchmark.changed.iter().take(SUSPECTS) {
             let function = printable(&change.function);
-            let _ = writeln!(out, "{indent}  {:>16}  {function}", signed(change.delta()));
+            let place = change.place.as_ref();
+            let place = place.map_or(String::new(), |at| format!(" ({}:{})", at.file, at.line));
+            let (delta, place) = (signed(change.delta()), printable(&place));
+            let _ = writeln!(out, "{indent}  {delta:>16}  {function}{place}");
         }
     }
     for name in &benchmark.rebuilt {
@@ -70,7 +73,7 @@ mod tests {
         let text = render(&samples::exceeded());
         assert!(text.contains("EXCEEDED instructions: 150 of at most 101 (+1%), +50"), "{text}");
         assert!(text.contains("EXCEEDED instructions in f<int>(\u{fffd}): 150"), "{text}");
-        assert!(text.contains("+50  f<int>(\u{fffd}) [a]\n"), "{text}");
+        assert!(text.contains("+50  f<int>(\u{fffd}) [a] (src/a,b.rs:7)\n"), "{text}");
         assert!(text.contains("note: one\u{fffd}note\n"), "{text}");
         assert!(text.contains("group/fine\n  ok       instructions: 100 of at most 101"), "{text}");
         assert!(text.ends_with("EXCEEDED: 1 of 2 benchmarks\n"), "{text}");
