@@ -1,5 +1,5 @@
-//! Limits of lwp's caller that leave lwp itself too little: to name one is better than to end in the
-//! middle of something.
+//! Limits of lwp's caller that leave lwp itself too little: to name one is better than to end in
+//! the middle of something.
 
 use rustix::process::{Resource, getrlimit};
 

@@ -124,8 +124,8 @@ pub fn open(path: &Path) -> io::Result<(File, Metadata)> {
 ///
 /// # Errors
 ///
-/// Those of the file; it is refused if it is no regular one, larger than [`LARGEST`] or than half of
-/// the memory that is free, or hardly anything of it is on the disk.
+/// Those of the file; it is refused if it is no regular one, larger than [`LARGEST`] or than half
+/// of the memory that is free, or hardly anything of it is on the disk.
 pub fn read(path: &Path) -> io::Result<Bytes> {
     let bytes = path.to_str().and_then(path_of_bytes).filter(|_| !path.exists());
     let (file, metadata) = open(bytes.as_deref().unwrap_or(path))?;

@@ -163,9 +163,9 @@ type Identity = ((u32, u32), u64);
 /// Files that somebody holds open.
 static HELD: Mutex<BTreeMap<Identity, Weak<File>>> = Mutex::new(BTreeMap::new());
 
-/// The file of a mapping, held open: its names are looked for when the program has ended, and it may
-/// remove its file before. The same file is opened once. `None` where it cannot be had, or too few
-/// descriptors would be left.
+/// The file of a mapping, held open: its names are looked for when the program has ended, and it
+/// may remove its file before. The same file is opened once. `None` where it cannot be had, or too
+/// few descriptors would be left.
 pub fn hold(tid: Tid, mapping: &Mapping) -> Option<Arc<File>> {
     let identity = (mapping.device, mapping.inode);
     let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);

@@ -176,7 +176,7 @@ fn limits_that_are_too_small_for_lwp_are_named() {
         ("ulimit -s 16", "run -- /bin/echo started", "the stack"),
         ("ulimit -s 16", "report -i /dev/null", "the stack"),
         ("ulimit -d 10000", "report -i /dev/null", "data"),
-        ("ulimit -v 30000", "report -i /dev/null", "address space"),
+        ("ulimit -v 60000", "report -i /dev/null", "address space"),
     ];
     for (limit, command, named) in cases {
         let dir = TempDir::new();

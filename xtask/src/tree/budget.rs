@@ -16,7 +16,7 @@ pub const BUDGET: &[(&str, [usize; 4])] = &[
     ("lwp-fuzz",       [  0,    0,    0,    4]),
     ("lwp-languages",  [  0,    0,    0,    5]),
     ("lwp-model",      [  0,    0,    1,    0]),
-    ("lwp-page",       [  0,    0,    0,  112]),
+    ("lwp-page",       [  0,    0,    0,  111]),
     ("lwp-perf",       [  0,    0,    0,    2]),
     ("lwp-profile",    [  0,    2,    0,    1]),
     ("lwp-ptrace",     [  0,    0,    0,    3]),

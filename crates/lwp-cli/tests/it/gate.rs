@@ -109,7 +109,7 @@ fn functions_and_modules_have_limits_of_their_own() {
     let config = "[gate]\nbaseline = \"base.data\"\n\
         [gate.limits]\ninstructions = \"+5%\"\n\
         [gate.functions.\"*_words\"]\ninstructions = \"+0%\"\n\
-        [gate.functions.\"sort_*\"]\ninstructions = \"+1%\"\n\
+        [gate.functions.\"sort_l*\"]\ninstructions = \"+1%\"\n\
         [gate.functions.\"gone_*\"]\ninstructions = \"+1%\"\n\
         [gate.modules.\"work\"]\ninstructions = \"+5%\"\nbranches = 10\n";
     std::fs::write(dir.join("lwp.toml"), config).expect("file");

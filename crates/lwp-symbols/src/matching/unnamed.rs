@@ -167,7 +167,7 @@ fn in_order(
 /// The longest selection of pairs that increases on both sides.
 fn increasing(mut pairs: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     pairs.sort_unstable();
-    // The index of the pair that ends the best selection of each length, and each one's predecessor.
+    // The index of the pair that ends the best selection of each length, and the one before each.
     let mut ends: Vec<usize> = Vec::new();
     let mut before: Vec<Option<usize>> = vec![None; pairs.len()];
     for (index, pair) in pairs.iter().enumerate() {
