@@ -97,7 +97,9 @@ pub struct RecordArgs {
     /// Name the functions of interpreted languages and of generated code: auto for all languages
     /// that are known, none for no help from their runtimes, or some of python, node, java, dotnet,
     /// ruby, php, perl and lua. A runtime that names its code only on request gets the request by a
-    /// variable or an option that lwp adds; never under --deterministic
+    /// variable or an option that lwp adds; never under --deterministic. In exact recordings,
+    /// python counts the calls of CPython 3.11 and later too: each call then needs more stack, and
+    /// deep recursion can fail
     #[arg(long, value_name = "LANG", default_value = "auto", value_parser = Languages::parse)]
     pub lang: Languages,
 
@@ -236,7 +238,9 @@ fn choose_languages(args: &RecordArgs, config: &mut Config) {
     config.sampling.languages = args.lang.read();
     // A process that runs already is left as it is.
     if !args.counting.machine.deterministic && !args.counting.attaches() {
-        config.program.additions = args.lang.additions(config.sampling.events.is_empty());
+        let exact = config.sampling.events.is_empty();
+        config.program.additions = args.lang.additions(exact);
+        config.program.sets_evaluators = args.lang.deepens_stacks(exact);
     }
 }
 
