@@ -172,7 +172,7 @@ pub fn execute(args: &RecordArgs) -> Result<Ending, Failure> {
     }
     let connected = requests.connect();
     recorder.stop_when_broken(&requests);
-    signals::answer(Arc::clone(&requests), args.counting.attaches())?;
+    let interrupted = signals::answer(Arc::clone(&requests), args.counting.attaches())?;
     args.counting.schedule(&requests)?;
     if let Some(duration) = duration {
         args.counting.stop_after(duration, &requests)?;
@@ -182,6 +182,9 @@ pub fn execute(args: &RecordArgs) -> Result<Ending, Failure> {
     let outcome = lwp_vcpu::run_profiled(&config, Some(connected), Some(recorder.sink()));
     drop(progress);
     let outcome = outcome?;
+    if let Some(signal) = interrupted.signal() {
+        recorder.info(&[("interrupted".to_owned(), Ending::Signal(signal).words())]);
+    }
     recorder.finish(&outcome)?;
     args.counting.say_if_unmarked(&outcome);
     // What follows is a courtesy: the recording is safe whatever becomes of it.
