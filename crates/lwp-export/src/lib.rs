@@ -17,6 +17,7 @@ pub mod perf_names;
 pub mod pprof;
 pub mod speedscope;
 mod strings;
+mod threads;
 
 use lwp_profile::{Profile, Recording};
 use lwp_terminal::escape::is_hostile;
