@@ -390,6 +390,14 @@ fn flame_graphs_live_in_chromium() {
         pattern.value = '^leaf$';
         pattern.dispatchEvent(new Event('input', {{bubbles: true}}));
         seen.matched = document.getElementById('matched').textContent;
+        seen.kept = location.hash;
+        pattern.value = '';
+        location.hash = '#s=%5Emiddle%24';
+        window.dispatchEvent(new Event('hashchange'));
+        seen.recalled = [pattern.value, document.getElementById('matched').textContent];
+        pattern.blur();
+        document.body.dispatchEvent(new KeyboardEvent('keydown', {{key: '/', bubbles: true}}));
+        seen.focused = document.activeElement === pattern;
         document.title = 'seen:' + JSON.stringify(seen);</script>"
     );
     let Some(seen) = after_script(&dir, "flame.html", "</body>", &script) else { return };
@@ -398,6 +406,11 @@ fn flame_graphs_live_in_chromium() {
     assert_eq!((&seen["back"], &seen["offered"]), (&true.into(), &true.into()), "{seen}");
     // leaf has more than nine tenths of everything.
     assert!(seen["matched"].as_str().unwrap().contains("9"), "{seen}");
+    // The address has the search, and brings it back; / leads to it.
+    assert_eq!(seen["kept"], "#s=%5Eleaf%24", "{seen}");
+    assert_eq!(seen["recalled"][0], "^middle$", "{seen}");
+    assert!(seen["recalled"][1].as_str().unwrap().contains("% matched"), "{seen}");
+    assert_eq!(seen["focused"], true, "{seen}");
     prints(&dir, &[LWP, "flamegraph", "-o", "flame.svg"]);
     let script = format!(
         "<script><![CDATA[{TRY_OUT}
