@@ -23,6 +23,10 @@ ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
 
 GH = """#!/bin/sh
 printf '%s\\n' "$*" >> "$GH_LOG"
+if [ "$GH_TOKEN" = "$GH_REFUSES" ]; then
+    echo "gh: Resource not accessible by integration (HTTP 403)" >&2
+    exit 1
+fi
 case "$*" in *--paginate*) cat "$GH_COMMENTS" 2>/dev/null || true ;; esac
 """
 
@@ -97,7 +101,7 @@ class Run:
             **os.environ, **given, **{name: str(file) for name, file in files.items()},
             "GITHUB_ACTION_PATH": str(ROOT), "GITHUB_WORKSPACE": str(self.place),
             "RUNNER_TEMP": str(self.place / "temp"), "GH_LOG": str(self.place / "gh.log"),
-            "GH_COMMENTS": str(self.place / "comments"),
+            "GH_COMMENTS": str(self.place / "comments"), "GH_REFUSES": "read-only",
             "PATH": ":".join([*self.path, str(self.place / "tools"), os.environ["PATH"]]),
         }
         (self.place / "temp").mkdir(exist_ok=True)
@@ -173,6 +177,14 @@ def main():
         ], "what is small in both has grown by less than a per cent"
         assert (more.place / ".lwp-gate/flamegraphs/big/one.svg").exists()
 
+        # A pull request from a fork has a token that may only read: the verdict is the same.
+        for number, factor in [(8, 1), (9, 2)]:
+            fork = run(f"fork-{number}", factor, number, **{**change, "token": "read-only"})
+            assert fork.code == (3 if factor == 2 else 0), (fork.code, fork.log)
+            assert "::warning title=lwp gate::no comment was written" in fork.log, fork.log
+            assert "HTTP 403" in fork.log, fork.log
+        assert "title=lwp gate::big/one: parse" in fork.log, fork.log
+
         merged = run("merged", 2, 4, **push)
         assert merged.code == 3, "a branch that grew says so once"
         after = run("after", 2, 5, **change)
@@ -185,7 +197,7 @@ def main():
             assert "::warning title=lwp fleet::nothing was sent" in lost.log, lost.log
             assert lost.code == (3 if factor == 4 else 0), (lost.code, lost.log)
             assert "issues/7/comments" in (lost.place / "gh.log").read_text()
-    print("ok: seven runs of the action")
+    print("ok: nine runs of the action")
 
 
 if __name__ == "__main__":

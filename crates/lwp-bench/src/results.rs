@@ -69,7 +69,8 @@ impl Results {
             let (before, now) = (*before.get(name)?, count.as_ref()?.least);
             let change = change(before, now);
             (change > limit).then(|| {
-                format!("{name}: {before} to {now} instructions, {change:+.2} %; at most +{limit} % are allowed")
+                let grown = format!("{before} to {now} instructions, {change:+.2} %");
+                format!("{name}: {grown}: limit exceeded, at most +{limit} % are allowed")
             })
         };
         self.counts.iter().filter_map(grown).collect()

@@ -4,6 +4,9 @@
 //! so everything that `cargo run`, `cargo test` and `cargo bench` can be asked for works here too.
 #![forbid(unsafe_code)]
 
+#[path = "cargo_lwp/harness.rs"]
+mod harness;
+
 use std::env;
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -27,6 +30,8 @@ With --test or --tests `cargo test` is run, with --bench or --benches `cargo ben
 --dev, --release or --profile NAME. A test or benchmark should be named (--bench NAME): without a
 name cargo runs several programs, and the last one's recording is kept.
 
+Benchmarks of Rust's own harness (#[bench]) run once each: the harness repeats them by time.
+
 Benchmarks are counted with --deterministic, so that another run, also on another machine, counts the
 same: they have a fixed environment. --env NAME[=VALUE] lets a variable through, --no-deterministic all of it.
 ";
@@ -43,18 +48,27 @@ fn main() -> ExitCode {
     if arguments.first().is_some_and(|first| first == "lwp") {
         arguments.remove(0);
     }
-    let Some(plan) = Plan::new(&arguments) else {
-        let asked = arguments.iter().any(|word| word == "--help" || word == "-h");
-        let said = io::stdout().lock().write_all(HELP.as_bytes());
-        return ExitCode::from(if asked && said.is_ok() { 0 } else { OWN_FAILURE });
-    };
-    match execute(&plan) {
-        Ok(code) => code,
-        Err(cause) => {
-            lwp_terminal::say!("cargo-lwp: {cause}");
-            ExitCode::from(OWN_FAILURE)
-        }
+    if let Some((first, words)) = arguments.split_first()
+        && first == harness::RUN
+    {
+        return harness::run(words).unwrap_or_else(|cause| failed(&cause));
     }
+    let mut options = arguments.iter().take_while(|word| *word != "--");
+    if arguments.is_empty() || options.any(|word| word == "--help" || word == "-h") {
+        let said = io::stdout().lock().write_all(HELP.as_bytes());
+        let asked = !arguments.is_empty() && said.is_ok();
+        return ExitCode::from(if asked { 0 } else { OWN_FAILURE });
+    }
+    match Plan::new(&arguments) {
+        Ok(plan) => execute(&plan).unwrap_or_else(|cause| failed(&cause)),
+        Err(cause) => failed(&cause),
+    }
+}
+
+/// Says why nothing could be done.
+fn failed(cause: &str) -> ExitCode {
+    lwp_terminal::say!("cargo-lwp: {cause}");
+    ExitCode::from(OWN_FAILURE)
 }
 
 /// The command to execute.
@@ -71,17 +85,17 @@ struct Plan {
 const LET_THROUGH: [&str; 2] = ["CARGO_MANIFEST_DIR", "CARGO_TARGET_DIR"];
 
 impl Plan {
-    fn new(arguments: &[OsString]) -> Option<Self> {
-        let (verb, rest) = arguments.split_first()?;
-        let verb = ["stat", "record", "flamegraph", "bench", "test"]
-            .into_iter()
-            .find(|name| verb == name)?;
+    /// Reads the arguments; fails with what is wrong in them.
+    fn new(arguments: &[OsString]) -> Result<Self, String> {
+        let Some((verb, rest)) = arguments.split_first() else {
+            return Err(format!("a command is missing: {}", VERBS.join(", ")));
+        };
+        let Some(verb) = VERBS.into_iter().find(|name| verb == name) else {
+            return Err(unknown(&verb.to_string_lossy()));
+        };
         let end = rest.iter().position(|word| word == "--").unwrap_or(rest.len());
         let (options, program) = rest.split_at(end);
-        let (options, own) = own_options(options)?;
-        if options.iter().any(|word| word == "--help" || word == "-h") {
-            return None;
-        }
+        let (options, own) = own_options(options).ok_or("--env needs NAME or NAME=VALUE")?;
         let has = |names: &[&str]| {
             options.iter().any(|word| {
                 let word = word.to_string_lossy();
@@ -105,20 +119,25 @@ impl Plan {
         cargo.extend(options.iter().filter(|word| *word != "--dev").cloned());
         cargo.extend(program.iter().cloned());
         let fixed = own.deterministic.unwrap_or(subcommand == "bench" && verb != "flamegraph");
-        Some(Self { verb, cargo, fixed: if fixed { own.fixed() } else { Vec::new() } })
+        Ok(Self { verb, cargo, fixed: if fixed { own.fixed() } else { Vec::new() } })
     }
 
     /// The command that cargo starts programs with.
-    fn runner(&self, lwp: &Path, directory: &Path) -> Result<OsString, String> {
+    fn runner(&self, tools: &Tools, directory: &Path) -> Result<OsString, String> {
         let recording = directory.join(RECORDING);
         // Cargo splits the variable at spaces and knows no quotes.
         let fixed = self.fixed.iter().map(Path::new);
-        for word in [lwp, &recording].into_iter().chain(fixed) {
+        for word in [&*tools.own, &*tools.lwp, &recording].into_iter().chain(fixed) {
             if word.to_string_lossy().contains(char::is_whitespace) {
                 return Err(format!("cargo cannot be given what has spaces: {}", word.display()));
             }
         }
-        let mut runner = lwp.as_os_str().to_owned();
+        let mut runner = OsString::new();
+        if self.cargo.first().is_some_and(|subcommand| subcommand == "bench") {
+            runner.push(&tools.own);
+            runner.push(format!(" {} ", harness::RUN));
+        }
+        runner.push(&tools.lwp);
         match self.verb {
             "stat" | "bench" | "test" => runner.push(" stat"),
             verb => {
@@ -132,6 +151,44 @@ impl Plan {
         }
         runner.push(" --");
         Ok(runner)
+    }
+}
+
+/// The commands.
+const VERBS: [&str; 5] = ["stat", "record", "flamegraph", "bench", "test"];
+
+/// Advice on a command that there is not.
+fn unknown(verb: &str) -> String {
+    let known = VERBS.join(", ");
+    match verb {
+        "gate" | "report" | "annotate" | "diff" | "top" | "serve" | "export" => format!(
+            "'{verb}' builds nothing: record with `cargo lwp record`, then call `lwp {verb}`; \
+             commands are: {known}"
+        ),
+        _ => format!("no command is called '{verb}'; commands are: {known}"),
+    }
+}
+
+/// Programs that are called.
+#[derive(Debug)]
+struct Tools {
+    /// lwp.
+    lwp: PathBuf,
+    /// This program.
+    own: PathBuf,
+}
+
+impl Tools {
+    /// The lwp beside this program, or the one in the path. This program may be a link.
+    fn find() -> Result<Self, String> {
+        let own = env::current_exe().map_err(|error| error.to_string())?;
+        let called = env::args_os().next().map(PathBuf::from);
+        let beside = called.into_iter().chain([own.clone()]).map(|it| it.with_file_name("lwp"));
+        let path = env::var_os("PATH").unwrap_or_default();
+        let in_path: Vec<PathBuf> = env::split_paths(&path).map(|dir| dir.join("lwp")).collect();
+        let found = beside.chain(in_path).find(|file| file.is_file() && file.is_absolute());
+        let lwp = found.ok_or("lwp is neither beside cargo-lwp nor in the path")?;
+        Ok(Self { lwp, own })
     }
 }
 
@@ -171,9 +228,9 @@ fn own_options(options: &[OsString]) -> Option<(Vec<OsString>, Own)> {
 }
 
 fn execute(plan: &Plan) -> Result<ExitCode, String> {
-    let lwp = lwp()?;
+    let tools = Tools::find()?;
     let directory = env::current_dir().map_err(|error| error.to_string())?;
-    let runner = plan.runner(&lwp, &directory)?;
+    let runner = plan.runner(&tools, &directory)?;
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.args(&plan.cargo);
@@ -189,7 +246,7 @@ fn execute(plan: &Plan) -> Result<ExitCode, String> {
     }
     let code = status(&mut command)?;
     if plan.verb == "flamegraph" && directory.join(RECORDING).exists() {
-        let mut draw = Command::new(&lwp);
+        let mut draw = Command::new(&tools.lwp);
         draw.args(["flamegraph", "-i", RECORDING, "-o", PICTURE]);
         if status(&mut draw)? != ExitCode::SUCCESS {
             return Err("drawing the picture failed".into());
@@ -205,20 +262,6 @@ fn status(command: &mut Command) -> Result<ExitCode, String> {
         command.status().map_err(|error| format!("{}: {error}", Path::new(&name).display()))?;
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     Ok(ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(OWN_FAILURE)))
-}
-
-/// The lwp beside this program, or the one in the path.
-fn lwp() -> Result<PathBuf, String> {
-    let own = env::current_exe().map_err(|error| error.to_string())?;
-    let beside = own.with_file_name("lwp");
-    if beside.is_file() {
-        return Ok(beside);
-    }
-    let path = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&path)
-        .map(|dir| dir.join("lwp"))
-        .find(|file| file.is_file())
-        .ok_or_else(|| "lwp is neither beside cargo-lwp nor in the path".to_owned())
 }
 
 #[cfg(test)]
@@ -245,31 +288,39 @@ mod tests {
         assert_eq!(cargo("record --test=end"), "test --release --test=end");
         assert_eq!(cargo("bench"), "bench");
         assert_eq!(cargo("test --lib -- one"), "test --release --lib -- one");
-        assert_eq!(Plan::new(&words("frobnicate")), None);
-        assert_eq!(Plan::new(&words("stat --help")), None);
-        assert_eq!(Plan::new(&[]), None);
+        let wrong = |text: &str| Plan::new(&words(text)).expect_err(text);
+        assert!(wrong("frobnicate").contains("no command is called 'frobnicate'"));
+        assert!(wrong("gate -l calls=1").contains("then call `lwp gate`"));
+        assert!(wrong("").contains("a command is missing: stat, "));
+        assert!(wrong("bench --env").contains("--env needs"));
+    }
+
+    fn tools(lwp: &str) -> Tools {
+        Tools { lwp: lwp.into(), own: "/bin/cargo-lwp".into() }
     }
 
     #[test]
     fn programs_are_started_through_lwp() {
         let runner = |verb: &str, lwp: &str| {
             let plan = Plan::new(&words(verb)).expect(verb);
-            plan.runner(Path::new(lwp), Path::new("/build"))
+            plan.runner(&tools(lwp), Path::new("/build"))
         };
         let planned = |words_: &str| {
             let plan = Plan::new(&words(words_)).expect(words_);
-            plan.runner(Path::new("/bin/lwp"), Path::new("/build"))
+            plan.runner(&tools("/bin/lwp"), Path::new("/build"))
         };
         assert_eq!(planned("stat"), Ok("/bin/lwp stat --".into()));
         let fixed = "--deterministic --env CARGO_MANIFEST_DIR --env CARGO_TARGET_DIR";
-        assert_eq!(planned("bench"), Ok(format!("/bin/lwp stat {fixed} --").into()));
+        let own = "/bin/cargo-lwp --run-benchmark";
+        assert_eq!(planned("bench"), Ok(format!("{own} /bin/lwp stat {fixed} --").into()));
         let let_through = planned("record --bench sums --env=A=b --env C");
-        let recorded = format!("/bin/lwp record -o /build/lwp.data {fixed} --env A=b --env C --");
+        let recorded =
+            format!("{own} /bin/lwp record -o /build/lwp.data {fixed} --env A=b --env C --");
         assert_eq!(let_through, Ok(recorded.into()));
-        assert_eq!(planned("bench --no-deterministic"), Ok("/bin/lwp stat --".into()));
+        let free = format!("{own} /bin/lwp stat --");
+        assert_eq!(planned("bench --no-deterministic"), Ok(free.into()));
         assert_eq!(planned("test --deterministic"), Ok(format!("/bin/lwp stat {fixed} --").into()));
         assert_eq!(cargo("bench --env A --bench sums -- --env"), "bench --bench sums -- --env");
-        assert_eq!(Plan::new(&words("bench --env")), None);
         let recorded = "/bin/lwp record -q -o /build/lwp.data --";
         assert_eq!(runner("flamegraph", "/bin/lwp"), Ok(recorded.into()));
         assert!(runner("stat", "/my bin/lwp").is_err());

@@ -25,7 +25,8 @@ use crate::threads;
 /// A program to be counted, as its command line says.
 #[derive(Args, Clone, Debug, Default)]
 pub struct CountingArgs {
-    /// Take over the running process PID, until it ends, PROGRAM ends, or lwp is interrupted
+    /// Take over the running process PID, until it ends, PROGRAM ends, or lwp is interrupted.
+    /// Do not kill lwp with SIGKILL: the process would die with it
     #[arg(short, long, value_name = "PID", help_heading = headings::SCOPE)]
     pub pid: Option<i32>,
 

@@ -18,6 +18,17 @@ impl Ending {
     /// Everything went well.
     pub const SUCCESS: Self = Self::Code(0);
 
+    /// Names the end, as in `exit code 3` or `signal SIGINT`.
+    pub fn words(self) -> String {
+        match self {
+            Self::Code(code) => format!("exit code {code}"),
+            Self::Signal(signal) => match signal_hook::low_level::signal_name(signal) {
+                Some(name) => format!("signal {name}"),
+                None => format!("signal {signal}"),
+            },
+        }
+    }
+
     /// Ends the process this way, or returns the exit code to end it with.
     ///
     /// A signal that killed the program is raised here too, so that a shell waiting for lwp reports
@@ -71,5 +82,7 @@ mod tests {
         assert_eq!(Ending::from(killed), Ending::Signal(15));
         assert_eq!(Ending::from(ExitStatus::Detached), Ending::SUCCESS);
         assert_eq!(shell_code(11), 139);
+        assert_eq!(Ending::Code(3).words(), "exit code 3");
+        assert_eq!([2, 64].map(|it| Ending::Signal(it).words()), ["signal SIGINT", "signal 64"]);
     }
 }

@@ -1,5 +1,6 @@
 //! Parts of `lwp gate`: rules, recordings with their baselines, and judgement.
 
+mod config;
 pub mod counted;
 mod given;
 pub mod judge;

@@ -6,8 +6,7 @@ use lwp_vcpu::{Addition, Language as Interpreted};
 /// A language whose runtime is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Language {
-    /// CPython. Samples read its memory; exact recordings know its functions by the stubs that it
-    /// makes for perf.
+    /// CPython. Samples read its memory; exact recordings count the calls of its functions.
     Python,
     /// Node.
     Node,
@@ -104,6 +103,18 @@ impl Languages {
         all.filter(wanted).collect()
     }
 
+    /// Returns whether the language was named on the command line.
+    fn names(&self, language: Language) -> bool {
+        matches!(self, Self::Chosen(chosen) if chosen.contains(&language))
+    }
+
+    /// Returns whether exact recordings count the calls of Python's functions by additions to
+    /// CPython. Every call of a Python function then needs more of the C stack, and programs that
+    /// call themselves deeply fail: somebody must have asked for it.
+    pub fn deepens_stacks(&self, exact: bool) -> bool {
+        exact && self.names(Language::Python)
+    }
+
     /// Returns the beginnings that programs need for their code to have names, in an exact
     /// recording or one of samples.
     pub fn additions(&self, exact: bool) -> Vec<Addition> {
@@ -117,12 +128,13 @@ impl Languages {
                     .collect(),
             };
         let mut all = Vec::new();
-        // Samples tell Python's functions and lines without the stubs, which slow the program down.
-        if self.has(Language::Python) && exact {
+        if self.deepens_stacks(exact) {
             all.push(addition(&["python", "python3"], &[("PYTHONPERFSUPPORT", "1")], &[]));
         }
         if self.has(Language::Node) {
-            let options = [("NODE_OPTIONS", "--perf-basic-prof --interpreted-frames-native-stack")];
+            // --perf-basic-prof alone makes V8 write a log into the program's directory.
+            let options = "--perf-basic-prof-only-functions --interpreted-frames-native-stack";
+            let options = [("NODE_OPTIONS", options)];
             all.push(addition(&["node", "nodejs"], &options, &[]));
         }
         if self.has(Language::Java) {
@@ -207,8 +219,9 @@ pub fn by_samples(recording: &Recording) -> Option<&'static str> {
     let python = |name: &str| is_of(name, "libpython") || is_of(name, "python");
     let exact = recording.events.is_empty();
     (exact && names.into_iter().any(python)).then_some(
-        "Python's functions and lines, and which of them take the instructions, are told by samples: \
-         lwp record -c 100K",
+        "Python's functions and lines, and which of them take the instructions, are told by \
+         samples: lwp record -c 100K. Calls from 3.11 on: --lang python, which makes each call \
+         need more stack",
     )
 }
 
@@ -240,7 +253,9 @@ mod tests {
     fn none_adds_nothing() {
         assert_eq!(Languages::None.additions(true), []);
         assert_eq!(Languages::parse("python").unwrap().additions(false), []);
-        assert_eq!(Languages::Auto.additions(true).len(), 4);
+        assert_eq!(Languages::Auto.additions(true).len(), 3);
+        assert_eq!(Languages::parse("python").unwrap().additions(true).len(), 1);
+        assert!(!Languages::Auto.deepens_stacks(true));
     }
 
     #[test]

@@ -5,6 +5,9 @@
 //! refused with the reason, because a harness must not take another number for the one it asked
 //! for.
 
+pub mod fields;
+pub mod script;
+
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
@@ -12,6 +15,8 @@ use clap::Parser;
 
 use crate::args::{Command, CommandLine, usage_error};
 use crate::failure::Failure;
+use fields::Fields;
+use script::Form;
 
 /// A request to perf, in lwp's words.
 #[derive(Debug)]
@@ -29,8 +34,8 @@ pub enum Request {
     Script {
         /// perf's file.
         input: PathBuf,
-        /// Show inlined functions as frames of their own.
-        inline: bool,
+        /// The form of the text.
+        form: Form,
     },
     /// `perf --version`, `perf --help`.
     Print(String),
@@ -41,8 +46,10 @@ pub enum Request {
 enum Fate {
     /// It is lwp's as well, under this name.
     Is(&'static str),
-    /// It changes nothing here.
+    /// It changes nothing here, and need not.
     Drop,
+    /// It would change the output, and does not: that is said.
+    Say(&'static str),
     /// It asks for what cannot be had.
     Refuse(&'static str),
 }
@@ -60,6 +67,7 @@ enum Value {
 /// Names of an option, its value and its fate.
 type Row = (&'static [&'static str], Value, Fate);
 
+const FLAT: Fate = Fate::Say("the table has no stacks; `lwp report -g` shows a tree");
 const SYSTEM: Fate =
     Fate::Refuse("other programs than the one started or named by -p are not seen");
 
@@ -86,7 +94,7 @@ const STAT: &[Row] = &[
     (&["-a", "--all-cpus"],        Value::None,     SYSTEM),
     (&["-C", "--cpu"],             Value::Needed,   SYSTEM),
     (&["-t", "--tid"],             Value::Needed,   Fate::Is("--tid")),
-    (&["-I", "--interval-print"],  Value::Needed,   Fate::Refuse("counts are printed at the end only")),
+    (&["-I", "--interval-print"],  Value::Needed,   Fate::Is("--interval-print")),
 ];
 
 #[rustfmt::skip]
@@ -125,18 +133,40 @@ const REPORT: &[Row] = &[
     (&["--stdio", "--no-children", "-f", "--force", "-n", "--show-nr-samples", "-v", "--verbose", "-q", "--quiet",
        "--header", "--no-inline", "--inline", "-G", "--inverted", "--show-total-period"],
                                    Value::None,     Fate::Drop),
-    (&["-g", "--call-graph"],      Value::Attached, Fate::Drop),
-    (&["--max-stack", "--kallsyms", "--symfs", "-k", "--vmlinux"],
+    (&["-g", "--call-graph"],      Value::Attached, FLAT),
+    (&["--max-stack"],             Value::Needed,   FLAT),
+    (&["--symfs"],                 Value::Needed,   Fate::Say("names are those of the recording")),
+    (&["--kallsyms", "-k", "--vmlinux"],
                                    Value::Needed,   Fate::Drop),
+];
+
+#[rustfmt::skip]
+const ANNOTATE: &[Row] = &[
+    (&["-i", "--input"],           Value::Needed,   Fate::Is("--input")),
+    (&["-s", "--symbol"],          Value::Needed,   Fate::Is("--symbol")),
+    (&["-M", "--disassembler-style"], Value::Needed, Fate::Is("--disassembler-style")),
+    (&["--stdio", "-f", "--force", "-v", "--verbose", "-q", "--quiet", "-l", "--print-line"],
+                                   Value::None,     Fate::Drop),
+    (&["-P", "--full-paths", "--source", "--asm-raw", "--no-asm-raw", "-n", "--show-nr-samples"],
+                                   Value::None,     Fate::Drop),
+    (&["--show-total-period", "--group"], Value::None, Fate::Drop),
+    (&["-d", "--dsos", "--dso"],   Value::Needed,   Fate::Say("files are not told apart")),
+    (&["--objdump", "--percent-type", "--percent-limit", "--symfs"],
+                                   Value::Needed,   Fate::Say("lwp disassembles by itself")),
+    (&["-k", "--vmlinux", "-m", "--modules"], Value::Needed, Fate::Drop),
 ];
 
 #[rustfmt::skip]
 const SCRIPT: &[Row] = &[
     (&["-i", "--input"],           Value::Needed,   Fate::Is("--input")),
     (&["--no-inline"],             Value::None,     Fate::Is("--no-inline")),
-    (&["-f", "--force", "--header", "--inline", "-v", "--verbose", "--show-mmap-events", "--show-task-events"],
-                                   Value::None,     Fate::Drop),
-    (&["--max-stack", "--kallsyms", "--symfs", "-k", "--vmlinux", "-F", "--fields"],
+    (&["-F", "--fields"],          Value::Needed,   Fate::Is("--fields")),
+    (&["--max-stack"],             Value::Needed,   Fate::Is("--max-stack")),
+    (&["-f", "--force", "--header", "--inline", "-v", "--verbose", "--ns", "--show-mmap-events",
+       "--show-task-events"],      Value::None,     Fate::Drop),
+    (&["-G", "--hide-call-graph"], Value::None,     Fate::Refuse("samples have their stacks")),
+    (&["--symfs"],                 Value::Needed,   Fate::Say("names are those of the recording")),
+    (&["--kallsyms", "-k", "--vmlinux"],
                                    Value::Needed,   Fate::Drop),
 ];
 
@@ -166,16 +196,13 @@ pub fn request(words: &[OsString]) -> Result<Request, Failure> {
             options.words.push("--stdio".into());
             own("report", &options)
         }
-        "script" => {
-            let mut options = Options::read("script", SCRIPT, rest)?;
-            let inline = !options.has("--no-inline");
-            let input = options.take("--input").map_or_else(default_file, PathBuf::from);
-            Ok(Request::Script { input, inline })
-        }
+        "annotate" => annotate(Options::read("annotate", ANNOTATE, rest)?),
+        "script" => script(Options::read("script", SCRIPT, rest)?),
         "list" => own("list", &Options::default()),
         other => Err(usage_error(
             format!("lwp does not stand in for `perf {other}`"),
-            "it does for: perf stat, perf record, perf report, perf script, perf list",
+            "it does for: perf stat, perf record, perf report, perf annotate, perf script, \
+             perf list",
         )),
     }
 }
@@ -191,7 +218,8 @@ pub fn version() -> String {
 }
 
 fn help() -> String {
-    "lwp in place of perf: perf stat, perf record, perf report, perf script, perf list\n\n \
+    "lwp in place of perf: perf stat, perf record, perf report, perf annotate, perf script, perf \
+     list\n\n \
      usage: perf [--version] COMMAND [ARGS]\n\nCounts are exact, samples are of instructions or \
      branches; `lwp help` says what lwp does by itself.\n"
         .to_owned()
@@ -204,6 +232,7 @@ fn rows_of(command: &str) -> Option<&'static [Row]> {
         "record" => Some(RECORD),
         "report" => Some(REPORT),
         "script" => Some(SCRIPT),
+        "annotate" => Some(ANNOTATE),
         _ => None,
     }
 }
@@ -234,7 +263,7 @@ fn help_of(command: &str, rows: &[Row]) -> String {
          taken, and without an effect here:\n  {}\n\n{refused}\
          `lwp {command} --help` says what lwp does by itself.\n",
         names(&|fate| matches!(fate, Fate::Is(_))),
-        names(&|fate| fate == Fate::Drop),
+        names(&|fate| matches!(fate, Fate::Drop | Fate::Say(_))),
     )
 }
 
@@ -258,6 +287,36 @@ fn parsed(command: &str, options: &Options) -> Result<CommandLine, Failure> {
         words.extend(options.program.iter().cloned());
     }
     CommandLine::try_parse_from(words).map_err(|error| Failure::usage(&error))
+}
+
+/// The most frames of a stack that perf prints unless something else is asked for.
+const MOST_FRAMES: usize = 127;
+
+fn script(mut options: Options) -> Result<Request, Failure> {
+    let fields = options.take("--fields");
+    let fields = fields.map(|text| Fields::parse(&text.to_string_lossy())).transpose()?;
+    let most_frames = match options.take("--max-stack") {
+        None => MOST_FRAMES,
+        Some(text) => text.to_string_lossy().parse().map_err(|_| {
+            let cause = format!("--max-stack: '{}' is no number", text.to_string_lossy());
+            usage_error(cause, "write the number of frames, as in --max-stack 16")
+        })?,
+    };
+    let inline = !options.has("--no-inline");
+    let form = Form { fields: fields.unwrap_or_default(), inline, most_frames };
+    let input = options.take("--input").map_or_else(default_file, PathBuf::from);
+    Ok(Request::Script { input, form })
+}
+
+fn annotate(mut options: Options) -> Result<Request, Failure> {
+    let input = options.take("--input").map_or_else(default_file, PathBuf::from);
+    options.push("--input", recording_of(&input).into_os_string());
+    // The function stands behind the options, as one of them, or is the hottest.
+    if let Some(symbol) = options.take("--symbol") {
+        options.program = vec![symbol];
+    }
+    options.words.push("--stdio".into());
+    own("annotate", &options)
 }
 
 /// Instructions that stand for a second where a frequency is asked for.
@@ -363,6 +422,7 @@ impl Options {
                 self.words.extend(value);
             }
             Fate::Drop => {}
+            Fate::Say(why) => lwp_terminal::say!("lwp: {name} has no effect here: {why}"),
             Fate::Refuse(why) => {
                 return Err(usage_error(format!("{name}: {why}"), "leave the option out"));
             }
@@ -489,11 +549,30 @@ mod tests {
         assert_eq!(args.count.as_deref(), Some("1003009"));
         assert_eq!(args.counting.command, ["./program", "-F", "1"]);
         match ask(&["script", "--force", "--no-inline", "-i", "p"]).expect("understood") {
-            Request::Script { input, inline } => {
-                assert_eq!((input.as_path(), inline), (Path::new("p"), false));
+            Request::Script { input, form } => {
+                assert_eq!((input.as_path(), form.inline), (Path::new("p"), false));
             }
             other => panic!("{other:?}"),
         }
+        let asked = ask(&["script", "-F", "+pid", "--max-stack=16"]).expect("understood");
+        let Request::Script { form, .. } = asked else { panic!("{asked:?}") };
+        assert_eq!(form.most_frames, 16);
+        assert!(form.fields.has(Fields::PID) && form.inline);
+        let Command::Annotate(args) =
+            line(&["annotate", "-i", "p", "--stdio", "-l", "leaf"]).command
+        else {
+            panic!("not annotate")
+        };
+        assert_eq!(args.function.as_deref(), Some("leaf"));
+        let Command::Annotate(args) = line(&["annotate", "-s", "main"]).command else {
+            panic!("not annotate")
+        };
+        assert_eq!(args.function.as_deref(), Some("main"));
+        assert_eq!(args.input.input, Path::new("perf.data"));
+        let Command::Stat(args) = line(&["stat", "-I", "100", "true"]).command else {
+            panic!("not stat")
+        };
+        assert_eq!(args.interval_print, Some(100));
     }
 
     #[test]
@@ -511,10 +590,13 @@ mod tests {
             &["record", "-F", "x", "true"],
             &["stat", "--frobnicate", "true"],
             &["top"],
+            &["script", "-F", "brstack"],
+            &["script", "--max-stack", "x"],
+            &["script", "-G"],
         ] {
             assert!(ask(words).is_err(), "{words:?}");
         }
-        for command in ["stat", "record", "report", "script"] {
+        for command in ["stat", "record", "report", "script", "annotate"] {
             let Ok(Request::Print(text)) = ask(&[command, "--help"]) else { panic!("{command}") };
             assert!(text.contains(&format!("`lwp {command} --help`")), "{text}");
         }

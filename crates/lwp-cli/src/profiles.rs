@@ -59,23 +59,33 @@ impl NameArgs {
     }
 }
 
-/// Reads the recording at `path`, and says on standard error what could not be read.
+/// Reads the recording at `path`. It fails where damage has left neither counts nor samples:
+/// nothing can be said of the program then, least of all that it executed nothing.
 pub fn read(path: &Path) -> Result<Recording, Failure> {
-    Recording::read(std::io::BufReader::with_capacity(1 << 20, file(path)?))
-        .map_err(|error| unreadable(path, &error))
+    let recording = Recording::read(std::io::BufReader::with_capacity(1 << 20, file(path)?))
+        .map_err(|error| unreadable(path, &error))?;
+    match recording.is_partial() && recording.is_empty() {
+        true => Err(damaged(path, &recording).with_help("nothing is left of it: record again")),
+        false => Ok(recording),
+    }
+}
+
+/// The failure that counts of the recording are missing.
+fn damaged(path: &Path, recording: &Recording) -> Failure {
+    let (path, reasons) = (path.display(), recording.warnings.join("; "));
+    let cause = format!("{path}: the recording is damaged or unfinished: {reasons}");
+    Failure::new(OWN_FAILURE, cause)
 }
 
 /// Reads a recording that is added up or compared. It fails where the recording is damaged or
 /// unfinished: counts are missing, and a sum or a verdict would not show it.
 pub fn read_whole(path: &Path) -> Result<Recording, Failure> {
     let recording = read(path)?;
-    if recording.complete && recording.warnings.is_empty() {
-        return Ok(recording);
+    match recording.is_partial() {
+        true => Err(damaged(path, &recording)
+            .with_help("record again; `lwp report` still shows the part that can be read")),
+        false => Ok(recording),
     }
-    let (path, reasons) = (path.display(), recording.warnings.join("; "));
-    let cause = format!("{path}: the recording is damaged or unfinished: {reasons}");
-    Err(Failure::new(OWN_FAILURE, cause)
-        .with_help("record again; `lwp report` still shows the part that can be read"))
 }
 
 /// The failure to read a recording.

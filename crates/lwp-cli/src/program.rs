@@ -20,7 +20,28 @@ pub fn launch(command: &[OsString]) -> Result<Target, Failure> {
     };
     let path = std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
     let program = search(name, &path)?;
-    Ok(Target::Launch { program, argv: command.to_vec() })
+    if !is_bare_script(&program) {
+        return Ok(Target::Launch { program, argv: command.to_vec() });
+    }
+    let words = [SHELL.into(), program.into_os_string()].into_iter();
+    let argv = words.chain(command[1..].iter().cloned()).collect();
+    Ok(Target::Launch { program: SHELL.into(), argv })
+}
+
+/// The shell that shells and execvp(3) start for a script whose first line names none.
+const SHELL: &str = "/bin/sh";
+
+/// Returns whether a file is a script without `#!`: the kernel does not know what it is, and its
+/// first line is text.
+fn is_bare_script(file: &Path) -> bool {
+    use std::io::Read;
+
+    let mut start = [0; 256];
+    let read = std::fs::File::open(file).and_then(|mut file| file.read(&mut start));
+    let Ok(length) = read else { return false };
+    let start = &start[..length];
+    let line = start.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    !start.starts_with(b"#!") && !start.starts_with(b"\x7fELF") && !line.contains(&0)
 }
 
 /// Finds `name`: as it stands if it contains a slash, in the directories of `path` otherwise.
@@ -173,6 +194,28 @@ mod tests {
             let help = "no directory of PATH has it; a program here is ./NAME";
             let expected = Failure::new(NOT_FOUND, format!("{name}: not found")).with_help(help);
             assert_eq!(missed, Err(expected));
+        }
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn scripts_without_an_interpreter_are_the_shell_s() {
+        let dir = fixture("bare");
+        let bare = dir.join("bare");
+        std::fs::copy(dir.join("good"), &bare).unwrap();
+        for (content, is_script) in [
+            (&b"echo $0 $1\n"[..], true),
+            (b"", true),
+            (b"#!/bin/sh\n", false),
+            (b"\x7fELF", false),
+            (b"MZ\0\n", false),
+        ] {
+            std::fs::write(&bare, content).unwrap();
+            let words = [bare.clone().into_os_string(), "x".into()];
+            let Ok(Target::Launch { program, argv }) = launch(&words) else { panic!("no launch") };
+            assert_eq!(program == Path::new(SHELL), is_script, "{content:?}");
+            let first = if is_script { 1 } else { 0 };
+            assert_eq!(argv[first..], words, "{content:?}");
         }
         std::fs::remove_dir_all(dir).unwrap();
     }

@@ -6,6 +6,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use lwp_profile::chunk::{self, Extent};
 use lwp_profile::{
     Block, NamedRange, RecordedFrame, RecordedNames, RecordedSample, Recording, SampledEvent,
     Writer,
@@ -173,8 +174,35 @@ impl Samples {
     }
 }
 
+/// The place for the recording that is at `path`; none if there is nothing worth keeping.
+fn place_of_old(path: &Path) -> Option<PathBuf> {
+    if !path.is_file() {
+        return None;
+    }
+    let with = |suffix: &str| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(suffix);
+        PathBuf::from(name)
+    };
+    match File::open(path).and_then(chunk::extent) {
+        Ok(Extent::Nothing) => None,
+        Ok(Extent::Part) => {
+            let [path, old, part] = [path.to_owned(), with(".old"), with(".part")]
+                .map(|it| printable(&it.display().to_string()));
+            lwp_terminal::say!(
+                "lwp: {path} is an unfinished or damaged recording: it is kept as {part}, \
+                 and {old} stays"
+            );
+            Some(with(".part"))
+        }
+        // A file of another kind is kept too: it may be anything.
+        Ok(Extent::Whole | Extent::Foreign) | Err(_) => Some(with(".old")),
+    }
+}
+
 impl Recorder {
-    /// Creates the file; one that is there already is kept beside it, `.old` added to its name.
+    /// Creates the file; one that is there already is kept beside it, `.old` added to its name. A
+    /// part of a recording does not replace a whole one: it is kept as `.part`.
     pub fn create(path: &Path) -> Result<Self, Failure> {
         if path.as_os_str() == "-" {
             return Err(crate::args::usage_error(
@@ -182,9 +210,8 @@ impl Recorder {
                 "name a file for the recording, or another descriptor: -o /dev/fd/3",
             ));
         }
-        let mut old = path.as_os_str().to_owned();
-        old.push(".old");
-        let kept = path.is_file() && std::fs::rename(path, &old).is_ok();
+        let old = place_of_old(path);
+        let kept = old.as_ref().is_some_and(|old| std::fs::rename(path, old).is_ok());
         let failed = |error| {
             Failure::io(path.display(), &error)
                 .with_help("name another place for the recording with -o FILE")
@@ -194,7 +221,7 @@ impl Recorder {
         let writer = Writer::new(Place::new(file)).map_err(|error| {
             // A file without a recording would be in the way of the one before.
             if is_file && std::fs::remove_file(path).is_ok() && kept {
-                let _ = std::fs::rename(&old, path);
+                let _ = old.as_ref().map(|old| std::fs::rename(old, path));
             }
             let help = format!("{}, or name another place with -o FILE", remedy(&error));
             Failure::io(path.display(), &error).with_help(help)

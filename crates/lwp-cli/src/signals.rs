@@ -9,7 +9,7 @@
 //! program's host; write(2) fails as well, which is reported.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXFSZ};
@@ -26,14 +26,18 @@ const ANSWERED: [i32; 4] = [SIGINT, SIGQUIT, SIGTERM, SIGHUP];
 /// two, and so do impatient fingers.
 const LETTING_GO: Duration = Duration::from_secs(5);
 
-/// A flag that is true once the user has requested the end: no further repetition starts then.
+/// The signal by which the user has requested the end: no further repetition starts then.
 #[derive(Clone, Debug, Default)]
-pub struct Interrupted(Arc<AtomicBool>);
+pub struct Interrupted(Arc<AtomicI32>);
 
 impl Interrupted {
-    /// Returns whether a signal has asked for the end.
-    pub fn get(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+    /// Returns the first signal that has asked for the end.
+    pub fn signal(&self) -> Option<i32> {
+        Some(self.0.load(Ordering::Relaxed)).filter(|signal| *signal != 0)
+    }
+
+    fn note(&self, signal: i32) {
+        let _ = self.0.compare_exchange(0, signal, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 
@@ -62,7 +66,7 @@ pub fn answer(requests: Arc<Requests>, attached: bool) -> Result<Interrupted, Fa
         let patience = if attached { LETTING_GO } else { Duration::ZERO };
         let mut asked: Option<Instant> = None;
         for signal in signals.forever() {
-            flag.0.store(true, Ordering::Relaxed);
+            flag.note(signal);
             let stop = attached || matches!(signal, SIGTERM | SIGHUP);
             if stop && asked.is_some_and(|first| first.elapsed() >= patience) {
                 let _ = signal_hook::low_level::emulate_default_handler(signal);

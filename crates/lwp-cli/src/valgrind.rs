@@ -8,6 +8,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use lwp_vcpu::{Caches, LwpConfig};
+use wildmatch::WildMatch;
 
 use crate::args::usage_error;
 use crate::failure::Failure;
@@ -71,6 +72,12 @@ pub struct Options {
     pub shapes: [[u64; 3]; 2],
     /// Requests that cannot be met and that do not change the counts.
     pub missing: Vec<String>,
+    /// Options that have no effect here.
+    pub ignored: Vec<String>,
+    /// `--trace-children-skip`: patterns of programs whose processes are left out.
+    pub skipped: Vec<String>,
+    /// `--trace-children-skip-by-arg`: patterns of arguments.
+    pub skipped_by_argument: Vec<String>,
     /// The program and its arguments.
     pub command: Vec<OsString>,
 }
@@ -94,6 +101,9 @@ impl Default for Options {
             caches: false,
             shapes: [[32 << 10, 8, 64], [8 << 20, 16, 64]],
             missing: Vec::new(),
+            ignored: Vec::new(),
+            skipped: Vec::new(),
+            skipped_by_argument: Vec::new(),
             command: Vec::new(),
         }
     }
@@ -102,6 +112,7 @@ impl Default for Options {
 /// Options that change neither counts nor files.
 const DROPPED: &[&str] = &[
     "I1",
+    "allow-file-caps",
     "allow-mismatched-debuginfo",
     "aspace-minaddr",
     "avg-transtab-entry-size",
@@ -154,14 +165,16 @@ Usage: lwp valgrind --tool=callgrind [OPTIONS] PROGRAM [ARGUMENTS]
   --toggle-collect=FUNCTION   from its entry to its return; * and ? stand for any letters
   --instr-atstart=no          count nothing before the program starts it
   --trace-children=yes        programs that it starts too
+  --trace-children-skip=PATTERNS, --trace-children-skip-by-arg=PATTERNS
+                              without these programs, and all that they start
   --dump-instr=yes, --dump-line=no, --compress-strings=no, --combine-dumps=yes, --separate-threads=yes
   --cache-sim=yes             misses of a modelled data cache, --D1=SIZE,WAYS,LINE, and of one behind it, --LL
   --branch-sim=yes            branches, and conditional branches that a modelled predictor gets wrong
   --log-file=FILE, --log-fd=N, -q
 
 Runs are deterministic: the processor is an x86-64-v3 one, and addresses, random numbers and time stamps are fixed.
-There is no model of an instruction cache. Options that tune Valgrind itself are taken and
-dropped; others are refused. Client requests of callgrind's are obeyed.
+There is no model of an instruction cache. Options that tune Valgrind itself are ignored, and
+the log names them; others are refused. Client requests of callgrind's are obeyed.
 "
     .to_owned()
 }
@@ -222,7 +235,7 @@ impl Options {
         let Some((name, value)) = option else {
             match text {
                 "-q" | "--quiet" => self.quiet = true,
-                "-v" | "--verbose" | "-d" => {}
+                "-v" | "--verbose" | "-d" => self.ignored.push(text.to_owned()),
                 _ => return Err(unknown(text)),
             }
             return Ok(());
@@ -261,15 +274,21 @@ impl Options {
                 self.lack(value != "no", "times of system calls (--collect-systime)")
             }
             "collect-jumps" => self.lack(yes()?, "jumps (--collect-jumps)"),
+            "trace-children-skip" => self.skipped.extend(patterns(value)),
+            "trace-children-skip-by-arg" => self.skipped_by_argument.extend(patterns(value)),
+            // CodSpeed's own: costs of an object go to whoever called it.
+            "obj-skip" => self.lack(true, "objects to skip, which are written (--obj-skip)"),
             // What they ask for by default.
             "separate-callers" | "dump-every-bb" if value == "0" => {}
-            "run-libc-freeres" | "run-cxx-freeres" | "separate-recs" => {}
+            "run-libc-freeres" | "run-cxx-freeres" | "separate-recs" => {
+                self.ignored.push(text.to_owned());
+            }
             "collect-bus" | "simulate-wb" | "simulate-hwpref" | "cacheuse" | "track-fds"
             | "xml"
                 if value == "no" => {}
             "xtree-memory" if value == "none" => {}
             "sim-hints" | "kernel-variant" if value == "none" => {}
-            name if DROPPED.contains(&name) => {}
+            name if DROPPED.contains(&name) => self.ignored.push(text.to_owned()),
             _ => return Err(unknown(text)),
         }
         Ok(())
@@ -301,10 +320,25 @@ impl Options {
         })
     }
 
+    /// Returns whether processes of a program, whose command line is `command`, are left out.
+    pub fn skips(&self, command: &str) -> bool {
+        let mut words = command.split(' ');
+        let program = words.next().unwrap_or_default();
+        let fits = |patterns: &[String], text: &str| {
+            patterns.iter().any(|pattern| WildMatch::new(pattern).matches(text))
+        };
+        fits(&self.skipped, program) || words.any(|word| fits(&self.skipped_by_argument, word))
+    }
+
     /// Returns whether threads collect from their beginning.
     pub fn collects(&self) -> bool {
         self.collect.unwrap_or(self.toggle.is_empty())
     }
+}
+
+/// Patterns, separated by commas.
+fn patterns(value: &str) -> impl Iterator<Item = String> {
+    value.split(',').filter(|pattern| !pattern.is_empty()).map(str::to_owned)
 }
 
 /// Size, lines in a set, and bytes in a line.
@@ -345,7 +379,9 @@ mod tests {
     /// As CodSpeed's runner does.
     const CODSPEED: &str = "-q --tool=callgrind --trace-children=yes --cache-sim=yes --I1=32768,8,64 --D1=32768,8,64 \
         --LL=8388608,16,64 --instr-atstart=no --collect-systime=nsec --compress-strings=no --combine-dumps=yes \
-        --dump-line=no --read-inline-info=yes --callgrind-out-file=/tmp/%p.out bench";
+        --dump-line=no --read-inline-info=yes --trace-children-skip=*esbuild,*/sh \
+        --obj-skip=/usr/bin/python3.11 --obj-skip=/usr/lib/libpython3.11.so.1.0 \
+        --callgrind-out-file=/tmp/%p.out --log-file=/tmp/valgrind.log bench";
 
     #[test]
     fn harnesses_are_understood() {
@@ -361,6 +397,22 @@ mod tests {
         let options = asked(CODSPEED).expect("understood");
         assert!(options.quiet && options.collects() && !options.instrument && options.combine);
         assert!(!options.lines && !options.numbers_for_names);
+        assert_eq!(options.ignored, ["--I1=32768,8,64", "--read-inline-info=yes"]);
+        let objects = "objects to skip, which are written (--obj-skip)";
+        assert!(options.missing.iter().any(|missing| missing == objects), "{:?}", options.missing);
+        assert!(
+            options.skips("/app/node_modules/.bin/esbuild --bundle") && options.skips("/bin/sh")
+        );
+        assert!(!options.skips("bench esbuild"));
+        let by_argument = asked("--tool=callgrind --trace-children-skip-by-arg=--child* true");
+        let by_argument = by_argument.expect("understood");
+        assert!(by_argument.skips("a --child=1") && !by_argument.skips("--child=1"));
+    }
+
+    #[test]
+    fn what_has_no_effect_is_named() {
+        let options = asked("--tool=callgrind --vgdb=no -v --error-exitcode=9 true");
+        assert_eq!(options.expect("understood").ignored, ["--vgdb=no", "-v", "--error-exitcode=9"]);
     }
 
     #[test]

@@ -5,13 +5,14 @@
 //! call each other are written with an inclusive cost of zero, because the group's cost is its
 //! entries'.
 //!
-//! Of a profile with recorded stacks, the inclusive cost of a call is what was sampled below it;
-//! how often it was made is not known and written as 0.
+//! Of a profile with recorded stacks, the inclusive cost of a call is what was sampled below it.
+//! How often it was made is not known: its number is that of the samples, because readers take the
+//! cost of a call that was made 0 times for the caller's own.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 
-use lwp_profile::{Call, CallGraph, FunctionId, Inclusive, LocationId, Profile, Values};
+use lwp_profile::{Call, CallGraph, Event, FunctionId, Inclusive, LocationId, Profile, Values};
 use lwp_symbols::FunctionNames;
 
 use crate::{INFERRED, one_line};
@@ -202,7 +203,7 @@ impl<'a> Output<'a> {
         self.line(format_args!("part: 1"));
         match profile.has_stacks() {
             true => self.line(format_args!(
-                "desc: Inclusive costs: sampled; numbers of calls are not known"
+                "desc: Inclusive costs: sampled; numbers of calls are those of samples"
             )),
             false => self.line(format_args!("desc: Inclusive costs: estimated; {INFERRED}")),
         }
@@ -317,10 +318,17 @@ impl<'a> Output<'a> {
                 row.call(call.to, call.count, &self.below(call, function));
             }
             for (to, values) in self.sampled.remove(&id).unwrap_or_default() {
-                row.call(to, 0, &values);
+                row.call(to, self.samples_in(&values), &values);
             }
         }
         rows
+    }
+
+    /// The number of samples that values were taken from.
+    fn samples_in(&self, values: &Values) -> u64 {
+        let events = self.profile.events.iter().zip(&values.0);
+        let of_event = |(event, value): (&Event, &u64)| value / event.interval.unwrap_or(1).max(1);
+        events.map(of_event).fold(0, u64::saturating_add).max(1)
     }
 
     /// The inclusive cost of a call, estimated.

@@ -13,9 +13,11 @@ pub mod folded;
 pub mod json_lines;
 pub mod otlp;
 pub mod perf_data;
+pub mod perf_names;
 pub mod pprof;
 pub mod speedscope;
 mod strings;
+mod threads;
 
 use lwp_profile::{Profile, Recording};
 use lwp_terminal::escape::is_hostile;
@@ -84,7 +86,7 @@ impl Format {
             Self::Folded => folded::render(profile, event).into_bytes(),
             Self::Callgrind => callgrind::render(profile).into_bytes(),
             Self::Pprof => pprof::encode(recording, profile),
-            Self::PerfData => perf_data::encode(recording, profile),
+            Self::PerfData => perf_data::encode(recording, profile, None),
             Self::Firefox => firefox::render(recording, profile, event),
             Self::Speedscope => speedscope::render(profile).into_bytes(),
             Self::Chrome => chrome::render(profile, event).into_bytes(),

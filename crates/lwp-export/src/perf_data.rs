@@ -1,14 +1,18 @@
 //! perf's recording, as `perf report -i` and `perf script -i` read it.
 //!
 //! One sample stands for all executions of an instruction by a thread; its period is their number.
+//! Viewers want time: each event that a sample stands for takes a nanosecond of its thread.
 //! Addresses and mappings are those of the run, so perf finds the symbols by itself.
 //!
 //! The layout is the kernel's `perf_event.h` and `perf.data-file-format.txt`: a header, attributes
 //! with their ids, data records, then feature sections.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
 
-use lwp_profile::{BlockEnd, Event, Profile, RecordedModule, Recording};
+use lwp_profile::{BlockEnd, Event, Mapping, Profile, RecordedModule, Recording};
+
+use crate::perf_names::Names;
 
 const ATTR_BYTES: u64 = 128;
 const HEADER_BYTES: u64 = 104;
@@ -29,12 +33,22 @@ const FEATURE_HOSTNAME: usize = 3;
 const FEATURE_CMDLINE: usize = 11;
 const FEATURE_EVENT_DESC: usize = 12;
 
-/// The recording as perf would have written it.
-pub fn encode(recording: &Recording, profile: &Profile) -> Vec<u8> {
+/// A file with the names of interpreted functions.
+#[derive(Clone, Copy, Debug)]
+pub struct NamesFile<'a> {
+    /// Its absolute path.
+    pub path: &'a str,
+    /// Its content.
+    pub names: &'a Names,
+}
+
+/// The recording as perf would have written it, with names of interpreted functions where there is
+/// a file for them.
+pub fn encode(recording: &Recording, profile: &Profile, names: Option<&NamesFile<'_>>) -> Vec<u8> {
     let events = &profile.events;
     let stacks = !recording.samples.is_empty();
     let attrs: Vec<Vec<u8>> = (0..events.len()).map(|index| attr(events, index, stacks)).collect();
-    let data = records(recording, profile);
+    let data = records(recording, profile, names);
     let ids_at = HEADER_BYTES + attrs.len() as u64 * (ATTR_BYTES + 16);
     let data_at = ids_at + 8 * attrs.len() as u64;
     let mut out = Vec::new();
@@ -119,7 +133,7 @@ fn string(out: &mut Vec<u8>, text: &str) {
     out.push(0);
 }
 
-fn records(recording: &Recording, profile: &Profile) -> Vec<u8> {
+fn records(recording: &Recording, profile: &Profile, names: Option<&NamesFile<'_>>) -> Vec<u8> {
     let mut out = Vec::new();
     let mut processes: BTreeMap<i32, String> = BTreeMap::new();
     for thread in recording.threads.values() {
@@ -134,14 +148,65 @@ fn records(recording: &Recording, profile: &Profile) -> Vec<u8> {
         for module in recording.modules.values() {
             mappings(&mut out, *pid, module);
         }
+        if let Some(names) = names {
+            let start = names.names.start();
+            let end = start.saturating_add(names.names.length);
+            let mappings_of = vec![Mapping { start, end, offset: 0 }];
+            let path = names.path.to_owned();
+            let module =
+                RecordedModule { path, mappings: mappings_of, ..RecordedModule::default() };
+            mappings(&mut out, *pid, &module);
+        }
     }
     record(&mut out, RECORD_FINISHED_INIT, 0, Vec::new());
-    let mut time = 1;
+    let mut timed = Timed::default();
     match recording.samples.is_empty() {
-        true => executions(&mut out, recording, profile.events.len(), &mut time),
-        false => samples(&mut out, recording, &mut time),
+        true => executions(&mut timed, recording, profile.events.len()),
+        false => samples(&mut timed, recording, names),
     }
+    timed.write(&mut out);
     out
+}
+
+/// Samples with their times.
+#[derive(Default)]
+struct Timed {
+    /// Nanoseconds that have passed in each thread, by each event.
+    clocks: HashMap<(i32, usize), u64>,
+    samples: Vec<Sample>,
+}
+
+/// A sample, without its stack: that is shared by equal ones.
+struct Sample {
+    time: u64,
+    event: usize,
+    address: u64,
+    who: (i32, i32),
+    period: u64,
+    stack: Option<Rc<[u64]>>,
+}
+
+impl Timed {
+    /// Adds a sample. Its time comes from the samples before it in its thread.
+    fn add(&mut self, (pid, tid): (i32, i32), (event, period): (usize, u64), at: &Place) {
+        let clock = self.clocks.entry((tid, event)).or_default();
+        *clock = clock.saturating_add(period);
+        let (time, who) = (*clock, (pid, tid));
+        let (address, stack) = (at.address, at.stack.clone());
+        self.samples.push(Sample { time, event, address, who, period, stack });
+    }
+
+    /// Writes the samples of all threads in the order of their times.
+    fn write(mut self, out: &mut Vec<u8>) {
+        self.samples.sort_by_key(|sample| sample.time);
+        self.samples.iter().for_each(|one| sample(out, one));
+    }
+}
+
+/// An instruction, and the stack that led there.
+struct Place {
+    address: u64,
+    stack: Option<Rc<[u64]>>,
 }
 
 fn mappings(out: &mut Vec<u8>, pid: i32, module: &RecordedModule) {
@@ -168,7 +233,7 @@ fn mappings(out: &mut Vec<u8>, pid: i32, module: &RecordedModule) {
 type Sums = BTreeMap<u64, [i64; Event::EXACT.len()]>;
 
 /// A sample for each instruction and event of each thread.
-fn executions(out: &mut Vec<u8>, recording: &Recording, events: usize, time: &mut u64) {
+fn executions(out: &mut Timed, recording: &Recording, events: usize) {
     for thread in recording.threads.values() {
         let mut sums = Sums::new();
         for count in &thread.blocks {
@@ -200,9 +265,8 @@ fn executions(out: &mut Vec<u8>, recording: &Recording, events: usize, time: &mu
         for (address, sums) in sums {
             for (event, &value) in sums.iter().enumerate().take(events) {
                 if let Some(period) = u64::try_from(value).ok().filter(|value| *value > 0) {
-                    let who = (thread.pid, thread.tid);
-                    sample(out, event, address, who, *time, period, None);
-                    *time += 1;
+                    let place = Place { address, stack: None };
+                    out.add((thread.pid, thread.tid), (event, period), &place);
                 }
             }
         }
@@ -232,51 +296,44 @@ fn branch(sum: &mut [i64; Event::EXACT.len()], end: BlockEnd, runs: i64, not_tak
 }
 
 /// A stack as the kernel gives it: the instruction, then return addresses.
-fn return_addresses(recording: &Recording, frame: u32) -> Vec<u64> {
+fn return_addresses(recording: &Recording, frame: u32, names: Option<&NamesFile<'_>>) -> Vec<u64> {
     let mut stack = Vec::new();
     let mut next = Some(frame);
     while let Some(frame) = next.and_then(|index| recording.frames.get(index as usize)) {
         // What a frame has is the last byte of the call.
-        stack.push(frame.address.wrapping_add(u64::from(!stack.is_empty())));
+        let address =
+            names.map_or(frame.address, |file| file.names.address(frame.module, frame.address));
+        stack.push(address.wrapping_add(u64::from(!stack.is_empty())));
         next = frame.caller;
     }
     stack
 }
 
-fn samples(out: &mut Vec<u8>, recording: &Recording, time: &mut u64) {
+fn samples(out: &mut Timed, recording: &Recording, names: Option<&NamesFile<'_>>) {
     for (recorded, times) in &recording.samples {
         let Some(thread) = recording.threads.get(&recorded.serial) else { continue };
-        let stack = return_addresses(recording, recorded.frame);
+        let stack = return_addresses(recording, recorded.frame, names);
         let Some(&address) = stack.first() else { continue };
         let event = recorded.event as usize;
         let period = recording.events[event].interval.max(1);
-        let who = (thread.pid, thread.tid);
+        let place = Place { address, stack: Some(stack.into()) };
         for _ in 0..*times {
-            sample(out, event, address, who, *time, period, Some(&stack));
-            *time += 1;
+            out.add((thread.pid, thread.tid), (event, period), &place);
         }
     }
 }
 
-fn sample(
-    out: &mut Vec<u8>,
-    event: usize,
-    address: u64,
-    (pid, tid): (i32, i32),
-    time: u64,
-    period: u64,
-    stack: Option<&[u64]>,
-) {
+fn sample(out: &mut Vec<u8>, sample: &Sample) {
     /// Marks what follows in a call chain as user space.
     const CONTEXT_USER: u64 = -512i64 as u64;
     let mut body = Vec::with_capacity(48);
-    long(&mut body, id(event));
-    long(&mut body, address);
-    word(&mut body, pid as u32);
-    word(&mut body, tid as u32);
-    long(&mut body, time);
-    long(&mut body, period);
-    if let Some(stack) = stack {
+    long(&mut body, id(sample.event));
+    long(&mut body, sample.address);
+    word(&mut body, sample.who.0 as u32);
+    word(&mut body, sample.who.1 as u32);
+    long(&mut body, sample.time);
+    long(&mut body, sample.period);
+    if let Some(stack) = &sample.stack {
         let stack = &stack[..stack.len().min(4096)];
         long(&mut body, stack.len() as u64 + 1);
         long(&mut body, CONTEXT_USER);

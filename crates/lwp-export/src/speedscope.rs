@@ -1,17 +1,18 @@
-//! Speedscope's file format: one profile an event.
+//! Speedscope's file format: one profile an event and thread.
 
 use lwp_profile::{Inferred, Profile};
 use lwp_symbols::function_name;
 use lwp_terminal::escape;
 use serde_json::{Value, json};
 
+use crate::threads::{OfThread, by_thread};
 use crate::{INFERRED, one_line};
 
 const SCHEMA: &str = "https://www.speedscope.app/file-format-schema.json";
 
 /// The profile as JSON.
 pub fn render(profile: &Profile) -> String {
-    let inferred = Inferred::of(profile, 0);
+    let threads = by_thread(profile, 0);
     let frames: Vec<Value> = (0..profile.functions.len())
         .map(|index| {
             let id = lwp_profile::FunctionId(index as u32);
@@ -26,10 +27,19 @@ pub fn render(profile: &Profile) -> String {
             frame
         })
         .collect();
-    let profiles: Vec<Value> =
-        (0..profile.events.len()).filter_map(|event| sampled(profile, &inferred, event)).collect();
+    let of_event = |event: usize| {
+        let one = |thread: &OfThread| {
+            let name = match threads.len() {
+                1 => profile.events[event].name.clone(),
+                _ => format!("{}: {}", thread.title, profile.events[event].name),
+            };
+            sampled(&name, &thread.stacks, event)
+        };
+        threads.iter().filter_map(one).collect::<Vec<Value>>()
+    };
+    let profiles: Vec<Value> = (0..profile.events.len()).flat_map(of_event).collect();
     let mut name = one_line(&profile.command);
-    if !inferred.recorded {
+    if threads.iter().any(|thread| !thread.stacks.recorded) {
         name.push_str(&format!(" ({INFERRED})"));
     }
     let file = json!({
@@ -43,7 +53,7 @@ pub fn render(profile: &Profile) -> String {
     escape::json(&file.to_string())
 }
 
-fn sampled(profile: &Profile, inferred: &Inferred, event: usize) -> Option<Value> {
+fn sampled(name: &str, inferred: &Inferred, event: usize) -> Option<Value> {
     let (mut samples, mut weights) = (Vec::new(), Vec::new());
     let mut end = 0u64;
     for stack in &inferred.stacks {
@@ -58,7 +68,7 @@ fn sampled(profile: &Profile, inferred: &Inferred, event: usize) -> Option<Value
     (!samples.is_empty()).then(|| {
         json!({
             "type": "sampled",
-            "name": profile.events[event].name,
+            "name": name,
             "unit": "none",
             "startValue": 0,
             "endValue": end,

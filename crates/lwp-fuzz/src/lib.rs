@@ -19,10 +19,12 @@ mod settings;
 mod bench;
 
 // Parts of the command, which is no library.
+#[path = "../../lwp-cli/src/gate/config.rs"]
+mod config;
 #[path = "../../lwp-cli/src/stat/control/line.rs"]
 mod control_line;
 #[path = "../../lwp-cli/src/gate/rules.rs"]
-mod gate_rules;
+mod rules;
 
 pub use cache::good_image;
 pub use drive::{Target, drive};

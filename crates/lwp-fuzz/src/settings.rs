@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use crate::config;
 use crate::control_line::{next_line, understand};
-use crate::gate_rules;
 
 /// Lines of `--control`.
 pub fn control(bytes: &[u8]) {
@@ -21,7 +21,7 @@ pub fn control(bytes: &[u8]) {
 /// `lwp.toml`.
 pub fn gate(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    if let Ok(rules) = gate_rules::parse(text, Path::new("ci/lwp.toml")) {
+    if let Ok(rules) = config::parse(text, Path::new("ci/lwp.toml")) {
         let patterns = [&rules.functions, &rules.modules, &rules.benchmarks];
         let parts = patterns.iter().flat_map(|patterns| patterns.values()).flatten();
         let parts = parts.map(|(event, limit)| (event, *limit));

@@ -274,6 +274,51 @@ impl<R: Read> Batches<R> {
     }
 }
 
+/// What a file holds of a recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// Everything: the recorder came to its end, and nothing is damaged.
+    Whole,
+    /// Counts or samples, but not all.
+    Part,
+    /// Neither counts nor samples.
+    Nothing,
+    /// No recording, or one of another version.
+    Foreign,
+}
+
+/// Finds out what a file holds, without decoding it.
+///
+/// # Errors
+///
+/// Those of the file.
+pub fn extent(mut file: impl Read) -> io::Result<Extent> {
+    let mut head = [0; HEADER_BYTES];
+    let got = fill(&mut file, &mut head)?;
+    match read_header(&head[..got]) {
+        Ok(_) => {}
+        Err(ReadError::Empty) => return Ok(Extent::Nothing),
+        Err(_) => return Ok(Extent::Foreign),
+    }
+    let mut batches = Batches::new(file);
+    let (mut ended, mut counted) = (false, false);
+    loop {
+        let batch = batches.next_batch()?;
+        for chunk in &batch.chunks {
+            ended |= chunk.kind == Kind::END;
+            counted |= matches!(chunk.kind, Kind::THREAD | Kind::SAMPLES | Kind::SAMPLED);
+        }
+        if !batch.last {
+            continue;
+        }
+        return Ok(match (ended && batch.damage.is_none(), counted) {
+            (true, _) => Extent::Whole,
+            (false, true) => Extent::Part,
+            (false, false) => Extent::Nothing,
+        });
+    }
+}
+
 /// A chunk that is there to its end.
 struct Whole {
     kind: Kind,
@@ -320,6 +365,23 @@ mod tests {
             file.extend(frame(Kind::INFO, payload));
         }
         file
+    }
+
+    #[test]
+    fn whole_recordings_are_told_from_parts() {
+        let with = |kinds: &[Kind]| {
+            let mut file = header().to_vec();
+            kinds.iter().for_each(|kind| file.extend(frame(*kind, b"x")));
+            file
+        };
+        let whole = with(&[Kind::INFO, Kind::THREAD, Kind::END, Kind::NAMES]);
+        let of = |bytes: &[u8]| extent(bytes).expect("memory can be read");
+        assert_eq!(of(&whole), Extent::Whole);
+        assert_eq!(of(&whole[..whole.len() - 1]), Extent::Part);
+        assert_eq!(of(&with(&[Kind::INFO, Kind::SAMPLES])), Extent::Part);
+        assert_eq!(of(&with(&[Kind::INFO])), Extent::Nothing);
+        assert_eq!(of(&with(&[Kind::END])), Extent::Whole);
+        assert_eq!([of(b""), of(b"other")], [Extent::Nothing, Extent::Foreign]);
     }
 
     /// How many chunks a file has, and its damage.

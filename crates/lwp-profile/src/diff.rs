@@ -1,6 +1,7 @@
 //! Comparing profiles: what moved, by how much, and whether the same code was compared.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use crate::profile::{Frame, FunctionId, Location, Profile, Values};
 
@@ -36,6 +37,31 @@ pub struct Diff {
     pub after: Values,
     /// Names of modules whose build ids differ.
     pub rebuilt: Vec<String>,
+    /// Programs of different names that are compared with each other.
+    pub paired: Vec<Paired>,
+}
+
+/// Two programs of different names, compared as builds of one. They may be two programs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Paired {
+    /// The file name of the one from before.
+    pub before: String,
+    /// The file name of the other.
+    pub after: String,
+    /// Number of functions that were executed in both.
+    pub common: usize,
+    /// Number of functions that were executed in one or both.
+    pub all: usize,
+}
+
+impl fmt::Display for Paired {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { before, after, common, all } = self;
+        write!(
+            f,
+            "{after} is compared with {before}: {common} of {all} executed functions are in both"
+        )
+    }
 }
 
 /// The key of rows.
@@ -144,11 +170,15 @@ pub fn compare(before: &Profile, after: &Profile, by: By, matched: &Matched) -> 
         let renamed_from = matched.renamed.get(&key).cloned().filter(|_| by == By::Function);
         Row { key, renamed_from, ..row }
     };
+    let paired = paired((before, &matched.before), (after, &matched.after));
+    let mut rebuilt = rebuilt((before, &matched.before), (after, &matched.after));
+    rebuilt.retain(|name| !paired.iter().any(|pair| pair.after == *name));
     Diff {
         rows: rows.into_iter().map(named).collect(),
         before: before.total(),
         after: aligned(&after.total()),
-        rebuilt: rebuilt((before, &matched.before), (after, &matched.after)),
+        rebuilt,
+        paired,
     }
 }
 
@@ -201,6 +231,32 @@ fn moved_files<'a>(before: &'a Profile, after: &'a Profile) -> BTreeMap<&'a str,
             _ => None,
         });
     pairs.collect()
+}
+
+/// Programs that have a common name in the comparison, but not by their files.
+fn paired(before: (&Profile, &Keys), after: (&Profile, &Keys)) -> Vec<Paired> {
+    let programs = |(profile, keys): (&Profile, &Keys)| -> BTreeMap<String, String> {
+        let all = profile.modules.iter().zip(&keys.modules).filter(|(it, _)| it.program);
+        all.map(|(module, key)| (key.clone(), module.name().to_owned())).collect()
+    };
+    let executed = |(profile, keys): (&Profile, &Keys), module: &str| -> BTreeSet<String> {
+        let counts = profile.by_function().into_iter().enumerate();
+        let here = |index: usize| keys.modules[profile.functions[index].module.index()] == module;
+        let all = counts.filter(|(index, values)| !values.is_zero() && here(*index));
+        all.map(|(index, _)| keys.functions[index].clone()).collect()
+    };
+    let (old, new) = (programs(before), programs(after));
+    let pairs = new.into_iter().filter_map(|(key, now)| Some((old.get(&key)?.clone(), now, key)));
+    // cargo appends a hash to a name.
+    let other = |name: &str, key: &str| name != key && !name.starts_with(&format!("{key}-"));
+    let pairs = pairs.filter(|(was, now, key)| was != now && other(was, key));
+    pairs
+        .map(|(was, now, key)| {
+            let (one, two) = (executed(before, &key), executed(after, &key));
+            let (common, all) = (one.intersection(&two).count(), one.union(&two).count());
+            Paired { before: was, after: now, common, all }
+        })
+        .collect()
 }
 
 /// Modules of the same name with different build ids.
@@ -261,6 +317,29 @@ mod tests {
         builder.finish()
     }
 
+    /// A profile of a program that executes `functions`.
+    fn of_program(path: &str, functions: &[&str]) -> Profile {
+        let mut builder = Builder::new("", Mode::Exact, vec![Event::default()]);
+        let build_id = path.as_bytes().to_vec();
+        let module = builder.module(Module {
+            path: path.into(),
+            build_id,
+            program: true,
+            ..Module::default()
+        });
+        let thread = builder.thread(Thread::default());
+        for (address, name) in (0..).zip(functions) {
+            let function =
+                builder.function(Function { name: (*name).into(), module, ..Function::default() });
+            let frames = [Frame { function, ..Frame::default() }].into();
+            let location =
+                builder.location(Location { module, address, frames, ..Location::default() });
+            let stack = builder.stack(vec![location]);
+            builder.sample(thread, stack, &Values(vec![1]));
+        }
+        builder.finish()
+    }
+
     #[test]
     fn inlined_functions_are_compared_where_both_sides_know_them() {
         let name = |profile: &Profile, id: FunctionId| profile.function(id).name.clone();
@@ -273,6 +352,25 @@ mod tests {
         assert_eq!(keys(&with_inlined(5, true), &with_inlined(7, true)), row("inner", 2));
         assert_eq!(keys(&with_inlined(5, false), &with_inlined(7, true)), row("outer", 2));
         assert_eq!(keys(&with_inlined(5, true), &with_inlined(7, false)), row("outer", 2));
+    }
+
+    #[test]
+    fn two_programs_are_not_two_builds_of_one() {
+        let (before, after) =
+            (of_program("/bin/ls", &["main", "list"]), of_program("/bin/cat", &["main", "copy"]));
+        let name = |profile: &Profile, id: FunctionId| profile.function(id).name.clone();
+        let mut matched = Matched::by_name(&before, &after, &name);
+        assert!(compare(&before, &after, By::Function, &matched).paired.is_empty());
+        matched.before.modules = vec!["cat".into()];
+        matched.before.functions = vec!["main [cat]".into(), "list [cat]".into()];
+        let diff = compare(&before, &after, By::Function, &matched);
+        assert_eq!(diff.rebuilt, [""; 0]);
+        let words: Vec<String> = diff.paired.iter().map(Paired::to_string).collect();
+        assert_eq!(words, ["cat is compared with ls: 1 of 3 executed functions are in both"]);
+        let hashed = of_program("/deps/cat-0123456789abcdef", &["main", "copy"]);
+        matched.before.functions = matched.after.functions.clone();
+        let diff = compare(&hashed, &after, By::Function, &matched);
+        assert_eq!((diff.paired, diff.rebuilt), (vec![], vec!["cat".to_owned()]));
     }
 
     #[test]

@@ -303,6 +303,16 @@ impl Recording {
         self.info.contains_key("model") && self.events.is_empty()
     }
 
+    /// Returns whether counts are missing: the recording is damaged, or its recorder was stopped.
+    pub fn is_partial(&self) -> bool {
+        !self.complete || !self.warnings.is_empty()
+    }
+
+    /// Returns whether it holds neither counts nor samples.
+    pub fn is_empty(&self) -> bool {
+        self.threads.is_empty() && self.samples.is_empty() && self.sampled.is_empty()
+    }
+
     /// Returns whether there were processes and none of them was counted: a sum of zero says
     /// nothing of them.
     pub fn is_uncounted(&self) -> bool {

@@ -7,7 +7,7 @@
 
 use crate::graph::CallGraph;
 use crate::inclusive::Inclusive;
-use crate::profile::{FunctionId, Profile, Values};
+use crate::profile::{FunctionId, Profile, Sample, ThreadId, Values};
 
 /// Stacks with values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,9 +37,25 @@ impl Inferred {
     /// event with index `event`) stay closed.
     pub fn of(profile: &Profile, event: usize) -> Self {
         if profile.calls.is_empty() {
-            return Self { stacks: recorded(profile), recorded: true };
+            return Self { stacks: recorded(profile, None), recorded: true };
         }
         let graph = CallGraph::of(profile);
+        let inclusive = Inclusive::of(profile, &graph, event);
+        Self::from_calls(profile, &graph, &inclusive, event)
+    }
+
+    /// The stacks of one thread of `profile`. The calls of an exact profile are those of all
+    /// threads.
+    pub fn of_thread(profile: &Profile, event: usize, thread: ThreadId) -> Self {
+        if profile.calls.is_empty() {
+            return Self { stacks: recorded(profile, Some(thread)), recorded: true };
+        }
+        let mut graph = CallGraph::of(profile);
+        graph.own.iter_mut().for_each(|own| *own = Values::zero(profile.events.len()));
+        for sample in profile.samples.iter().filter(|sample| sample.thread == thread) {
+            let function = profile.location(profile.leaf(sample)).function();
+            graph.own[function.index()].add(&sample.values);
+        }
         let inclusive = Inclusive::of(profile, &graph, event);
         Self::from_calls(profile, &graph, &inclusive, event)
     }
@@ -60,11 +76,13 @@ impl Inferred {
     }
 }
 
-/// Recorded stacks by function, inlined ones included.
-fn recorded(profile: &Profile) -> Vec<InferredStack> {
+/// Recorded stacks by function, inlined ones included: of all threads, or of one.
+fn recorded(profile: &Profile, thread: Option<ThreadId>) -> Vec<InferredStack> {
+    let wanted = |sample: &&Sample| thread.is_none_or(|thread| sample.thread == thread);
     profile
         .samples
         .iter()
+        .filter(wanted)
         .map(|sample| {
             let stack = &profile.stacks[sample.stack.index()];
             let frames = stack.locations.iter().flat_map(|id| profile.location(*id).frames.iter());

@@ -73,6 +73,9 @@ pub fn text(view: &View<'_>) -> String {
     for name in &diff.rebuilt {
         let _ = writeln!(out, "# {} is another build", printable(name));
     }
+    for pair in &diff.paired {
+        let _ = writeln!(out, "# {}", printable(&pair.to_string()));
+    }
     if let Some(notice) = libc::notice(&diff.rebuilt) {
         let _ = writeln!(out, "# {notice}");
     }
@@ -142,6 +145,7 @@ pub fn json(view: &View<'_>) -> String {
         "before": diff.before.get(view.event),
         "after": diff.after.get(view.event),
         "rebuilt": diff.rebuilt,
+        "paired": diff.paired.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "rows": rows,
     });
     escape::json(&format!("{document:#}\n"))

@@ -23,17 +23,22 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// Reads `+0.5%`, `+1000` or `2_000_000`.
-    pub fn parse(text: &str) -> Option<Self> {
-        let digits = text.trim().replace(['_', ','], "");
-        if let Some(percent) = digits.strip_suffix('%') {
-            let value: f64 = percent.trim_start_matches('+').parse().ok()?;
-            return (value.is_finite() && value >= 0.0).then_some(Self::Percent(value));
+    /// Reads `+0.5%`, `+1000`, `2_000_000` or `2,000,000`.
+    ///
+    /// # Errors
+    ///
+    /// The text is no limit; the reason is half a sentence.
+    pub fn parse(text: &str) -> Result<Self, &'static str> {
+        let text = text.trim();
+        if let Some(percent) = text.strip_suffix('%') {
+            return percentage(percent.trim_end());
         }
-        match digits.strip_prefix('+') {
-            Some(more) => more.parse().ok().map(Self::More),
-            None => digits.parse().ok().map(Self::Most),
-        }
+        let (more, digits) = match text.strip_prefix('+') {
+            Some(digits) => (true, digits),
+            None => (false, text),
+        };
+        let count = whole(digits)?;
+        Ok(if more { Self::More(count) } else { Self::Most(count) })
     }
 
     /// Returns whether a baseline is needed.
@@ -53,6 +58,37 @@ impl Limit {
             }
         }
     }
+}
+
+/// Reads the number in front of a per cent sign. A comma in it may separate decimals or thousands,
+/// and a limit ten times too high would pass unnoticed.
+fn percentage(text: &str) -> Result<Limit, &'static str> {
+    let digits = text.strip_prefix('+').unwrap_or(text);
+    if digits.contains(',') {
+        return Err("decimals are separated by a point, as in +0.5%");
+    }
+    let plain = |byte: u8| byte.is_ascii_digit() || matches!(byte, b'.' | b'_');
+    let value = digits.bytes().all(plain).then(|| digits.replace('_', "").parse::<f64>());
+    match value {
+        Some(Ok(percent)) if percent.is_finite() => Ok(Limit::Percent(percent)),
+        _ => Err("a percentage is written as in +0.5%"),
+    }
+}
+
+/// Reads a whole number. Commas stand in front of three digits each, or they separate decimals.
+fn whole(text: &str) -> Result<u64, &'static str> {
+    let plain = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    let mut groups = text.split(',');
+    let first = groups.next().unwrap_or_default().replace('_', "");
+    let separated = text.contains(',');
+    let fits = !separated || (first.len() <= 3 && !text.contains('_'));
+    if !plain(&first) || !fits || !groups.all(|group| plain(group) && group.len() == 3) {
+        return Err(match separated || text.contains('.') {
+            true => "counts are whole numbers, as in 2_000_000 or 2,000,000",
+            false => "a limit is written as in +0.5%, +1000 or 2_000_000",
+        });
+    }
+    text.replace([',', '_'], "").parse().map_err(|_| "the number is too large")
 }
 
 impl fmt::Display for Limit {
@@ -356,13 +392,28 @@ mod tests {
 
     #[test]
     fn limits_are_read() {
-        assert_eq!(Limit::parse("+0.5%"), Some(Limit::Percent(0.5)));
-        assert_eq!(Limit::parse("2%"), Some(Limit::Percent(2.0)));
-        assert_eq!(Limit::parse("+1_000"), Some(Limit::More(1000)));
-        assert_eq!(Limit::parse("2_000_000"), Some(Limit::Most(2_000_000)));
-        for bad in ["", "%", "-1%", "x", "1.5", "+nan%", "inf%"] {
-            assert_eq!(Limit::parse(bad), None, "{bad}");
+        let cases = [
+            ("+0.5%", Limit::Percent(0.5)),
+            ("2%", Limit::Percent(2.0)),
+            ("+1_000.5 %", Limit::Percent(1000.5)),
+            ("+1_000", Limit::More(1000)),
+            ("+1,000", Limit::More(1000)),
+            ("2_000_000", Limit::Most(2_000_000)),
+            ("2,000,000", Limit::Most(2_000_000)),
+        ];
+        for (text, limit) in cases {
+            assert_eq!(Limit::parse(text), Ok(limit), "{text}");
         }
+        let bad = ["", "%", "-1%", "x", "1.5", "+nan%", "inf%", "+1e3%", "+-1", "++1", "+", "_"];
+        for bad in bad {
+            assert!(Limit::parse(bad).is_err(), "{bad}");
+        }
+        let commas = ["+0,5%", "+1,000%", "0,5", "1,5", "1,00", "1,0000", "1000,000", ",100", "1,"];
+        for bad in [&commas[..], &["1_0,000", "1,00_0", "1,000.5"]].concat() {
+            let reason = Limit::parse(bad).expect_err(bad);
+            assert!(reason.contains("+0.5%") || reason.contains("2,000,000"), "{bad}: {reason}");
+        }
+        assert!(Limit::parse("99999999999999999999").is_err_and(|it| it.contains("too large")));
     }
 
     #[test]

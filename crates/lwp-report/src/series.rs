@@ -24,6 +24,8 @@ pub struct Series {
     pub rows: Vec<(String, Vec<Option<u64>>)>,
     /// Modules that are another build in one of them.
     pub rebuilt: Vec<String>,
+    /// Remarks on programs of different names that are compared.
+    pub paired: Vec<String>,
 }
 
 impl Series {
@@ -37,6 +39,7 @@ impl Series {
         for (number, diff) in compared.iter().enumerate() {
             out.totals.push(diff.after.get(index));
             out.rebuilt.extend(diff.rebuilt.iter().cloned());
+            out.paired.extend(diff.paired.iter().map(ToString::to_string));
             for row in &diff.rows {
                 let values = rows.entry(row.key.clone()).or_insert_with(|| vec![None; names.len()]);
                 values[0] = row.before.as_ref().map(|values| values.get(index));
@@ -66,6 +69,9 @@ impl Series {
         }
         for name in &self.rebuilt {
             let _ = writeln!(out, "# {} is another build in one of them", printable(name));
+        }
+        for pair in &self.paired {
+            let _ = writeln!(out, "# {}", printable(pair));
         }
         if let Some(notice) = libc::notice(&self.rebuilt) {
             let _ = writeln!(out, "# {notice}");
@@ -107,6 +113,7 @@ impl Series {
             "profiles": self.names,
             "totals": self.totals,
             "rebuilt": self.rebuilt,
+            "paired": self.paired,
             "rows": rows,
         });
         escape::json(&format!("{document:#}\n"))
@@ -159,6 +166,7 @@ mod tests {
             before: sum(|row| row.1),
             after: sum(|row| row.2),
             rebuilt: vec!["prog".into()],
+            paired: Vec::new(),
         }
     }
 

@@ -174,6 +174,8 @@ pub struct Table {
     pub total: u64,
     /// True if no process was counted: that nothing is shown says nothing of the program.
     pub uncounted: bool,
+    /// True if counts are missing: the recording is damaged or unfinished.
+    pub partial: bool,
     /// True if inclusive counts are true; otherwise they are estimates.
     pub inclusive_exact: bool,
     /// True if rows are ordered by inclusive counts.

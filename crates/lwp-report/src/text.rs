@@ -132,6 +132,7 @@ fn heading(out: &mut String, table: &Table, paint: Paint) {
         return;
     }
     let how = match table.interval {
+        None if table.partial => "the part that can be read".to_owned(),
         None => "every event counted".to_owned(),
         Some(interval) => format!("sampled, one in {}", grouped(interval)),
     };
@@ -233,6 +234,12 @@ mod tests {
         assert!(text.contains("Self  instructions  Function"), "{text}");
         let stacks = Table { inclusive_exact: true, ..sampled };
         assert!(text_of(&stacks).contains("Total  instructions  Function"));
+    }
+
+    #[test]
+    fn a_part_is_not_every_event() {
+        let table = Table { event: "calls".into(), partial: true, total: 3, ..Table::default() };
+        assert!(printed(&table).starts_with("# calls: 3 (the part that can be read)\n#\n"));
     }
 
     #[test]

@@ -176,7 +176,7 @@ impl Evaluators {
     pub fn of(config: &Config, counts: bool) -> Self {
         let wanted = |it: &&Language| counts && config.sampling.languages.contains(it);
         let wanted = [Language::Python, Language::Php].iter().filter(wanted).copied().collect();
-        Self::new(wanted, !config.program.additions.is_empty())
+        Self::new(wanted, config.program.sets_evaluators)
     }
 }
 

@@ -9,8 +9,8 @@
 //!
 //! fn main() -> Result<(), Error> {
 //!     let lwp = Lwp::detect()?;
-//!     let (mut profile, mut reader) =
-//!         lwp.profile().event(EventKind::BranchesRetired, 1000).ring_records(4096).build()?;
+//!     let sampled = lwp.profile().event(EventKind::BranchesRetired, 1000).random_bits(4);
+//!     let (mut profile, mut reader) = sampled.ring_records(4096).build()?;
 //!     let running = profile.start()?;
 //!     let sum: u64 = (0..1_000_000u64).filter(|n| n % 3 == 0).sum();
 //!     running.stop();
@@ -22,6 +22,14 @@
 //! }
 //! ```
 //!
+//! # Sampling in step
+//!
+//! Every 1000th branch of a loop with two branches is always the same one: the interval is a
+//! multiple of the loop's length, and the samples never show the other branch.
+//! [`random_bits`](arch::ProfileBuilder::random_bits) varies each interval a little, so that samples hit
+//! every branch as often as it deserves. Leave it out only where the program's own work has no
+//! such rhythm, or where samples have to repeat exactly.
+//!
 //! # Layers
 //!
 //! [`arch`] is the raw layer: the four instructions, the control block and the ring, made safe and
@@ -29,7 +37,12 @@
 //!
 //! [`code`] stands beside it: names for generated code, which needs no LWP; and so does [`count`]:
 //! markers that say from where to where `lwp stat --marked` counts, and the counts themselves.
-#![cfg(all(target_arch = "x86_64", target_os = "linux"))]
+
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+compile_error!(
+    "crate lwp is for x86-64 Linux only; depend on it below \
+     [target.'cfg(all(target_arch = \"x86_64\", target_os = \"linux\"))'.dependencies]"
+);
 
 pub mod arch;
 mod block;

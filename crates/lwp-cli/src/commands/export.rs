@@ -1,9 +1,11 @@
 //! `lwp export`: a recording in the format of another tool.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
-use lwp_export::Format;
+use lwp_export::perf_names::Names;
+use lwp_export::{Format, perf_data};
+use lwp_profile::{Profile, Recording};
 
 use crate::args::usage_error;
 use crate::ending::Ending;
@@ -36,8 +38,27 @@ pub fn execute(args: &ExportArgs) -> Result<Ending, Failure> {
     let recording = profiles::read(&args.input.input)?;
     let profile = profiles::resolve(&args.input.input, &recording, &args.input.names);
     let event = profiles::event(&profile, args.event.as_deref())?;
-    profiles::write(&args.output, &format.write(&recording, &profile, event))?;
+    match format {
+        Format::PerfData => perf_data(&args.output, &recording, &profile)?,
+        _ => profiles::write(&args.output, &format.write(&recording, &profile, event))?,
+    }
     Ok(Ending::SUCCESS)
+}
+
+/// Writes perf's recording to `output`, and names of interpreted functions into a file beside it,
+/// where perf looks for them.
+pub fn perf_data(output: &Path, recording: &Recording, profile: &Profile) -> Result<(), Failure> {
+    let names = Names::of(recording).filter(|_| output != Path::new("-"));
+    let Some(names) = names else {
+        return profiles::write(output, &perf_data::encode(recording, profile, None));
+    };
+    let mut beside = output.as_os_str().to_owned();
+    beside.push(".names");
+    let beside = std::path::absolute(&beside).unwrap_or_else(|_| PathBuf::from(&beside));
+    profiles::write(&beside, &names.file)?;
+    let path = &beside.to_string_lossy();
+    let file = perf_data::NamesFile { path, names: &names };
+    profiles::write(output, &perf_data::encode(recording, profile, Some(&file)))
 }
 
 /// The formats, a line each: name, end of file names, what reads it.

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use lwp_profile::{Profile, Recording};
+use lwp_profile::{Event, Modelled, Profile, Recording};
 use lwp_report::gate::{Benchmark, Format, Verdict};
 use lwp_terminal::escape::printable;
 
@@ -119,11 +119,14 @@ pub fn execute(args: &GateArgs) -> Result<Ending, Failure> {
         found.refuse_baseline(baseline)?;
     }
     if !args.command.is_empty() {
+        let models = if args.model { &Modelled::NAMES[..] } else { &[] };
+        rules.refuse_unknown(&[&Event::EXACT[..], models].concat(), None)?;
         let ending = record(args)?;
         if ending != Ending::SUCCESS {
             lwp_terminal::say!("lwp: the program failed, so that nothing was compared");
             return Ok(ending);
         }
+        refuse_interrupted(&args.input.input)?;
     }
     if args.bless {
         return bless(&rules, &found);
@@ -179,6 +182,19 @@ fn record(args: &GateArgs) -> Result<Ending, Failure> {
     match line.map_err(|error| Failure::usage(&error))?.command {
         Command::Record(args) => super::record::execute(&args),
         _ => Err(Failure::new(OWN_FAILURE, "this is no recording")),
+    }
+}
+
+/// Fails if the run that was just recorded was interrupted. The program may have ended well all
+/// the same, but it may not have done all of its work.
+fn refuse_interrupted(path: &Path) -> Result<(), Failure> {
+    let recording = profiles::read(path)?;
+    match recording.info("interrupted") {
+        "" => Ok(()),
+        signal => {
+            let cause = format!("the run was interrupted ({signal}): nothing was compared");
+            Err(Failure::new(OWN_FAILURE, cause).with_help("run the gate again"))
+        }
     }
 }
 
@@ -240,6 +256,9 @@ fn verdict(args: &GateArgs, rules: &Rules, found: &Found) -> Result<Verdict, Fai
     for (one, place) in fresh {
         recordings::keep(&one.path, &place)?;
     }
+    let names: Vec<&str> = found.all.iter().map(|one| one.name.as_str()).collect();
+    let idle = rules.idle(&names).into_iter();
+    verdict.notes.extend(idle.map(|pattern| format!("no benchmark is called '{pattern}'")));
     if let Some(baseline) = rules.baseline.as_deref().filter(|_| found.many) {
         let missing = recordings::missing(baseline, &found.all);
         if !missing.is_empty() {
@@ -286,6 +305,8 @@ fn benchmark(
         }
         None => None,
     };
+    let known: Vec<&str> = after.events.iter().map(|event| event.name.as_str()).collect();
+    rules.refuse_unknown(&known, Some(&one.name))?;
     let maps = &args.maps;
     let compared = Compared { name: &one.name, before: before.as_ref(), after: &after, maps };
     let mut benchmark = judge(rules, &compared)?;

@@ -97,7 +97,9 @@ pub struct RecordArgs {
     /// Name the functions of interpreted languages and of generated code: auto for all languages
     /// that are known, none for no help from their runtimes, or some of python, node, java, dotnet,
     /// ruby, php, perl and lua. A runtime that names its code only on request gets the request by a
-    /// variable or an option that lwp adds; never under --deterministic
+    /// variable or an option that lwp adds; never under --deterministic. In exact recordings,
+    /// python counts the calls of CPython 3.11 and later too: each call then needs more stack, and
+    /// deep recursion can fail
     #[arg(long, value_name = "LANG", default_value = "auto", value_parser = Languages::parse)]
     pub lang: Languages,
 
@@ -170,7 +172,7 @@ pub fn execute(args: &RecordArgs) -> Result<Ending, Failure> {
     }
     let connected = requests.connect();
     recorder.stop_when_broken(&requests);
-    signals::answer(Arc::clone(&requests), args.counting.attaches())?;
+    let interrupted = signals::answer(Arc::clone(&requests), args.counting.attaches())?;
     args.counting.schedule(&requests)?;
     if let Some(duration) = duration {
         args.counting.stop_after(duration, &requests)?;
@@ -180,6 +182,9 @@ pub fn execute(args: &RecordArgs) -> Result<Ending, Failure> {
     let outcome = lwp_vcpu::run_profiled(&config, Some(connected), Some(recorder.sink()));
     drop(progress);
     let outcome = outcome?;
+    if let Some(signal) = interrupted.signal() {
+        recorder.info(&[("interrupted".to_owned(), Ending::Signal(signal).words())]);
+    }
     recorder.finish(&outcome)?;
     args.counting.say_if_unmarked(&outcome);
     // What follows is a courtesy: the recording is safe whatever becomes of it.
@@ -236,7 +241,9 @@ fn choose_languages(args: &RecordArgs, config: &mut Config) {
     config.sampling.languages = args.lang.read();
     // A process that runs already is left as it is.
     if !args.counting.machine.deterministic && !args.counting.attaches() {
-        config.program.additions = args.lang.additions(config.sampling.events.is_empty());
+        let exact = config.sampling.events.is_empty();
+        config.program.additions = args.lang.additions(exact);
+        config.program.sets_evaluators = args.lang.deepens_stacks(exact);
     }
 }
 

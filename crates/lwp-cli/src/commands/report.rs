@@ -135,6 +135,7 @@ pub fn execute(args: &ReportArgs) -> Result<Ending, Failure> {
     }
     let mut table = Table::new(&profile, &options);
     table.uncounted = recording.is_uncounted();
+    table.partial = recording.is_partial();
     let machine = matches!(form, Some(Format::Json | Format::Csv));
     if machine {
         let rows = args.limit.unwrap_or(usize::MAX).min(table.rows.len());

@@ -95,31 +95,49 @@ struct Run {
 type Writer<'a> = &'a mut dyn FnMut(&[Run]) -> Result<(), Failure>;
 
 impl Session<'_> {
-    /// Runs `runs` times, fewer if interrupted, and reports the mean.
+    /// Runs `runs` times, fewer if interrupted, and reports the mean of the whole runs.
     fn repeat(&self, runs: u32, write: Writer<'_>) -> Result<Ending, Failure> {
-        let mut runs_made = Vec::new();
+        let mut whole = Vec::new();
         let mut ending = Ending::SUCCESS;
-        for _ in 0..runs {
+        for number in 1..=runs {
             let (run, how) = self.once()?;
-            runs_made.push(run);
-            ending = how;
-            if self.over(ending) {
+            let cut = self.over(how);
+            if cut && number > 1 {
+                say_cut(number, self.interrupted(how));
+            } else {
+                whole.push(run);
+            }
+            if number > 1 && how != ending && !cut {
+                lwp_terminal::say!("lwp: run {number} ended with {}", how.words());
+            }
+            // A failure counts, also one that the next run does not have.
+            if ending == Ending::SUCCESS || cut {
+                ending = how;
+            }
+            if cut {
                 break;
             }
         }
-        write(&runs_made)?;
-        Ok(ending)
+        write(&whole)?;
+        self.say_if_different(&whole);
+        Ok(if runs > 1 { self.interrupted(ending) } else { ending })
     }
 
     /// Runs and reports until interrupted.
     fn repeat_for_ever(&self, write: Writer<'_>) -> Result<Ending, Failure> {
-        loop {
+        for number in 1u32.. {
             let (run, ending) = self.once()?;
-            write(&[run])?;
+            let ending = self.interrupted(ending);
+            let cut = number > 1 && self.interrupted.signal().is_some();
+            match cut {
+                true => say_cut(number, ending),
+                false => write(&[run])?,
+            }
             if self.over(ending) {
                 return Ok(ending);
             }
         }
+        Ok(Ending::SUCCESS)
     }
 
     /// Runs once, and reports what is counted in each interval of this length, and in what is left
@@ -157,9 +175,31 @@ impl Session<'_> {
         })
     }
 
+    /// Names the remedy where runs of one program have not counted the same.
+    fn say_if_different(&self, runs: &[Run]) {
+        let counts = runs.iter().map(|run| run.outcome.counts().instructions);
+        let (least, most) = (counts.clone().min(), counts.max());
+        let fixed = self.config.program.deterministic || self.args.counting.attaches();
+        let (Some(least), Some(most)) = (least, most.filter(|_| !fixed)) else { return };
+        if least != most {
+            lwp_terminal::say!(
+                "lwp: the runs differ by up to {} instructions. Random numbers, as in the hash \
+                 maps of Rust, Go and Python, make them differ, and so do time and threads; \
+                 --deterministic fixes random numbers and addresses",
+                lwp_report::number::grouped(most - least)
+            );
+        }
+    }
+
     /// Returns whether a run that ended like this is the last.
     fn over(&self, ending: Ending) -> bool {
-        self.interrupted.get() || matches!(ending, Ending::Signal(_))
+        self.interrupted.signal().is_some() || matches!(ending, Ending::Signal(_))
+    }
+
+    /// The end of a series whose last run ended like this: not a success if it was interrupted.
+    fn interrupted(&self, last: Ending) -> Ending {
+        let signal = self.interrupted.signal().filter(|_| last == Ending::SUCCESS);
+        signal.map_or(last, Ending::Signal)
     }
 
     /// One run, and how lwp shall end if it is the last.
@@ -178,6 +218,15 @@ impl Session<'_> {
         let models = modelling.map(|modelling| modelling.finish());
         Ok((Run { outcome, models }, ending))
     }
+}
+
+/// Says that a run was cut off: its counts are lower than those of the others for no reason of the
+/// program's.
+fn say_cut(number: u32, how: Ending) {
+    lwp_terminal::say!(
+        "lwp: run {number} was cut off ({}) and is left out; runs before it are whole",
+        how.words()
+    );
 }
 
 /// Opens the place for the report, before anything runs.

@@ -1,5 +1,6 @@
 //! `lwp valgrind`: what callgrind was asked to do, done here.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
@@ -16,7 +17,7 @@ use crate::program;
 use crate::recorder::Recorder;
 use crate::requests::Requests;
 use crate::signals;
-use crate::valgrind::parts::Parted;
+use crate::valgrind::parts::{Parted, Process};
 use crate::valgrind::{Log, Options, Request, files, request};
 
 /// Executes a request to valgrind; `$VALGRIND_OPTS` comes before the command line.
@@ -50,7 +51,14 @@ fn run(options: &Options) -> Result<Ending, Failure> {
     let names = NameArgs::offline().options();
     let search = lwp_symbols::Options { held: recorder.held_files(), ..names };
     recording.names = lwp_symbols::names(&recording, &search);
-    for process in parted.processes(&recording, &outcome) {
+    if options.quiet {
+        // Quiet or not, nobody shall take one thing for another.
+        let pid = outcome.processes.first().map_or(0, |first| first.pid);
+        let lines = files::unmet(options);
+        let lines: String = lines.iter().map(|line| format!("=={pid}== {line}\n")).collect();
+        say(&options.log, pid, &lines)?;
+    }
+    for process in traced(options, parted.processes(&recording, &outcome)) {
         let counted = files::write(options, &recording, &process)?;
         if !options.quiet {
             say(&options.log, process.pid, &files::messages(options, &process, &counted))?;
@@ -70,6 +78,23 @@ fn run(options: &Options) -> Result<Ending, Failure> {
         ExitStatus::Detached => Ending::SUCCESS,
         status => status.into(),
     })
+}
+
+/// The processes that are not left out. Valgrind does not see what a skipped process starts.
+fn traced(options: &Options, processes: Vec<Process>) -> Vec<Process> {
+    let mut skipped = BTreeSet::new();
+    let leaves_out = |process: &Process| process.parent != 0 && options.skips(&process.command);
+    // A parent may stand behind its children in the list.
+    let mut known = usize::MAX;
+    while known != skipped.len() {
+        known = skipped.len();
+        for process in &processes {
+            if skipped.contains(&process.parent) || leaves_out(process) {
+                skipped.insert(process.pid);
+            }
+        }
+    }
+    processes.into_iter().filter(|process| !skipped.contains(&process.pid)).collect()
 }
 
 /// Deterministic, but in our environment: harnesses pass what their benchmarks need.

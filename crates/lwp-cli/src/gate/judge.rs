@@ -52,6 +52,7 @@ pub fn judge(rules: &Rules, compared: &Compared<'_>) -> Result<Benchmark, Failur
     })?;
     let diff =
         before.map(|before| compare(before, after, By::Function, &matched)).unwrap_or_default();
+    notes.extend(diff.paired.iter().map(ToString::to_string));
     let failed = checks.iter().find(|check| !check.passes()).or(checks.first());
     let event = failed.map_or(USUAL, |check| check.event.as_str()).to_owned();
     let index = before.and_then(|before| before.event(&event));

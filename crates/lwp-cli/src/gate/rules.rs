@@ -1,7 +1,7 @@
 //! Rules of `lwp gate`, as `lwp.toml` has them. Nothing here opens a file.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 
 use lwp_report::gate::Limit;
 use wildmatch::WildMatch;
@@ -72,6 +72,25 @@ impl Rules {
         Some(format!("no limit applies: the only limits are those of benchmarks called {known}"))
     }
 
+    /// The events that have limits, by the names that the user gave them; of a benchmark, those of
+    /// the limits that apply to it.
+    pub fn events(&self, benchmark: Option<&str>) -> BTreeSet<&str> {
+        let applies =
+            |pattern: &str| benchmark.is_none_or(|it| WildMatch::new(pattern).matches(it));
+        let special = self.benchmarks.iter().filter(|(pattern, _)| applies(pattern));
+        let patterns = self.functions.iter().chain(&self.modules).chain(special);
+        let limits = [&self.limits, &self.hard].into_iter();
+        let all = limits.chain(patterns.map(|(_, limits)| limits)).flatten();
+        all.map(|(event, _)| event.as_str()).collect()
+    }
+
+    /// The patterns of benchmarks that fit none of `names`.
+    pub fn idle(&self, names: &[&str]) -> Vec<&str> {
+        let fits = |pattern: &str| names.iter().any(|it| WildMatch::new(pattern).matches(it));
+        let patterns = self.benchmarks.keys().map(String::as_str);
+        patterns.filter(|pattern| !fits(pattern)).collect()
+    }
+
     /// The first limit that needs a baseline.
     pub fn relative(&self) -> Option<(&String, Limit)> {
         let groups = [&self.functions, &self.modules, &self.benchmarks];
@@ -81,94 +100,12 @@ impl Rules {
     }
 }
 
-/// Reads the table `gate` of the file at `path`, beside which the baseline lies; fails with what is
-/// wrong in it.
-pub fn parse(text: &str, path: &Path) -> Result<Rules, String> {
-    let table: toml::Table =
-        text.parse().map_err(|error: toml::de::Error| error.message().to_owned())?;
-    let Some(gate) = table.get("gate") else { return Ok(Rules::default()) };
-    let gate = gate.as_table().ok_or("gate is not a table")?;
-    let mut rules = Rules::default();
-    for (key, value) in gate {
-        match (key.as_str(), value) {
-            ("baseline", toml::Value::String(file)) => {
-                let beside = path.parent().unwrap_or(Path::new(""));
-                rules.baseline = Some(beside.join(file));
-            }
-            ("limits", toml::Value::Table(table)) => {
-                rules.limits = limits(table, "limits")?;
-            }
-            ("hard", toml::Value::Table(table)) => {
-                rules.hard = limits(table, "hard")?;
-                if let Some((event, _)) = rules.hard.iter().find(|(_, limit)| limit.is_relative()) {
-                    return Err(format!("gate.hard.{event}: not a limit: it is relative"));
-                }
-            }
-            ("functions" | "modules" | "benchmarks", toml::Value::Table(table)) => {
-                let patterns = patterns(table, key)?;
-                match key.as_str() {
-                    "functions" => rules.functions = patterns,
-                    "modules" => rules.modules = patterns,
-                    _ => rules.benchmarks = patterns,
-                }
-            }
-            _ => return Err(format!("gate.{key} is not known or has the wrong type")),
-        }
-    }
-    Ok(rules)
-}
-
-fn patterns(table: &toml::Table, key: &str) -> Result<Patterns, String> {
-    let one = |(pattern, value): (&String, &toml::Value)| match value {
-        toml::Value::Table(table) => {
-            Ok((pattern.clone(), limits(table, &format!("{key}.\"{pattern}\""))?))
-        }
-        _ => Err(format!("gate.{key}.\"{pattern}\" is not a table of limits")),
-    };
-    table.iter().map(one).collect()
-}
-
-fn limits(table: &toml::Table, key: &str) -> Result<Limits, String> {
-    let one = |(event, limit): (&String, &toml::Value)| {
-        let text = match limit {
-            toml::Value::String(text) => text.clone(),
-            toml::Value::Integer(most) => most.to_string(),
-            _ => "neither text nor a whole number".to_owned(),
-        };
-        let limit = Limit::parse(&text);
-        let limit = limit.ok_or_else(|| format!("gate.{key}.{event}: not a limit: {text}"))?;
-        Ok((event.clone(), limit))
-    };
-    table.iter().map(one).collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::path::Path;
 
-    #[test]
-    fn configuration_is_read_and_errors_are_named() {
-        let text = "[gate]\nbaseline = \"base.data\"\n[gate.limits]\ninstructions = \"+0.5%\"\n\
-                    branches = 2_000\n[gate.hard]\nbranches = 9_000\n";
-        let rules = parse(text, Path::new("ci/lwp.toml")).unwrap();
-        assert_eq!(rules.baseline, Some(PathBuf::from("ci/base.data")));
-        assert_eq!(rules.limits["instructions"], Limit::Percent(0.5));
-        assert_eq!(rules.limits["branches"], Limit::Most(2000));
-        assert_eq!(rules.hard["branches"], Limit::Most(9000));
-        let wrong = [
-            "[gate]\nbase = 1\n",
-            "gate = 1\n",
-            "[gate.limits]\na = \"much\"\n",
-            "[gate.hard]\na = \"+1%\"\n",
-            "[gate.functions]\na = \"+1%\"\n",
-            "[gate.modules.\"a\"]\nbranches = 1.5\n",
-            "[[[",
-        ];
-        for text in wrong {
-            assert!(parse(text, Path::new("lwp.toml")).is_err(), "{text}");
-        }
-        assert_eq!(parse("", Path::new("lwp.toml")).unwrap(), Rules::default());
-    }
+    use super::super::config::parse;
+    use super::*;
 
     #[test]
     fn the_longest_pattern_that_fits_is_a_benchmark_s() {
@@ -185,6 +122,9 @@ mod tests {
         assert_eq!(of("sort/small"), ["branches=+3%", "instructions=+0%", "calls=9"]);
         assert!(rules.relative().is_some() && !rules.is_empty());
         assert_eq!(rules.unlimited("parse"), None);
+        assert_eq!(rules.events(Some("parse")).len(), 3);
+        assert!(rules.events(None).is_superset(&rules.events(Some("sort/small"))));
+        assert_eq!(rules.idle(&["parse"]), ["sort/*"]);
         let special = "[gate.benchmarks.\"a*\"]\ncalls = 9\n[gate.benchmarks.b]\ncalls = 9\n";
         let special = parse(special, Path::new("lwp.toml")).unwrap();
         assert_eq!(special.unlimited("abc"), None);

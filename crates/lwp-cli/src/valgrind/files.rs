@@ -201,6 +201,14 @@ fn one_line(text: &str) -> String {
     text.replace(['\n', '\r'], " ")
 }
 
+/// What was asked for and is not done, a line each.
+pub fn unmet(options: &Options) -> Vec<String> {
+    let missing = options.missing.iter().map(|missing| format!("Not counted: {missing}"));
+    let ignored = options.ignored.join(" ");
+    let ignored = (!ignored.is_empty()).then(|| format!("Without effect here: {ignored}"));
+    missing.chain(ignored).collect()
+}
+
 /// Returns callgrind's messages about a process.
 pub fn messages(options: &Options, process: &Process, counted: &Values) -> String {
     let value = |name: &str| {
@@ -222,9 +230,7 @@ pub fn messages(options: &Options, process: &Process, counted: &Values) -> Strin
         lines.push(format!("Parent PID: {}", process.parent));
     }
     lines.push(String::new());
-    for missing in &options.missing {
-        lines.push(format!("Not counted: {missing}"));
-    }
+    lines.extend(unmet(options));
     lines.extend([
         format!("Events    : {}", names.join(" ")),
         format!("Collected : {}", values.join(" ")),

@@ -117,6 +117,49 @@ fn benchmarks_count_the_same(dir: &Path) {
     assert_ne!(counts(0, &free), counts(50, &free));
 }
 
+/// Promise: counts of `cargo lwp bench` do not depend on how often a harness repeats a benchmark.
+#[test]
+fn benchmarks_of_rust_s_own_harness_run_once() {
+    let Some(dir) = package("libtest") else { return };
+    let bench = "#![feature(test)]\nextern crate test;\n\
+        #[bench]\nfn sums(b: &mut test::Bencher) { b.iter(|| counted::work(100_000)) }\n\
+        #[bench]\nfn others(b: &mut test::Bencher) { b.iter(|| counted::work(9)) }\n\
+        #[test]\nfn no_benchmark() { panic!() }\n";
+    std::fs::write(dir.join("benches/own.rs"), bench).expect("file");
+    let counted = |filter: &[&str]| -> u64 {
+        let words = [&[CARGO_LWP, "lwp", "bench", "--bench", "own", "--"], filter].concat();
+        let output = run(building(&dir, &words).env("RUSTC_BOOTSTRAP", "1"));
+        let says = text(&output.stderr);
+        assert!(output.status.success(), "{says}{}", text(&output.stdout));
+        let names = if filter.is_empty() { 2 } else { 1 };
+        assert!(says.contains(&format!("{names} benchmarks of Rust's own harness")), "{says}");
+        let line = says.lines().find(|line| line.ends_with("      instructions"));
+        let count = line.unwrap_or_else(|| panic!("{says}")).split_whitespace().next();
+        count.expect("a count").replace(',', "").parse().expect("a number")
+    };
+    let [one, again] = [(); 2].map(|()| counted(&["sums"]));
+    // The harness prints how long it took.
+    assert!(one.abs_diff(again) < 5000, "{one} and {again}");
+    assert!(one < 5_000_000 && counted(&[]) > one, "{one}");
+}
+
+#[test]
+fn mistakes_are_named() {
+    let dir = tools::fresh("cargo", "mistakes");
+    for (words, says) in [
+        (&["gate", "-l", "instructions=+1%"][..], "then call `lwp gate`"),
+        (&["frobnicate"], "no command is called 'frobnicate'"),
+    ] {
+        let output = run(&mut limited(&dir, &[&[CARGO_LWP, "lwp"], words].concat()));
+        assert_eq!(output.status.code(), Some(125));
+        assert!(text(&output.stderr).contains(says), "{}", text(&output.stderr));
+    }
+    // Where cargo-lwp is a link, lwp is beside the file that it leads to.
+    std::os::unix::fs::symlink(CARGO_LWP, dir.join("cargo-lwp")).expect("link");
+    let linked = run(limited(&dir, &["./cargo-lwp", "lwp", "stat"]).env("PATH", "/usr/bin:/bin"));
+    assert!(!text(&linked.stderr).contains("lwp is neither"), "{}", text(&linked.stderr));
+}
+
 #[test]
 fn cargo_starts_what_it_has_built_through_lwp() {
     let Some(dir) = package("runner") else { return };

@@ -257,6 +257,51 @@ fn refused(dir: &Path, arguments: &[&str]) -> String {
     says
 }
 
+/// Promise: a limit that cannot hold is refused before anything runs or becomes a baseline.
+#[test]
+fn limits_with_mistakes_are_refused_at_once() {
+    let dir = tools::fresh("gate", "mistakes");
+    let program = ["--", "/usr/bin/touch", "ran"];
+    for (limit, help) in [
+        ("instructons=+0.5%", "there are: instructions, "),
+        ("modelled-cycles=+1%", "recorded with --model"),
+        ("instructions=+0,5%", "separated by a point"),
+        ("instructions=1,5", "whole numbers"),
+    ] {
+        let says = refused(&dir, &[&["-b", "new.data", "-l", limit][..], &program].concat());
+        assert!(says.contains(help), "{says}");
+    }
+    let files = [
+        ("[gate.limits]\n\ninstructions = +0.5%\n", "lwp.toml:3: instructions = +0.5%: ", "quotes"),
+        ("[gate.limits]\ninstructions = \"+0,5%\"\n", "lwp.toml:2: ", "separated by a point"),
+        ("[gate.functions.\"f\"]\ncals = 1\n", "limit on 'cals'", "there are: instructions"),
+    ];
+    for (file, place, help) in files {
+        std::fs::write(dir.join("lwp.toml"), file).expect("file");
+        let says = refused(&dir, &[&["-b", "new.data"][..], &program].concat());
+        assert!(says.contains(place) && says.contains(help), "{says}");
+    }
+    assert!(!dir.join("ran").exists() && !dir.join("new.data").exists());
+    // Recordings that are there have their own events.
+    std::fs::remove_file(dir.join("lwp.toml")).expect("file");
+    lwp(&dir, &["record", "-q", "--", "/bin/true"]);
+    let says = refused(&dir, &["-b", "new.data", "-l", "instructons=+0.5%"]);
+    assert!(says.contains("there are: instructions"), "{says}");
+    assert!(!dir.join("new.data").exists());
+}
+
+#[test]
+fn an_interrupted_run_is_not_judged() {
+    let dir = tools::fresh("gate", "interrupted");
+    // lwp is asked for the end, and the program ends well all the same.
+    let script = "trap 'exit 0' TERM; kill -TERM $PPID; while :; do sleep 0.05; done";
+    let output =
+        gate(&dir, &["-b", "new.data", "-l", "instructions=+1%", "--", "sh", "-c", script]);
+    assert_eq!(output.status.code(), Some(125), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("was interrupted (signal SIGTERM)"));
+    assert!(!dir.join("new.data").exists());
+}
+
 #[test]
 fn a_program_that_was_not_counted_does_not_pass() {
     let dir = tools::fresh("gate", "uncounted");
@@ -318,9 +363,11 @@ fn damaged_and_unfinished_recordings_are_not_judged() {
             refused(&dir, &[arguments, &limit].concat());
             assert!(!dir.join("bases").exists(), "nothing has become a baseline");
         }
-        // Whoever reads gets all that is left.
+        // Nothing is left of counts that are written at the end. Zero would be wrong.
         let report = run(&dir, &[LWP, "report", "--stdio", "-i", &file]);
-        assert!(report.status.success(), "{}", text(&report.stderr));
+        assert_eq!(report.status.code(), Some(125), "{}", text(&report.stdout));
+        let says = text(&report.stderr);
+        assert!(says.contains("the recording is damaged or unfinished: "), "{says}");
     }
 }
 

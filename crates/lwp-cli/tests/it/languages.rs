@@ -217,7 +217,7 @@ fn exact_recordings_count_calls_of_python_s_functions() {
     let dir = fresh("languages", "exact");
     let script = program("counted.py");
     for (_, python) in pythons().into_iter().filter(|(minor, _)| *minor >= 12) {
-        record(&dir, &[], &[&python, &script]);
+        record(&dir, &["--lang", "python"], &[&python, &script]);
         for (name, calls) in
             [("fib", 177), ("leaf", 77), ("middle.<locals>.<genexpr>", 79), ("middle", 1)]
         {
@@ -241,7 +241,9 @@ fn calls_are_counted_as_python_itself_counts_them() {
     let dir = fresh("languages", "called");
     let script = program("called.py");
     for ((minor, patch), python) in releases().into_iter().filter(|((minor, _), _)| *minor < 12) {
-        record(&dir, &[], &[&python, &script]);
+        // Earlier releases need nothing to be set.
+        let options = if minor == 11 { &["--lang", "python"][..] } else { &[] };
+        record(&dir, options, &[&python, &script]);
         let mut counted: BTreeMap<String, u64> = BTreeMap::new();
         let (mut evaluator, mut all) = (0, 0);
         for row in rows(&dir, "") {
@@ -288,16 +290,85 @@ fn calls_are_counted_as_python_itself_counts_them() {
     }
 }
 
+/// Promise: a recording lets a program call itself as deeply as it does natively.
+#[test]
+fn python_s_recursion_is_as_deep_as_natively() {
+    let dir = fresh("languages", "deep");
+    std::fs::write(dir.join("deep.py"), DEEP).expect("script");
+    let mut tried = false;
+    for (minor, python) in pythons() {
+        let natively = run(&dir, &[&python, "deep.py"]);
+        assert!(natively.status.success(), "{python}: {}", text(&natively.stderr));
+        for options in [&[][..], &["-c", "1000003"]] {
+            let recorded = run(
+                &dir,
+                &[&[LWP, "record", "-q"][..], options, &["--", &python, "deep.py"]].concat(),
+            );
+            assert_eq!(recorded.status, natively.status, "{python}: {}", text(&recorded.stderr));
+            assert_eq!(text(&recorded.stdout), text(&natively.stdout), "{python} {options:?}");
+        }
+        tried |= minor >= 11;
+    }
+    if !tried {
+        eprintln!("skipped in part: no CPython from 3.11 on");
+    }
+}
+
+/// Calls itself as deeply as the usual limit allows, and, from 3.11 on, where a call of a Python
+/// function needs no C stack, 60,000 calls deep. Prints the depths, and what children see.
+const DEEP: &str = r#"
+import os, subprocess, sys
+def down(n): return 0 if n == 0 else 1 + down(n - 1)
+def most():
+    n = 0
+    def deeper():
+        nonlocal n
+        n += 1
+        deeper()
+    try: deeper()
+    except RecursionError: return n
+print(most())
+if sys.version_info >= (3, 11):
+    sys.setrecursionlimit(10**6)
+    print(down(25000), down(60000))
+print(sorted(key for key in os.environ if 'PERF' in key), sys.argv)
+see = 'import os; print(sorted(key for key in os.environ if "PERF" in key))'
+print(subprocess.run([sys.executable, '-c', see], capture_output=True, text=True).stdout)
+"#;
+
+/// Promise: a recording changes neither the depth to which Node calls, nor its directory, arguments
+/// and streams.
+#[test]
+fn node_is_left_as_it_is_at_its_limits() {
+    if !has("node") {
+        return;
+    }
+    let dir = fresh("languages", "node-limits");
+    let script = "let n = 0; function f() { n++; f() } try { f() } catch (e) { console.log(n) }\
+        function g(a, b) { n++; return 1 + g(a + 1, b) }\
+        for (let i = 0; i < 3; i++) { n = 0; try { g(1, 2) } catch (e) { console.log(n) } }\
+        console.log(process.argv.slice(2), process.execArgv, require('fs').readdirSync('.'))";
+    std::fs::write(dir.join("limits.js"), script).expect("script");
+    let natively = text(&run(&dir, &["node", "limits.js", "a"]).stdout);
+    for options in [&[][..], &["-c", "1000003"]] {
+        let words = [&[LWP, "record", "-q", "-o", "../node-limits.data"], options].concat();
+        let recorded = run(&dir, &[&words[..], &["--", "node", "limits.js", "a"]].concat());
+        assert_eq!(text(&recorded.stdout), natively, "{options:?} {}", text(&recorded.stderr));
+        let left: Vec<_> = std::fs::read_dir(&dir).expect("directory").flatten().collect();
+        assert_eq!(left.len(), 1, "nothing is left behind: {left:?}");
+    }
+}
+
 /// What has been asked for nothing is left alone: neither are calls counted nor is an evaluator set.
 #[test]
 fn nothing_is_set_in_python_where_nothing_may_be_added() {
     let dir = fresh("languages", "unset");
     let script = program("called.py");
     for (minor, python) in pythons().into_iter().filter(|(minor, _)| *minor < 12) {
-        for options in [&["--lang", "none"][..], &["--deterministic"]] {
+        for options in [&["--lang", "none"][..], &["--deterministic"], &[]] {
             record(&dir, options, &[&python, &script]);
             let calls = rows(&dir, "leaf").len();
-            assert_eq!(calls == 1, options.len() == 1 && minor < 11, "{python} {options:?}");
+            assert_eq!(calls == 1, options.len() < 2 && minor < 11, "{python} {options:?}");
             let (header, _) = lwp(&dir, &["script", "--header-only"]);
             assert!(!header.contains("eval_frame"), "{python} {options:?}");
         }

@@ -99,6 +99,101 @@ fn a_recording_is_there_for_both() {
     }
 }
 
+/// The line of a sample as readers see it: name, thread, time and period.
+fn heading(line: &str) -> (String, u32, f64, u64) {
+    assert!(!line.starts_with([' ', '\t']), "a frame begins so: {line:?}");
+    let (before, after) = line.split_once(" [000] ").expect(line);
+    let (name, tid) = before.rsplit_once(' ').expect(line);
+    let (time, rest) = after.trim_start().split_once(": ").expect(line);
+    let (period, event) = rest.trim_start().split_once(' ').expect(line);
+    assert_eq!(event, "instructions:u: ");
+    let number = "a number";
+    let (tid, time) = (tid.parse().expect(number), time.parse().expect(number));
+    (name.trim().to_owned(), tid, time, period.parse().expect(number))
+}
+
+/// Promise: FlameGraph's stackcollapse-perf.pl, speedscope and the Firefox Profiler read
+/// `perf script`.
+#[test]
+fn samples_are_read_by_flame_graph_scripts() {
+    let dir = fresh("script");
+    if !compile(&dir, "recursion.c") {
+        return;
+    }
+    std::fs::rename(dir.join("program"), dir.join("my prog")).expect("renamed");
+    succeeds(&dir, &["./perf", "record", "-c", "10007", "./my prog"]);
+    let script = succeeds(&dir, &["./perf", "script"]);
+    let (mut samples, mut last) = (0, 0.0);
+    for block in script.split("\n\n").filter(|block| !block.is_empty()) {
+        let (first, frames) = block.split_once('\n').expect("a stack");
+        let (name, tid, time, period) = heading(first);
+        assert_eq!((name.as_str(), period), ("my prog", 10007));
+        assert!(tid > 0 && time > last, "time goes on: {first}");
+        // As its reader's pattern has it: address, name, file without blanks in parentheses.
+        for frame in frames.lines() {
+            let words: Vec<&str> = frame.trim_start().splitn(2, ' ').collect();
+            assert!(u64::from_str_radix(words[0], 16).is_ok(), "{frame}");
+            let (_, file) = words[1].rsplit_once(" (").expect(frame);
+            assert!(file.ends_with(')') && !file.contains(' '), "{frame}");
+        }
+        (samples, last) = (samples + 1, time);
+    }
+    // An instruction takes a nanosecond.
+    assert!(samples > 10 && (last * 1e9 / 10007.0).round() as u64 == samples, "{samples}, {last}");
+    let fields = ["./perf", "script", "-F", "comm,pid,tid,event,ip,sym", "--max-stack", "1"];
+    let chosen = succeeds(&dir, &fields);
+    let first = chosen.lines().next().expect("a sample");
+    assert!(first.contains('/') && !first.contains("[000]") && !first.contains("10007"), "{first}");
+    for block in chosen.split("\n\n").filter(|block| !block.is_empty()) {
+        assert_eq!(block.lines().count(), 2, "{block}");
+        assert!(!block.contains("+0x") && !block.contains('('), "{block}");
+    }
+    let refused = run(&dir, &["./perf", "script", "-F", "brstack"]);
+    assert_eq!(refused.status.code(), Some(125));
+    assert!(text(&refused.stderr).contains("no field 'brstack'"), "{}", text(&refused.stderr));
+}
+
+/// Promise: perf itself names Python's functions.
+#[test]
+fn perf_names_interpreted_functions() {
+    let dir = fresh("python");
+    if !has("python3") || !has("/usr/bin/perf") {
+        return;
+    }
+    let script = "def leaf(n):\n    return sum(i * i for i in range(n))\n\
+        def middle():\n    return [leaf(2000) for _ in range(200)]\nmiddle()\n";
+    std::fs::write(dir.join("work.py"), script).expect("script");
+    succeeds(&dir, &["./perf", "record", "-c", "100003", "python3", "work.py"]);
+    let own = succeeds(&dir, &["./perf", "script"]);
+    for (tool, said) in [
+        ("/usr/bin/perf", succeeds(&dir, &["/usr/bin/perf", "script", "-f", "-i", "perf.data"])),
+        ("lwp", own),
+    ] {
+        let with = |name: &str| said.lines().filter(|line| line.contains(name)).count();
+        assert!(with(" middle") > 100 && with("<genexpr>") > 100, "{tool}: {said}");
+    }
+}
+
+#[test]
+fn functions_are_annotated_and_intervals_counted() {
+    let dir = fresh("annotate");
+    if !compile(&dir, "recursion.c") {
+        return;
+    }
+    succeeds(&dir, &["./perf", "record", "-c", "1009", "./program"]);
+    let listing = succeeds(&dir, &["./perf", "annotate", "--stdio", "-l", "main"]);
+    assert!(listing.contains("recursion.c"), "{listing}");
+    let named = succeeds(&dir, &["./perf", "annotate", "-i", "perf.data", "-s", "main"]);
+    assert_eq!(named, listing);
+    let said = run(&dir, &["./perf", "report", "--stdio", "--max-stack", "5"]);
+    let says = text(&said.stderr);
+    assert!(said.status.success() && says.contains("--max-stack has no effect here"), "{says}");
+    let words = ["./perf", "stat", "-I", "50", "-x,", "-e", "instructions", "-o", "counts"];
+    succeeds(&dir, &[&words[..], &["sleep", "0.2"]].concat());
+    let counts = std::fs::read_to_string(dir.join("counts")).expect("counts");
+    assert!(counts.lines().count() >= 2, "{counts}");
+}
+
 #[test]
 fn a_program_s_end_is_perf_s() {
     let dir = fresh("end");

@@ -633,6 +633,32 @@ fn a_limit_on_the_size_of_files_leaves_the_recording_before() {
     assert!(!dir.join("lwp.data.old").exists());
 }
 
+/// Promise: a failed recording does not cost the last good one.
+#[test]
+fn a_failed_recording_does_not_push_out_the_last_good_one() {
+    let dir = fresh("failed-recording");
+    let read = |file: &str| std::fs::read(dir.join(file)).ok();
+    lwp(&dir, &["record", "-q", "/bin/true"]);
+    let good = read("lwp.data").unwrap();
+    // One that ends before it has counts, and one that ends before its end.
+    for (part, kept) in [(good[..300].to_vec(), false), (cut_behind_counts(&good), true)] {
+        std::fs::write(dir.join("lwp.data.old"), &good).unwrap();
+        std::fs::write(dir.join("lwp.data"), &part).unwrap();
+        let output = run(&dir, &[LWP, "record", "-q", "/bin/true"]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        assert_eq!(read("lwp.data.old").unwrap(), good, "the good one stays");
+        assert_eq!(read("lwp.data.part"), kept.then(|| part.clone()));
+        assert_eq!(text(&output.stderr).contains("is kept as lwp.data.part"), kept);
+        assert_ne!(read("lwp.data"), Some(part));
+    }
+}
+
+/// A recording up to the chunk that says that it is whole.
+fn cut_behind_counts(whole: &[u8]) -> Vec<u8> {
+    let end = whole.windows(4).rposition(|kind| kind == b"DONE").expect("it is whole");
+    whole[..end].to_vec()
+}
+
 #[test]
 fn programs_have_the_action_for_files_that_are_too_large() {
     let dir = fresh("own-large-files");

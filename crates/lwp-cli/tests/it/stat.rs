@@ -34,6 +34,14 @@ fn fresh(name: &str) -> PathBuf {
     path
 }
 
+/// An empty directory in the build's own temporary directory.
+fn fresh_directory(name: &str) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_dir_all(&path);
+    std::fs::create_dir_all(&path).expect("directory");
+    path
+}
+
 /// Runs `lwp stat -j` with `arguments` and returns the objects of its report.
 fn rows(name: &str, arguments: &[&str]) -> Vec<Value> {
     let file = fresh(name);
@@ -256,6 +264,95 @@ fn repeated_runs_have_a_spread() {
     assert!(output.status.success(), "{}", stderr(&output));
     assert!(stderr(&output).contains("(3 runs)"), "{}", stderr(&output));
     assert!(stderr(&output).contains("( +-"), "{}", stderr(&output));
+}
+
+/// Promise: where random numbers make runs count differently, the remedy is named.
+#[test]
+fn runs_that_differ_name_the_remedy() {
+    let dir = fresh_directory("hash-map");
+    let source = dir.join("random.c");
+    let program = "#include <sys/random.h>\n\
+        int main(void) { unsigned short n; volatile long sum = 0; getrandom(&n, sizeof n, 0);\n\
+        for (unsigned i = 0; i < n; i++) sum += i; return 0; }\n";
+    std::fs::write(&source, program).expect("source");
+    let binary = dir.join("random");
+    let built = Command::new("gcc").arg("-o").args([&binary, &source]).status();
+    if !built.is_ok_and(|status| status.success()) {
+        return;
+    }
+    let says = |options: &[&str]| {
+        let words = [&["stat", "-r", "6", "-e", "instructions"], options, &["--"]].concat();
+        let mut command = Command::new(LWP);
+        stderr(&command.args(words).arg(&binary).output().expect("lwp starts"))
+    };
+    let free = says(&[]);
+    assert!(
+        free.contains("the runs differ by up to") && free.contains("--deterministic"),
+        "{free}"
+    );
+    let fixed = says(&["--deterministic"]);
+    assert!(!fixed.contains("differ") && fixed.contains("+-  0.00%"), "{fixed}");
+}
+
+/// Runs `script` with `-r 5` in its own process group, which gets an interrupt once the script says
+/// that it is ready. The script counts its runs in the file `runs`.
+fn interrupted_series(name: &str, script: &str) -> Output {
+    let dir = fresh_directory(name);
+    let script = format!("echo x >> runs; [ $(wc -l < runs) -lt 3 ] && exit 0; {script}");
+    let mut command = Command::new(LWP);
+    command.args(["stat", "-r", "5", "-e", "instructions", "--", "/bin/sh", "-c", &script]);
+    std::os::unix::process::CommandExt::process_group(&mut command, 0);
+    command.current_dir(&dir).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("lwp starts");
+    let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
+    let mut line = String::new();
+    stdout.read_line(&mut line).expect("read");
+    assert_eq!(line, "ready\n");
+    let group = format!("-{}", child.id());
+    let sent = Command::new("kill").args(["-INT", "--", &group]).status().expect("kill");
+    assert!(sent.success());
+    std::fs::write(dir.join("go"), "").expect("file");
+    assert!(ends_within(&mut child, PATIENCE));
+    child.wait_with_output().expect("wait")
+}
+
+/// Promise: a run that was cut off is no part of the mean of the others.
+#[test]
+fn a_run_that_is_cut_off_is_left_out_of_the_mean() {
+    let output = interrupted_series("cut-off", "echo ready; while :; do sleep 0.05; done");
+    let says = stderr(&output);
+    assert_eq!(output.status.signal(), Some(2), "{says}");
+    assert!(
+        says.contains("(2 runs)") && says.contains("run 3 was cut off (signal SIGINT)"),
+        "{says}"
+    );
+    // The other runs have a spread of nearly nothing; with a third of other length it was 20 %.
+    let row = says.lines().find(|line| line.contains("instructions ")).expect("a row");
+    let spread = row.split("+-").nth(1).and_then(|it| it.split('%').next()).expect("a spread");
+    assert!(spread.trim().parse::<f64>().is_ok_and(|spread| spread < 5.0), "{says}");
+}
+
+/// An interrupted series has not done what it was asked for, whatever its last run says.
+#[test]
+fn an_interrupted_series_is_no_success() {
+    let script = "trap '' INT; echo ready; until [ -e go ]; do sleep 0.05; done; exit 0";
+    let output = interrupted_series("interrupted-series", script);
+    let says = stderr(&output);
+    assert_eq!(output.status.signal(), Some(2), "{says}");
+    assert!(says.contains("(2 runs)"), "{says}");
+}
+
+#[test]
+fn a_failed_run_is_a_failure_of_the_series() {
+    let dir = fresh_directory("failed-run");
+    let script = "echo x >> runs; [ $(wc -l < runs) -eq 2 ] && exit 7; exit 0";
+    let mut command = Command::new(LWP);
+    command.args(["stat", "-r", "3", "-e", "instructions", "--", "/bin/sh", "-c", script]);
+    let output = command.current_dir(&dir).output().expect("lwp starts");
+    let says = stderr(&output);
+    assert_eq!(output.status.code(), Some(7), "{says}");
+    assert!(says.contains("run 2 ended with exit code 7"), "{says}");
+    assert!(says.contains("(3 runs)"), "{says}");
 }
 
 #[test]

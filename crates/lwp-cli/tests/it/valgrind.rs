@@ -174,6 +174,31 @@ fn children_have_files_and_messages_of_their_own() {
     assert!(log.contains("Not counted: instruction cache"), "{log}");
 }
 
+/// As CodSpeed's runner has it: programs that are skipped leave no file, nor does what they start.
+#[test]
+fn children_of_skipped_programs_leave_no_files() {
+    let dir = fresh("valgrind", "skipped");
+    std::fs::write(dir.join("skipped.sh"), "#!/bin/sh\n/bin/true below\nexit 0\n").expect("script");
+    let script = "sh skipped.sh; /bin/true kept; exit 7";
+    let words = [LWP, "valgrind", "-q", "--tool=callgrind", "--trace-children=yes", "--vgdb=no"];
+    let options = ["--trace-children-skip-by-arg=skipped*", "--callgrind-out-file=out.%p"];
+    let words = [&words[..], &options, &["sh", "-c", script]].concat();
+    let output = limited(&dir, &words).output().expect("it starts");
+    assert_eq!(output.status.code(), Some(7), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("Without effect here: --vgdb=no"));
+    let files = std::fs::read_dir(&dir).expect("directory").flatten();
+    let files = files.filter(|file| file.file_name().to_string_lossy().starts_with("out."));
+    let mut commands: Vec<String> = files
+        .map(|file| {
+            let text = std::fs::read_to_string(file.path()).expect("text");
+            let line = text.lines().find_map(|line| line.strip_prefix("cmd:")).expect("a command");
+            line.trim().to_owned()
+        })
+        .collect();
+    commands.sort();
+    assert_eq!(commands, ["/bin/true kept", &format!("sh -c {script}")]);
+}
+
 #[test]
 fn a_program_that_is_not_counted_is_named() {
     let dir = fresh("valgrind", "uncounted");

@@ -144,6 +144,101 @@ fn speedscope_shows_the_counts() {
 }
 
 #[test]
+fn speedscope_reads_what_perf_script_prints() {
+    let Some((dir, _)) = recorded("perf-script") else { return };
+    std::fs::rename(dir.join("lwp.data"), dir.join("perf.data")).expect("renamed");
+    let script = prints(&dir, &[LWP, "perf", "script", "-i", "perf.data"]);
+    let samples = script.matches("instructions:u:").count();
+    std::fs::write(dir.join("x.perf.txt"), &script).expect("text");
+    let Some(words) = in_speedscope(&dir, "x.perf.txt") else { return };
+    assert!(samples > 100 && words.iter().any(|word| word == "leaf"), "{words:?}");
+}
+
+/// Two threads, each with a function of its own.
+#[test]
+fn threads_are_shown_on_their_own() {
+    let dir = tools::fresh("viewers", "threads");
+    if !has("gcc") {
+        return;
+    }
+    let program = "#include <pthread.h>\n\
+        static volatile long sink;\n\
+        #define WORK(n) for (long i = 0; i < n; i++) sink += i\n\
+        __attribute__((noinline)) void first(void) { WORK(300000); }\n\
+        __attribute__((noinline)) void second(void) { WORK(200000); }\n\
+        void *run(void *arg) { second(); return arg; }\n\
+        int main() { pthread_t t; pthread_create(&t, 0, run, 0); pthread_join(t, 0);\n\
+        first(); return 0; }\n";
+    std::fs::write(dir.join("program.c"), program).unwrap();
+    prints(&dir, &["gcc", "-g", "-O1", "-pthread", "-o", "program", "program.c"]);
+    for options in [&[][..], &["-c", "5000"]] {
+        prints(&dir, &[&[LWP, "record", "-q"][..], options, &["./program"]].concat());
+        let json = |format: &str| -> Value {
+            let text = prints(&dir, &[LWP, "export", "-f", format]);
+            serde_json::from_str(&text).expect("JSON")
+        };
+        let firefox = json("firefox");
+        let threads = firefox["threads"].as_array().expect("threads");
+        assert_eq!(threads.len(), 2, "{options:?}");
+        assert_ne!(threads[0]["tid"], threads[1]["tid"]);
+        assert_eq!(threads[0]["pid"], threads[1]["pid"]);
+        let speedscope = json("speedscope");
+        let names: Vec<&str> = speedscope["shared"]["frames"]
+            .as_array()
+            .expect("frames")
+            .iter()
+            .map(|frame| frame["name"].as_str().expect("text"))
+            .collect();
+        let profiles = speedscope["profiles"].as_array().expect("profiles");
+        let of = |name: &str| {
+            let at = names.iter().position(|it| *it == name).expect(name) as u64;
+            let with = |profile: &&Value| {
+                let samples = profile["samples"].as_array().expect("samples");
+                profile["name"].as_str().is_some_and(|it| it.ends_with(": instructions"))
+                    && samples
+                        .iter()
+                        .flat_map(|it| it.as_array().expect("a stack"))
+                        .any(|it| *it == at)
+            };
+            let found: Vec<String> =
+                profiles.iter().filter(with).map(|it| it["name"].to_string()).collect();
+            assert_eq!(found.len(), 1, "{name}: {found:?}");
+            found[0].clone()
+        };
+        assert_ne!(of("first"), of("second"), "{options:?}");
+    }
+}
+
+/// Promise: own costs add up to the whole, of samples too.
+#[test]
+fn callgrind_annotate_adds_samples_up() {
+    let Some((dir, [leaf, middle])) = recorded("callgrind-samples") else { return };
+    if !has("callgrind_annotate") {
+        return;
+    }
+    export(&dir, "callgrind.out.1");
+    let number = |line: &str| -> u64 {
+        let digits = line.trim_start().split([' ', '(']).next().unwrap_or_default();
+        digits.replace(',', "").parse().expect(line)
+    };
+    let shown = |words: &[&str]| {
+        let words = [&["callgrind_annotate", "--threshold=100"], words, &["callgrind.out.1"]];
+        prints(&dir, &words.concat())
+    };
+    let own = shown(&["--auto=no"]);
+    let row = |text: &str, name: &str| {
+        let of_it = |line: &&str| line.contains(&format!(":{name} [")) || line.ends_with(name);
+        number(text.lines().find(of_it).unwrap_or_else(|| panic!("{name}: {text}")))
+    };
+    let total = number(own.lines().find(|line| line.contains("PROGRAM TOTALS")).expect(&own));
+    assert_eq!(row(&own, "leaf"), leaf[0]);
+    assert!(row(&own, "middle") <= middle[0] && leaf[0] <= total, "{own}");
+    let inclusive = shown(&["--auto=no", "--inclusive=yes"]);
+    assert_eq!(row(&inclusive, "middle"), middle[1]);
+    assert!(row(&inclusive, "main") <= total, "{inclusive}");
+}
+
+#[test]
 fn speedscope_reads_the_chrome_trace() {
     let Some((dir, [leaf, _])) = recorded("chrome") else { return };
     export(&dir, "x.trace.json");
@@ -295,6 +390,14 @@ fn flame_graphs_live_in_chromium() {
         pattern.value = '^leaf$';
         pattern.dispatchEvent(new Event('input', {{bubbles: true}}));
         seen.matched = document.getElementById('matched').textContent;
+        seen.kept = location.hash;
+        pattern.value = '';
+        location.hash = '#s=%5Emiddle%24';
+        window.dispatchEvent(new Event('hashchange'));
+        seen.recalled = [pattern.value, document.getElementById('matched').textContent];
+        pattern.blur();
+        document.body.dispatchEvent(new KeyboardEvent('keydown', {{key: '/', bubbles: true}}));
+        seen.focused = document.activeElement === pattern;
         document.title = 'seen:' + JSON.stringify(seen);</script>"
     );
     let Some(seen) = after_script(&dir, "flame.html", "</body>", &script) else { return };
@@ -303,6 +406,11 @@ fn flame_graphs_live_in_chromium() {
     assert_eq!((&seen["back"], &seen["offered"]), (&true.into(), &true.into()), "{seen}");
     // leaf has more than nine tenths of everything.
     assert!(seen["matched"].as_str().unwrap().contains("9"), "{seen}");
+    // The address has the search, and brings it back; / leads to it.
+    assert_eq!(seen["kept"], "#s=%5Eleaf%24", "{seen}");
+    assert_eq!(seen["recalled"][0], "^middle$", "{seen}");
+    assert!(seen["recalled"][1].as_str().unwrap().contains("% matched"), "{seen}");
+    assert_eq!(seen["focused"], true, "{seen}");
     prints(&dir, &[LWP, "flamegraph", "-o", "flame.svg"]);
     let script = format!(
         "<script><![CDATA[{TRY_OUT}

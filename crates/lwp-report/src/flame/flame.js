@@ -93,11 +93,27 @@
   if (flip) { flip.addEventListener('click', function () { icicle = !icicle; draw(); }); }
   var pattern = document.getElementById('pattern');
   var matched = document.getElementById('matched');
+  function match() {
+    var text = search(pattern.value);
+    matched.textContent = text === null ? 'not a regular expression' : text;
+  }
+  // The address has the search, so that a link shows what was found.
+  function keep() {
+    var hash = pattern.value ? '#s=' + encodeURIComponent(pattern.value) : '';
+    try {
+      history.replaceState(null, '', location.pathname + location.search + hash);
+    } catch (error) { /* A page without an address of its own has none to keep it in. */ }
+  }
+  function recall() {
+    var kept = /^#s=(.*)$/.exec(location.hash);
+    if (!kept) { return; }
+    try { pattern.value = decodeURIComponent(kept[1]); } catch (error) { return; }
+    match();
+  }
   if (pattern) {
-    pattern.addEventListener('input', function () {
-      var text = search(pattern.value);
-      matched.textContent = text === null ? 'not a regular expression' : text;
-    });
+    pattern.addEventListener('input', function () { match(); keep(); });
+    window.addEventListener('hashchange', recall);
+    recall();
   }
   var button = document.getElementById('search');
   if (button) {
@@ -108,6 +124,10 @@
   }
   document.addEventListener('keydown', function (event) {
     if (event.key === 'Escape') { zoom(null); }
+    var typing = /^(INPUT|TEXTAREA|SELECT)$/.test((event.target || {}).tagName || '');
+    if (event.key !== '/' || typing || event.ctrlKey || event.metaKey || event.altKey) { return; }
+    if (pattern) { pattern.focus(); pattern.select(); } else if (button) { button.dispatchEvent(new MouseEvent('click')); }
+    event.preventDefault();
   });
   window.addEventListener('resize', fill);
   fill();

@@ -72,6 +72,9 @@ pub struct ProgramConfig {
     pub environment: Option<Vec<(OsString, OsString)>>,
     /// The additions to programs, of which each program gets the first that is for it.
     pub additions: Vec<Addition>,
+    /// Set an interpreter's own evaluator as its hook where its calls cannot be counted otherwise.
+    /// Calls then need more of the stack.
+    pub sets_evaluators: bool,
     /// Follow child processes (threads are always followed); a child not followed runs natively.
     pub follow_children: bool,
     /// Leave address space randomisation on. Off by default: layouts repeat, so counts do too.
@@ -95,6 +98,7 @@ impl Default for ProgramConfig {
         Self {
             environment: None,
             additions: Vec::new(),
+            sets_evaluators: false,
             follow_children: true,
             aslr: false,
             deterministic: false,
