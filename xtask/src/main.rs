@@ -46,7 +46,7 @@ struct CommandLine {
 enum Task {
     /// Run every check of this workspace: format, lints, rules of the tree, tests, examples
     Ci(ci::Options),
-    /// Lint what a change makes necessary to compile, and run the quick tests of the changed packages
+    /// Lint what a change touches, and run the quick tests of the changed packages
     Check(check::Options),
     /// Build, lint and run the tests of this workspace
     Test(testing::Selection),

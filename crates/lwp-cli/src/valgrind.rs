@@ -278,20 +278,28 @@ impl Options {
             "trace-children-skip-by-arg" => self.skipped_by_argument.extend(patterns(value)),
             // CodSpeed's own: costs of an object go to whoever called it.
             "obj-skip" => self.lack(true, "objects to skip, which are written (--obj-skip)"),
-            // What they ask for by default.
-            "separate-callers" | "dump-every-bb" if value == "0" => {}
-            "run-libc-freeres" | "run-cxx-freeres" | "separate-recs" => {
-                self.ignored.push(text.to_owned());
-            }
-            "collect-bus" | "simulate-wb" | "simulate-hwpref" | "cacheuse" | "track-fds"
-            | "xml"
-                if value == "no" => {}
-            "xtree-memory" if value == "none" => {}
-            "sim-hints" | "kernel-variant" if value == "none" => {}
-            name if DROPPED.contains(&name) => self.ignored.push(text.to_owned()),
+            _ if self.changes_nothing(text, name, value) => {}
             _ => return Err(unknown(text)),
         }
         Ok(())
+    }
+
+    /// Returns whether an option asks for what is done by default, or tunes Valgrind itself. The
+    /// log names the latter.
+    fn changes_nothing(&mut self, text: &str, name: &str, value: &str) -> bool {
+        let is_default = match name {
+            "separate-callers" | "dump-every-bb" => value == "0",
+            "collect-bus" | "simulate-wb" | "simulate-hwpref" | "cacheuse" | "track-fds"
+            | "xml" => value == "no",
+            "xtree-memory" | "sim-hints" | "kernel-variant" => value == "none",
+            _ => false,
+        };
+        let tunes = ["run-libc-freeres", "run-cxx-freeres", "separate-recs"].contains(&name)
+            || DROPPED.contains(&name);
+        if tunes && !is_default {
+            self.ignored.push(text.to_owned());
+        }
+        is_default || tunes
     }
 
     fn lack(&mut self, asked: bool, what: &str) {

@@ -26,9 +26,9 @@
 //!
 //! Every 1000th branch of a loop with two branches is always the same one: the interval is a
 //! multiple of the loop's length, and the samples never show the other branch.
-//! [`random_bits`](arch::ProfileBuilder::random_bits) varies each interval a little, so that samples hit
-//! every branch as often as it deserves. Leave it out only where the program's own work has no
-//! such rhythm, or where samples have to repeat exactly.
+//! [`random_bits`](arch::ProfileBuilder::random_bits) varies each interval a little, so that
+//! samples hit every branch as often as it deserves. Leave it out only where the program's own
+//! work has no such rhythm, or where samples have to repeat exactly.
 //!
 //! # Layers
 //!
