@@ -6,7 +6,7 @@ mod rows;
 mod trimmed;
 
 /// What several of them use.
+#[path = "../../../lwp-fleet/tests/it/shared"]
 mod shared {
-    #[path = "../../../../lwp-fleet/tests/it/shared/facts.rs"]
     pub mod facts;
 }
