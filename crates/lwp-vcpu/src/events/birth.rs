@@ -8,7 +8,7 @@ use lwp_ptrace::sys::{Common, Errno};
 use lwp_ptrace::{Stop, Tid, view};
 
 use super::departure::release;
-use super::moving::{contexts_for, has_in_common};
+use super::moving::{Flags, contexts_for, has_in_common};
 use super::{Handled, SIGKILL, flush, settling, trap_flag, wards};
 use crate::contexts::FileId;
 use crate::exec;
@@ -172,14 +172,18 @@ pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bo
         // What it was told in memory may be something else by now.
         None => is_thread_of(pid, child),
     };
-    let shares_memory = has_in_common(pid, child, flags, Common::Memory);
+    let known = flags.map_or_else(
+        || Flags::Told(lwp_ptrace::memory::read_u64(maker, regs.0.rdi).ok()),
+        Flags::Known,
+    );
+    let shares_memory = has_in_common(pid, child, known, Common::Memory);
     let child_pid = if is_thread { pid } else { child };
     let Some(process) = machine.tasks.processes.get(&pid).or(machine.tasks.limbo.get(&pid)) else {
         return false;
     };
     let process = *process;
     let makers = process.contexts;
-    let shares_descriptors = !is_thread && has_in_common(pid, child, flags, Common::Descriptors);
+    let shares_descriptors = !is_thread && has_in_common(pid, child, known, Common::Descriptors);
     let (contexts, moving) = match is_thread || shares_memory {
         true => (makers, Moving::Done),
         false => contexts_for(machine, child, makers, shares_descriptors),

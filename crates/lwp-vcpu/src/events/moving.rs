@@ -63,16 +63,26 @@ fn host_status() -> Status {
     Status::read(std::process::id().cast_signed())
 }
 
-/// Returns whether a process and the one that has made it have something in common. `flags` are
-/// those of the call, if they were in a register; if they were in memory, they may be others by now.
-pub(super) fn has_in_common(maker: i32, child: Tid, flags: Option<u64>, what: Common) -> bool {
+/// The flags of a call that has made a process.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Flags {
+    /// They were in a register.
+    Known(u64),
+    /// They were in memory, where they may be others by now, if it can be read.
+    Told(Option<u64>),
+}
+
+/// Returns whether a process and the one that has made it have something in common.
+pub(super) fn has_in_common(maker: i32, child: Tid, flags: Flags, what: Common) -> bool {
     let flag = match what {
         Common::Memory => CLONE_VM,
         Common::Descriptors => CLONE_FILES,
     };
     match flags {
-        Some(flags) => flags & flag != 0,
-        // Where the kernel does not tell, a process has the less.
-        None => sys::have_in_common(maker, child, what).unwrap_or(what == Common::Descriptors),
+        Flags::Known(flags) => flags & flag != 0,
+        // Some containers do not let the kernel tell.
+        Flags::Told(told) => sys::have_in_common(maker, child, what)
+            .or(told.map(|flags| flags & flag != 0))
+            .unwrap_or(what == Common::Descriptors),
     }
 }
