@@ -27,7 +27,7 @@ mod places;
 
 pub(crate) use lwp::{CHARGE_BYTES, site};
 pub use lwp::{NOTES, NOTHING_GIVEN, PREDICTED, RECORDED, SAMPLES};
-pub use places::{AskRoutines, LwpRoutines, MoveIn, Routines, TouchRoutines};
+pub use places::{AskRoutines, LwpRoutines, MoveIn, NAME_TAG_BYTES, Routines, TouchRoutines};
 
 const SYS_FUTEX: u32 = 202;
 const FUTEX_WAIT: u32 = 0;
@@ -492,24 +492,37 @@ fn emit_move_in(
     const CLOSE: u32 = 3;
     const MMAP: u32 = 9;
     const MADVISE: u32 = 28;
+    const MADV_DONTFORK: u32 = 10;
     const MADV_DONTDUMP: u32 = 16;
-    const O_RDWR_CLOEXEC: u32 = 0o2_000_002;
+    /// Whatever the path leads to, opening it does not wait.
+    const O_RDWR_CLOEXEC_NONBLOCK: u32 = 0o2_004_002;
+    const PROT_NONE: u32 = 0;
     const PROT_READ_WRITE: u32 = 3;
     const MAP_SHARED_FIXED_NORESERVE: u32 = 0x4011;
+    const MAP_PRIVATE_FIXED_NORESERVE: u32 = 0x4012;
     let start = b.mark(state(PcSource::ContextPc, ALL, Commit::None))?;
     let asm = &mut b.asm;
-    for (index, word) in [r8, r9, r10].into_iter().enumerate() {
-        asm.mov(qword_ptr(layout.path() as i32 + index as i32 * 8), word)?;
+    let kept = |index: i32| qword_ptr(layout.path() as i32 + index * 8);
+    for (index, word) in [r8, r9, r10, rdi, rsi].into_iter().enumerate() {
+        asm.mov(kept(index as i32), word)?;
     }
     asm.mov(edi, layout.path() as u32)?;
-    asm.mov(esi, O_RDWR_CLOEXEC)?;
+    asm.mov(esi, O_RDWR_CLOEXEC_NONBLOCK)?;
     asm.mov(eax, OPEN)?;
     // The third argument, which is not looked at, is where the mapping goes.
     asm.syscall()?;
     let mut opened = asm.create_label();
     asm.set_label(&mut opened)?;
     asm.mov(r8, rax)?;
-    asm.mov(rdi, rdx)?;
+    // The name tag, below the contexts.
+    asm.lea(rdi, qword_ptr(rdx - NAME_TAG_BYTES as i32))?;
+    asm.mov(esi, NAME_TAG_BYTES as u32)?;
+    asm.mov(edx, PROT_NONE)?;
+    asm.mov(r10d, MAP_PRIVATE_FIXED_NORESERVE)?;
+    asm.mov(r9, kept(4))?;
+    asm.mov(eax, MMAP)?;
+    asm.syscall()?;
+    asm.lea(rdi, qword_ptr(rdi + NAME_TAG_BYTES as i32))?;
     asm.mov(rsi, rbx)?;
     asm.mov(edx, PROT_READ_WRITE)?;
     asm.mov(r10d, MAP_SHARED_FIXED_NORESERVE)?;
@@ -517,9 +530,11 @@ fn emit_move_in(
     asm.mov(eax, MMAP)?;
     asm.syscall()?;
     asm.mov(r9, rax)?;
-    asm.mov(edx, MADV_DONTDUMP)?;
-    asm.mov(eax, MADVISE)?;
-    asm.syscall()?;
+    for advice in [MADV_DONTDUMP, MADV_DONTFORK] {
+        asm.mov(edx, advice)?;
+        asm.mov(eax, MADVISE)?;
+        asm.syscall()?;
+    }
     asm.mov(rdx, r9)?;
     asm.mov(rsi, rdi)?;
     asm.mov(rdi, r8)?;
@@ -527,17 +542,26 @@ fn emit_move_in(
     asm.syscall()?;
     let mut made = asm.create_label();
     asm.set_label(&mut made)?;
-    // The difference of the two addresses, by what leaves the flags alone.
+    // Differences, by what leaves the flags alone: of the two addresses, then of the numbers.
+    let mut foreign = asm.create_label();
+    let (mut mapped, mut own) = (asm.create_label(), asm.create_label());
     asm.mov(rcx, rsi)?;
     asm.not(rcx)?;
     asm.lea(rcx, qword_ptr(rcx + rdx + 1))?;
-    let mut mapped = asm.create_label();
     asm.jrcxz(mapped)?;
+    asm.set_label(&mut foreign)?;
     asm.int3()?;
     let mut end = asm.create_label();
     asm.set_label(&mut end)?;
     asm.zero_bytes()?;
     asm.set_label(&mut mapped)?;
+    asm.mov(rcx, kept(3))?;
+    asm.not(rcx)?;
+    asm.mov(rdx, qword_ptr(rsi + Slot::Secret as i32))?;
+    asm.lea(rcx, qword_ptr(rcx + rdx + 1))?;
+    asm.jrcxz(own)?;
+    asm.jmp(foreign)?;
+    asm.set_label(&mut own)?;
     asm.jmp(go)?;
     Ok([start, opened, made, end])
 }

@@ -28,7 +28,7 @@ pub struct SharedFile {
 }
 
 /// A file: its device and inode, as `/proc/PID/maps` shows them.
-type Inode = ((u32, u32), u64);
+pub type Inode = ((u32, u32), u64);
 
 /// The files in memory that this process has made and not dropped.
 static OWN: Mutex<BTreeSet<Inode>> = Mutex::new(BTreeSet::new());
@@ -46,17 +46,6 @@ fn inode_of(fd: &OwnedFd) -> Result<Inode> {
 /// [`SharedFile`] of this process. No other file can be made to look like one as long as it lives.
 pub fn is_own(device: (u32, u32), inode: u64) -> bool {
     own_inodes().contains(&(device, inode))
-}
-
-/// Opens the file of a descriptor to be read and written: whoever has the new one is counted apart
-/// from who has the old.
-///
-/// # Errors
-///
-/// Those of open(2), where there is no `/proc`.
-pub fn open_again(descriptor: RawFd) -> std::io::Result<OwnedFd> {
-    let path = format!("/proc/self/fd/{descriptor}");
-    Ok(std::fs::File::options().read(true).write(true).open(path)?.into())
 }
 
 impl Drop for SharedFile {
@@ -91,26 +80,16 @@ impl SharedFile {
         Ok(file)
     }
 
-    /// Makes one of which [`SharedFile::is_sole`] can tell.
+    /// Makes one whose seals nobody can add to. Whoever gets hold of it could otherwise seal it
+    /// against being written to.
     ///
     /// # Errors
     ///
     /// Those of [`SharedFile::new`].
-    pub fn counted(name: &std::ffi::CStr, len: u64) -> Result<Self> {
-        let mut file = Self::new(name, len)?;
-        // The kernel does not count the descriptor that memfd_create(2) gives among those that are
-        // open for writing.
-        if let Ok(counted) = open_again(file.fd()) {
-            file.fd = counted;
-            sys::announce_quietly(file.fd());
-        }
+    pub fn sealed(name: &std::ffi::CStr, len: u64) -> Result<Self> {
+        let file = Self::new(name, len)?;
+        file.seal(libc::F_SEAL_SEAL)?;
         Ok(file)
-    }
-
-    /// Returns whether nobody has it open, or mapped, but by descriptor and mappings of this
-    /// value's. Where that cannot be found out, it counts as if somebody had.
-    pub fn is_sole(&self) -> bool {
-        sys::has_no_other_user(self.fd())
     }
 
     /// Leaves the mappings that there are as the only way to write to the file, for ever: it can
@@ -133,9 +112,9 @@ impl SharedFile {
         self.fd.as_raw_fd()
     }
 
-    /// Its inode, by which mappings of it are known.
-    pub fn inode(&self) -> u64 {
-        self.inode.1
+    /// Its device and inode, by which mappings of it are known.
+    pub fn inode(&self) -> Inode {
+        self.inode
     }
 
     /// Maps `len` bytes from `start`, a multiple of the page size, to be read and written.

@@ -9,6 +9,7 @@
 //! whatever is done to it cannot break this process's memory safety.
 #![allow(unsafe_code, reason = "the system call boundary; see the module's safety section")]
 
+mod credentials;
 mod files;
 mod host;
 mod memory;
@@ -17,6 +18,7 @@ mod requests;
 mod sleeping;
 mod waiting;
 
+pub use credentials::*;
 pub use files::*;
 pub use host::*;
 pub use memory::*;

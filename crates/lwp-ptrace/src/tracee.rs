@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::regs::{Regs, restart};
 use crate::stop::Stop;
-use crate::sys::{self, Result};
+use crate::sys::{self, Errno, Result};
 
 /// A thread id.
 pub type Tid = i32;
@@ -67,6 +67,14 @@ fn is_ignored(tid: Tid, signal: i32) -> bool {
 /// A thread under our control. Plain handle: who holds it decides what it means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tracee(pub Tid);
+
+/// Faults of a thread while it is led elsewhere. One may be of where it stood before.
+#[derive(Debug, Default)]
+struct Faults(u32);
+
+impl Faults {
+    const MOST: u32 = 4;
+}
 
 impl Tracee {
     /// Its registers.
@@ -150,7 +158,7 @@ impl Tracee {
     /// The kernel's; the call's own result is the value.
     pub fn syscall(self, site: u64, nr: u64, args: [u64; 6], held: &mut Vec<Stop>) -> Result<i64> {
         let saved = self.prepare_syscall(site, nr, args)?;
-        self.step_collecting(held)?;
+        self.step_collecting(held, &saved)?;
         let result = self.regs()?.0.rax as i64;
         self.set_regs(&saved)?;
         Ok(result)
@@ -182,13 +190,14 @@ impl Tracee {
         held: &mut Vec<Stop>,
     ) -> Result<i64> {
         let saved = self.prepare_syscall(site, nr, args)?;
+        let mut faults = Faults::default();
         // Entry, then exit.
         for _ in 0..2 {
             sys::cont_syscall(self.0, 0)?;
             loop {
                 match self.wait_stop()? {
                     Stop::Syscall => break,
-                    stop => self.hold(stop, held),
+                    stop => self.hold_few(stop, held, &mut faults, &saved)?,
                 }
                 sys::cont_syscall(self.0, 0)?;
             }
@@ -215,20 +224,41 @@ impl Tracee {
         regs.forget_syscall();
         self.set_regs(&regs)?;
         self.cont(0)?;
+        let mut faults = Faults::default();
         loop {
             match self.wait_stop()? {
                 Stop::Signal(libc::SIGTRAP) if sys::get_siginfo(self.0)?.code() == SI_KERNEL => {
                     return self.set_regs(&saved);
                 }
-                stop => self.hold(stop, held),
+                stop => self.hold_few(stop, held, &mut faults, &saved)?,
             }
             self.cont(0)?;
         }
     }
 
+    /// Collects a stop as [`hold`](Self::hold) does. A thread that faults again and again is not
+    /// where it was led to: somebody has changed the instructions there. It gets its registers back.
+    fn hold_few(
+        self,
+        stop: Stop,
+        held: &mut Vec<Stop>,
+        faults: &mut Faults,
+        saved: &Regs,
+    ) -> Result<()> {
+        if !self.hold(stop, held) {
+            faults.0 += 1;
+        }
+        if faults.0 > Faults::MOST {
+            self.set_regs(saved)?;
+            return Err(Errno(libc::EFAULT));
+        }
+        Ok(())
+    }
+
     /// Collects a stop, but for the fault of an instruction that the thread stood at before: it is
-    /// executed again, and faults again. Sent anew, the signal would not say where.
-    fn hold(self, stop: Stop, held: &mut Vec<Stop>) {
+    /// executed again, and faults again. Sent anew, the signal would not say where. Returns whether
+    /// the stop is collected.
+    fn hold(self, stop: Stop, held: &mut Vec<Stop>) -> bool {
         const BUS_MCEERR_AO: i32 = 5;
         let fault = match stop {
             Stop::Signal(libc::SIGSEGV | libc::SIGILL | libc::SIGFPE | libc::SIGBUS) => {
@@ -240,10 +270,12 @@ impl Tracee {
         if !fault {
             held.push(stop);
         }
+        !fault
     }
 
     /// Executes one instruction; what stops it meanwhile is collected.
-    fn step_collecting(self, held: &mut Vec<Stop>) -> Result<()> {
+    fn step_collecting(self, held: &mut Vec<Stop>, saved: &Regs) -> Result<()> {
+        let mut faults = Faults::default();
         sys::single_step(self.0, 0)?;
         loop {
             match self.wait_stop()? {
@@ -254,7 +286,7 @@ impl Tracee {
                     }
                     held.push(Stop::Signal(libc::SIGTRAP));
                 }
-                stop => self.hold(stop, held),
+                stop => self.hold_few(stop, held, &mut faults, saved)?,
             }
             sys::single_step(self.0, 0)?;
         }

@@ -3,7 +3,9 @@
 
 use std::fmt::Debug;
 
+use crate::mapped::{self, Expected};
 use crate::regs::Regs;
+use crate::shm::Inode;
 use crate::stop::Stop;
 use crate::sys::{self, Result, SigInfo};
 use crate::tracee::{OPTIONS, Tid, Tracee};
@@ -113,6 +115,9 @@ pub trait Tracees: Debug + Send + Sync {
     /// Runs code of ours in a thread, from `code` with `argument` in rbx to a breakpoint; see
     /// [`Tracee::run`].
     fn run(&self, tid: Tid, code: u64, argument: u64, held: &mut Vec<Stop>) -> Result<()>;
+
+    /// Returns whether each of `parts` is mapped from `file` in a thread's address space.
+    fn has_mapped(&self, tid: Tid, file: Inode, parts: &[Expected]) -> bool;
 
     /// Lets a thread run, delivering `signal` (0: none).
     fn cont(&self, tid: Tid, signal: i32) -> Result<()> {
@@ -230,5 +235,9 @@ impl Tracees for Ptrace {
 
     fn run(&self, tid: Tid, code: u64, argument: u64, held: &mut Vec<Stop>) -> Result<()> {
         Tracee(tid).run(code, argument, held)
+    }
+
+    fn has_mapped(&self, tid: Tid, file: Inode, parts: &[Expected]) -> bool {
+        mapped::are_mapped(tid, file, parts)
     }
 }

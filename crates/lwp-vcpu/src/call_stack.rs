@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use lwp_languages::functions::Language;
 use lwp_languages::luajit;
+use lwp_ptrace::tracee_files::path_of;
 use lwp_ptrace::{Tid, sys};
 use lwp_unwind::{
     CodeRange, Ending, Frame, Image, Memory, RBP, RBX, RIP, RSP, Registers, Unwinder,
@@ -158,8 +159,8 @@ impl CallStacks {
             Some(&image) => image,
             None => {
                 let image = self.unwinder.add(image_of(tid, mapping));
-                if let Some(path) = file_of(tid, mapping) {
-                    self.languages.learn(image, &path);
+                if let Some(file) = mapping.open(tid) {
+                    self.languages.learn(image, &path_of(&file));
                 }
                 self.images.insert(file.clone(), image);
                 image
@@ -209,14 +210,6 @@ impl CallStacks {
         self.modules.insert(key, (number, mappings));
         number
     }
-}
-
-/// The file that is mapped. One that has replaced it is another: what it says would mislead.
-fn file_of(tid: Tid, mapping: &Mapping) -> Option<PathBuf> {
-    let path = mapping.path_from(tid);
-    let file = mapping.inode != 0 && !mapping.is_served(tid);
-    let same = file && crate::mapped_file::inode_of(&path) == Some(mapping.inode);
-    same.then_some(path)
 }
 
 /// The unwind tables of what is mapped.

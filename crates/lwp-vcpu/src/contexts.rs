@@ -304,14 +304,6 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Copies everything that another context holds before its counters.
-    pub fn copy(&self, from: Context<'_>) {
-        for at in (0..SLEEP_AT).step_by(8) {
-            self.memory().store(self.base() + at, from.memory().load(from.base() + at));
-        }
-        self.place_it();
-    }
-
     /// Its counters.
     pub fn counters(self) -> ThreadCounters<'a> {
         ThreadCounters(self)

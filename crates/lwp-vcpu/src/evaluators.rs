@@ -11,6 +11,7 @@ use lwp_dbt::{AppPc, CodeCache, FragmentId, Role, Unit, Value, ValueBase};
 use lwp_languages::counting::{Base, Counted};
 use lwp_languages::functions::Language;
 use lwp_ptrace::Tid;
+use lwp_ptrace::tracee_files::path_of;
 use rustc_hash::FxHashMap;
 
 use crate::config::Config;
@@ -83,12 +84,8 @@ impl Evaluators {
         if self.wanted.is_empty() || mapping.inode == 0 || !mapping.name.starts_with('/') {
             return None;
         }
-        if mapping.is_served(tid) {
-            return None;
-        }
-        let path = mapping.path_from(tid);
         let key = (mapping.device, mapping.inode);
-        let open = || Counted::open(&path, &self.wanted);
+        let open = || Counted::open(&path_of(&mapping.open(tid)?), &self.wanted);
         let counted = self.files.entry(key).or_insert_with(open);
         let may = |it: &Counted| self.may_set || it.evaluator_at().is_none();
         let counted = counted.clone().filter(may)?;

@@ -15,6 +15,7 @@ mod flush;
 mod image;
 mod leaving;
 mod locking;
+pub mod moving;
 mod needs;
 pub mod obeying;
 pub mod sequences;
@@ -31,7 +32,7 @@ use lwp_ptrace::{Stop, Tid, Tracee};
 use rustc_hash::FxHashSet;
 
 use crate::config::{Control, Target};
-use crate::machine::{Machine, Mode};
+use crate::machine::{Machine, Mode, Need};
 use crate::outcome::ExitStatus;
 use crate::server::lock;
 
@@ -163,7 +164,7 @@ impl<'a> Tracer<'a> {
                 break;
             }
             if quiet {
-                lock(self.machine).contexts.files.prepare_spare();
+                lock(self.machine).contexts.files.tidy();
             }
             // Whatever has happened since it was looked for ends this at once.
             if let Some(timeout) = self.patience()
@@ -255,6 +256,9 @@ impl<'a> Tracer<'a> {
     /// Stops the threads that the server wants something done for.
     pub fn needs(&mut self) {
         let mut machine = lock(self.machine);
+        for (tid, fd) in machine.seen.news() {
+            machine.ask_tracer(tid, Need::Hide(fd));
+        }
         for tid in std::mem::take(&mut machine.errands.needy) {
             let _ = machine.tracees.interrupt(tid);
         }

@@ -19,7 +19,7 @@ use crate::owner::Owner;
 use crate::profile::Profiler;
 use crate::space::Space;
 pub use arenas::{add_arena, settle_far};
-pub use contexts::{grow_contexts, move_in};
+pub use contexts::{grow_contexts, grow_contexts_to, move_in};
 use families::family_for;
 pub use families::flush;
 pub use mapping::path_of;
@@ -36,8 +36,9 @@ mod places;
 mod sides;
 
 const GIB: u64 = 1 << 30;
+/// Bytes at the beginning of an arena, among which are system calls of the routines.
+const ROUTINES: u64 = 16 << 10;
 const SYS_CLOSE: u64 = 3;
-const SYS_OPEN: u64 = 2;
 const SYS_MUNMAP: u64 = 11;
 const SYS_MADVISE: u64 = 28;
 const PROT_READ: u64 = 1;
@@ -47,6 +48,7 @@ const MAP_SHARED: u64 = 1;
 const MAP_PRIVATE: u64 = 2;
 const MAP_FIXED: u64 = 0x10;
 const MAP_FIXED_NOREPLACE: u64 = 0x10_0000;
+const MADV_DONTFORK: u64 = 10;
 const MADV_DONTDUMP: u64 = 16;
 
 /// The origin of an indirect table.
@@ -195,33 +197,36 @@ pub fn keep_base(cache: &mut Regs) {
     }
 }
 
-/// The address of a `syscall` instruction in the tracee.
+/// The address of a `syscall` instruction in the tracee: in an arena, which nobody but the host can
+/// write to, and else in what the program has.
 ///
 /// # Errors
 ///
 /// The reason for which none is found: as a rule, the kernel hides the process's memory.
 pub fn find_syscall(tid: Tid, mappings: &[Mapping]) -> Result<u64, String> {
+    let arenas = mappings.iter().filter(|m| m.shared && m.execute && !m.write && is_ours(m));
+    // Each begins with the routines.
+    let ours =
+        arenas.filter_map(|arena| syscall_in(tid, arena.start, arena.start + ROUTINES)).next();
+    ours.map_or_else(|| find_syscall_of_program(tid, mappings), Ok)
+}
+
+/// The same, in what the program has. It may exchange the instruction at any time: the call fails
+/// then.
+///
+/// # Errors
+///
+/// Those of [`find_syscall`].
+pub fn find_syscall_of_program(tid: Tid, mappings: &[Mapping]) -> Result<u64, String> {
+    const MOST: u64 = 4 << 20;
     let vdso_first = mappings
         .iter()
         .filter(|m| m.name == "[vdso]")
-        .chain(mappings.iter().filter(|m| m.execute && m.name != "[vdso]"));
-    for mapping in vdso_first {
-        if mapping.start >= crate::space::VSYSCALL || is_ours(mapping) {
-            continue;
-        }
-        let mut at = mapping.start;
-        let mut page = [0u8; 4096];
-        while at < mapping.end.min(mapping.start + (4 << 20)) {
-            if memory::read_exact(tid, at, &mut page).is_err() {
-                break;
-            }
-            if let Some(index) = page.windows(2).position(|pair| pair == [0x0f, 0x05]) {
-                return Ok(at + index as u64);
-            }
-            at += 4096;
-        }
-    }
-    Err(match mappings.is_empty() {
+        .chain(mappings.iter().filter(|m| m.execute && m.name != "[vdso]"))
+        .filter(|m| m.start < crate::space::VSYSCALL && !is_ours(m));
+    let found =
+        vdso_first.filter_map(|m| syscall_in(tid, m.start, m.end.min(m.start + MOST))).next();
+    found.ok_or_else(|| match mappings.is_empty() {
         true => {
             "lwp cannot look into its memory, as where its program may be executed but not read \
                  (make it readable or run lwp as root), or no /proc is mounted"
@@ -229,4 +234,16 @@ pub fn find_syscall(tid: Tid, mappings: &[Mapping]) -> Result<u64, String> {
         }
         false => "no system call instruction found in the program's memory".into(),
     })
+}
+
+/// The first `syscall` instruction between two addresses, read page by page.
+fn syscall_in(tid: Tid, start: u64, end: u64) -> Option<u64> {
+    let mut page = [0u8; 4096];
+    for at in (start..end).step_by(page.len()) {
+        memory::read_exact(tid, at, &mut page).ok()?;
+        if let Some(index) = page.windows(2).position(|pair| pair == [0x0f, 0x05]) {
+            return Some(at + index as u64);
+        }
+    }
+    None
 }

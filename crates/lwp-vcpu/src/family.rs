@@ -230,7 +230,7 @@ impl Family {
         let mut source = ModuleCode {
             tid,
             range: code.range,
-            kept: module.kept.as_ref(),
+            source: module.code.as_ref(),
             pages: (!changes).then_some(&mut module.pages),
             notices: code.notices.as_deref(),
         };
@@ -277,8 +277,8 @@ impl Family {
         let (unit, module) = self.modules.iter().find(|(_, it)| it.unit.has_restored(id))?;
         let fragment = self.code_cache.fragment(id);
         let mut bytes = vec![0; usize::from(fragment.app_len)];
-        let kept = module.kept.as_ref()?;
-        kept.read(fragment.pc.0, &mut bytes).then(|| (unit, bytes.into()))
+        let code = module.code.as_ref()?;
+        code.read(fragment.pc.0, &mut bytes).then(|| (unit, bytes.into()))
     }
 
     /// Returns whether `pc` lies in translated code or routines of this family.

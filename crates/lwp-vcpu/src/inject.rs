@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use lwp_dbt::routines::BATCH_WORDS;
 use lwp_ptrace::limits::MoreFiles;
+use lwp_ptrace::mapped::Expected;
+use lwp_ptrace::shm::Inode;
 use lwp_ptrace::tracees::{self, Tracees};
-use lwp_ptrace::{Stop, Tid, handover, memory};
+use lwp_ptrace::{Stop, Tid, handover, memory, view};
 
 use crate::maps::Status;
 
@@ -17,6 +19,7 @@ const SYS_RECVMSG: u64 = 47;
 const AF_UNIX: u64 = 1;
 const SOCK_STREAM_CLOEXEC: u64 = 1 | 0o2_000_000;
 const MSG_CMSG_CLOEXEC: u64 = 0x4000_0000;
+const MSG_DONTWAIT: u64 = 0x40;
 const MAP_NORESERVE: u64 = 0x4000;
 /// The distance below the stack pointer beyond which nothing is the program's, whatever runs there.
 pub const RED_ZONE: u64 = 512;
@@ -97,6 +100,8 @@ pub struct Injector {
     unfiltered: bool,
     /// The routine that makes a list of calls, and where the list goes below the stack.
     batch: Option<(u64, u64)>,
+    /// A path of ours leads the tracee to the same file, if that has been found out.
+    sees_our_files: Option<bool>,
 }
 
 impl Injector {
@@ -114,7 +119,18 @@ impl Injector {
         let mask = mask.filter(|_| blocked);
         let unfiltered = status.is_filtered() && tracees.suspend_filter(tid, true).is_ok();
         let tracees = Arc::clone(tracees);
-        Self { tid, tracees, pid, mask, held: Vec::new(), site, quiet, unfiltered, batch: None }
+        Self {
+            tid,
+            tracees,
+            pid,
+            mask,
+            held: Vec::new(),
+            site,
+            quiet,
+            unfiltered,
+            batch: None,
+            sees_our_files: None,
+        }
     }
 
     /// Lists of calls can from now on be made by the routine at `code`; the tracee's stack pointer
@@ -128,8 +144,24 @@ impl Injector {
         succeeded(call[0], self.single(call)?)
     }
 
-    /// Opens the file whose path is at `path`, also where the program has no descriptor left.
+    /// Returns whether a path of ours leads the tracee to the same file.
+    pub fn sees_our_files(&mut self) -> bool {
+        let tid = self.tid;
+        *self.sees_our_files.get_or_insert_with(|| view::is_shared_by(tid))
+    }
+
+    /// Returns whether each of `parts` is mapped from `file`.
+    pub fn has_mapped(&self, file: Inode, parts: &[Expected]) -> bool {
+        self.tracees.has_mapped(self.tid, file, parts)
+    }
+
+    /// Opens the file of ours whose path is at `path`, also where the program has no descriptor
+    /// left. Elsewhere than in our view of the file system, nothing is opened: somebody else decides
+    /// about the path there.
     pub fn open(&mut self, path: u64, flags: u64) -> Result<u64, String> {
+        if !self.sees_our_files() {
+            return Err("it has another root directory or mounts of its own".into());
+        }
         let call = [SYS_OPEN, path, flags, 0, 0, 0, 0];
         let first = self.call(call);
         if first.is_ok() {
@@ -139,12 +171,7 @@ impl Injector {
             Ok(_more) => self.call(call),
             Err(_) => first,
         };
-        second.map_err(|error| {
-            format!(
-                "it cannot open the virtual CPU's memory, as where it has another root directory or \
-                 process namespace: {error}"
-            )
-        })
+        second.map_err(|error| format!("it cannot open the virtual CPU's memory: {error}"))
     }
 
     /// Has `descriptor`, one of ours, handed over through a pair of sockets, which have no name
@@ -166,7 +193,7 @@ impl Injector {
         let given = handover::give(self.pid, ours as i32, descriptor);
         let received = given.map_err(|error| error.to_string()).and_then(|()| {
             let message = scratch + MESSAGE_AT as u64;
-            self.call([SYS_RECVMSG, theirs, message, MSG_CMSG_CLOEXEC, 0, 0, 0])
+            self.call([SYS_RECVMSG, theirs, message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT, 0, 0, 0])
         });
         let received = received.and_then(|_| {
             // The descriptor stands behind the length, level and kind of the control message.

@@ -7,7 +7,7 @@
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use lwp_dbt::freeze::{Freeze, Frozen};
@@ -26,11 +26,17 @@ use crate::memory_map::MAX_COUNTERS;
 use crate::store::{Description, Header, Origin, Store};
 use crate::syscalls;
 
+/// The source of the code of a unit that does not change.
+#[derive(Clone, Debug)]
+pub struct ModuleSource {
+    source: Source,
+    segments: Arc<[Segment]>,
+}
+
 /// The data needed to keep one unit.
 #[derive(Debug)]
 pub struct Kept {
-    source: Source,
-    segments: Vec<Segment>,
+    code: ModuleSource,
     path: String,
     /// The header found in the store.
     found: Option<Header>,
@@ -41,12 +47,12 @@ pub struct Kept {
 }
 
 /// The source from which a module's code is read.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Source {
     /// A file, and its stamp when it was opened.
-    File(File, Stamp),
+    File(Arc<File>, Stamp),
     /// The vdso, which is no file.
-    Bytes(Box<[u8]>),
+    Bytes(Arc<[u8]>),
 }
 
 /// Code of so many bytes is put in place by several threads: a megabyte takes one a millisecond.
@@ -67,7 +73,39 @@ pub fn store_for(config: &Config) -> Option<Arc<Store>> {
     Store::open(&cache.place, cache.limit).ok().map(Arc::new)
 }
 
-impl Kept {
+impl ModuleSource {
+    /// The source of the code in `group`, the mappings of a module; `file` is the one that they are
+    /// of. None where it cannot be read, or the host needs its descriptors for other things.
+    pub fn of(tid: i32, group: &[Mapping], file: Option<File>) -> Option<Self> {
+        let first = group.first()?;
+        let code = group.iter().filter(|mapping| mapping.execute);
+        let segments = code
+            .map(|mapping| Segment {
+                start: mapping.start,
+                end: mapping.end,
+                offset: mapping.offset,
+            })
+            .collect();
+        let source = match file {
+            Some(file) => {
+                // It stays open, and the rest of the host needs descriptors more.
+                let number = u64::from(file.as_raw_fd().unsigned_abs());
+                if limits::descriptors().is_some_and(|most| number + crate::RESERVED >= most) {
+                    return None;
+                }
+                let stamp = Stamp::of(&file)?;
+                Source::File(Arc::new(file), stamp)
+            }
+            None if first.inode == 0 => {
+                let mut bytes = vec![0; (first.end - first.start) as usize];
+                memory::read_exact(tid, first.start, &mut bytes).ok()?;
+                Source::Bytes(bytes.into())
+            }
+            None => return None,
+        };
+        Some(Self { source, segments })
+    }
+
     /// Reads a page of the module's code. False where there is none.
     pub fn read(&self, page: u64, buffer: &mut [u8]) -> bool {
         let covers = |segment: &&Segment| (segment.start..segment.end).contains(&page);
@@ -98,28 +136,30 @@ impl Kept {
             }
         }
     }
+}
 
+impl Kept {
     /// Returns whether what the store has is a translation of this very module.
     fn fits(&self, header: &Header) -> bool {
-        match &self.source {
+        match &self.code.source {
             Source::Bytes(_) => true,
             Source::File(_, stamp) if header.stamp == *stamp => true,
             // The same content elsewhere, or touched.
             Source::File(file, _) => {
-                identity::content(file, &self.segments) == Some(header.content)
+                identity::content(file, &self.code.segments) == Some(header.content)
             }
         }
     }
 
     /// The description of this unit for the store; `None` where its file has changed meanwhile.
     fn describe(&self, fragments: usize, address: u64) -> Option<Description> {
-        let (stamp, content) = match &self.source {
+        let (stamp, content) = match &self.code.source {
             Source::Bytes(_) => (Stamp::default(), 0),
             Source::File(file, stamp) => {
                 let known = self.found.as_ref().filter(|found| found.stamp == *stamp);
                 let content = match known {
                     Some(found) => found.content,
-                    None => identity::content(file, &self.segments)?,
+                    None => identity::content(file, &self.code.segments)?,
                 };
                 // Last, so that the code that was translated and hashed is that of the stamp.
                 if Stamp::of(file)? != *stamp {
@@ -134,28 +174,13 @@ impl Kept {
     }
 }
 
-/// Opens the file of a mapping, through the root of the process.
-fn open_module(tid: i32, first: &Mapping) -> Option<File> {
-    if first.is_served(tid) {
-        return None;
-    }
-    let file = File::open(first.path_from(tid)).ok()?;
-    // It stays open, and the rest of the host needs descriptors more.
-    let number = u64::from(file.as_raw_fd().unsigned_abs());
-    if limits::descriptors().is_some_and(|most| number + crate::RESERVED >= most) {
-        return None;
-    }
-    let metadata = file.metadata().ok()?;
-    (metadata.is_file() && metadata.ino() == first.inode).then_some(file)
-}
-
 impl Family {
-    /// Fills a new unit with what the store has of it, and prepares to keep it. `group` are the
-    /// mappings of its module.
-    pub fn restore(&mut self, id: UnitId, tid: i32, group: &[Mapping]) {
+    /// Fills a new unit, the source of whose code is known, with what the store has of it, and
+    /// prepares to keep it. `group` are the mappings of its module.
+    pub fn restore(&mut self, id: UnitId, group: &[Mapping]) {
         let Some(store) = self.store.clone() else { return };
         let keeping = Keeping { family: self, store: &store };
-        let Some(mut kept) = keeping.identify(id, tid, group) else { return };
+        let Some(mut kept) = keeping.identify(id, group) else { return };
         if let Some((header, image)) = store.load(kept.origin.key(), |header| kept.fits(header))
             && self.place(id, image).is_some()
         {
@@ -222,28 +247,15 @@ pub struct Keeping<'a> {
 
 impl Keeping<'_> {
     /// Identifies a module, if it can be kept.
-    fn identify(&self, id: UnitId, tid: i32, group: &[Mapping]) -> Option<Kept> {
+    fn identify(&self, id: UnitId, group: &[Mapping]) -> Option<Kept> {
         let first = group.first()?;
-        let segments: Vec<Segment> = group
-            .iter()
-            .filter(|mapping| mapping.execute)
-            .map(|mapping| Segment {
-                start: mapping.start,
-                end: mapping.end,
-                offset: mapping.offset,
-            })
-            .collect();
-        let (source, name) = if first.inode == 0 {
-            let mut bytes = vec![0; (first.end - first.start) as usize];
-            memory::read_exact(tid, first.start, &mut bytes).ok()?;
-            let name = XxHash3_128::oneshot(&bytes);
-            (Source::Bytes(bytes.into()), (name, true))
-        } else {
-            let file = open_module(tid, first)?;
-            let stamp = Stamp::of(&file).filter(Stamp::is_settled)?;
-            let name = identity::name_of(&file, &stamp);
-            (Source::File(file, stamp), name)
+        let code = self.family.modules[id].code.clone()?;
+        let name = match &code.source {
+            Source::Bytes(bytes) => (XxHash3_128::oneshot(bytes), true),
+            Source::File(file, stamp) if stamp.is_settled() => identity::name_of(file, stamp),
+            Source::File(..) => return None,
         };
+        let segments = &code.segments;
         let extent = (first.start, group.last()?.end);
         let unit = &self.family.modules[id].unit;
         let lwp = self.family.translator.lwp_of(unit);
@@ -251,12 +263,12 @@ impl Keeping<'_> {
         // A unit's own filter is a matter of places in its module.
         let base = if filter.is_some() { extent.0 } else { 0 };
         let profile = profile_words(lwp, base);
-        let rest = self.rest_of_key(id, profile, extent, first.offset, &segments);
+        let rest = self.rest_of_key(id, profile, extent, first.offset, segments);
         let relative = segments.iter().map(|it| it.relative_to(extent.0)).collect();
         let origin = Origin::here(name, rest, relative);
         let profile = origin.of_profile();
         let path = first.name.clone();
-        Some(Kept { source, segments, path, found: None, origin, profile })
+        Some(Kept { code, path, found: None, origin, profile })
     }
 
     /// The hash of everything that the translation of a module depends on, but for its name.
@@ -331,7 +343,7 @@ impl Keeping<'_> {
         let kept = module.kept.as_ref()?;
         let (chunk, true) = module.chunk? else { return None };
         let (new, old) = (module.unit.new_fragments(), module.unit.restored_fragments());
-        let moved = kept.found.as_ref().is_some_and(|found| match &kept.source {
+        let moved = kept.found.as_ref().is_some_and(|found| match &kept.code.source {
             Source::File(_, stamp) => found.stamp != *stamp,
             Source::Bytes(_) => false,
         });
@@ -353,7 +365,7 @@ impl Keeping<'_> {
             routines: CachePc(arena.address),
             module: AppPc(module.extent.0),
         };
-        let file = match &kept.source {
+        let file = match &kept.code.source {
             Source::File(file, _) => Some(file.as_raw_fd()),
             Source::Bytes(_) => None,
         };
@@ -459,9 +471,9 @@ struct KeptCode<'a> {
 impl CodeSource for KeptCode<'_> {
     fn read_code(&mut self, pc: AppPc, buffer: &mut [u8]) -> usize {
         let covers = |segment: &&Segment| (segment.start..segment.end).contains(&pc.0);
-        let Some(segment) = self.kept.segments.iter().find(covers) else { return 0 };
+        let Some(segment) = self.kept.code.segments.iter().find(covers) else { return 0 };
         let len = buffer.len().min((segment.end - pc.0) as usize);
-        let read = |page, bytes: &mut [u8]| self.kept.read(page, bytes);
+        let read = |page, bytes: &mut [u8]| self.kept.code.read(page, bytes);
         self.pages.read(pc.0, &mut buffer[..len], read)
     }
 }

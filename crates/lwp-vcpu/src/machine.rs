@@ -35,7 +35,9 @@ pub use counts::Counting;
 pub use errands::Errands;
 pub use observers::Observers;
 pub use processor::Processor;
-pub use tasks::{Account, Errand, LwpState, Mode, Need, Process, Tasks, Thread, ThreadSignals};
+pub use tasks::{
+    Account, Errand, LwpState, Mode, Moving, Need, Process, Tasks, Thread, ThreadSignals,
+};
 
 /// A run: its parts, which share one lock.
 #[derive(Debug)]
@@ -165,7 +167,7 @@ impl Machine {
             mode: Mode::New,
             pending: None,
             touched: [(0, 0); 2],
-            moving: None,
+            moving: Moving::Done,
             lwp,
             lwp_state: LwpState::default(),
             errand: Errand { need: None, asked: None, since: now },
@@ -175,22 +177,6 @@ impl Machine {
         self.tasks.threads.insert(tid, thread);
         self.tasks.lwp_publish(&self.contexts, tid);
         Some(slot)
-    }
-
-    /// Gives `tid`, the only thread of its process, a context in another file, and what was in the
-    /// old one. `None` where there is none to be had.
-    pub fn stay_with(&mut self, tid: Tid, file: FileId) -> Option<()> {
-        let slot = self.contexts.allocate(file, self.spin_policy.first_spin())?;
-        let old = std::mem::replace(&mut self.tasks.threads.get_mut(&tid)?.slot, slot);
-        self.contexts.context(slot).copy(self.contexts.context(old));
-        let taken = std::mem::take(&mut self.tasks.slots[old]);
-        self.tasks.set_slot(slot, taken);
-        self.contexts.release(old);
-        self.contexts.files.enter(file);
-        let pid = self.tasks.threads.get(&tid)?.pid;
-        let own = std::mem::replace(&mut self.tasks.processes.get_mut(&pid)?.contexts, file);
-        self.contexts.files.leave(own);
-        Some(())
     }
 
     /// Moves a thread, which is not running translated code, to another side of its address space.
@@ -213,12 +199,10 @@ impl Machine {
 
     /// Keeps an ended process's address space for a while: a child that it made just before it was
     /// killed may still report.
-    pub fn remember(&mut self, pid: i32, mut process: Process) {
+    pub fn remember(&mut self, pid: i32, process: Process) {
         const KEPT: usize = 32;
-        // Such a child still has the contexts mapped.
-        if self.contexts.files.is_unreached(process.contexts) {
-            self.contexts.files.leave(std::mem::replace(&mut process.contexts, FileId::NONE));
-        }
+        // Such a child is known by the name of the contexts, and has no other use for them.
+        self.contexts.files.leave(process.contexts);
         self.tasks.limbo.insert(pid, process);
         self.tasks.limbo_order.push_back(pid);
         if self.tasks.limbo_order.len() > KEPT
@@ -226,7 +210,7 @@ impl Machine {
             && let Some(process) = self.tasks.limbo.remove(&oldest)
         {
             let report = process.report;
-            self.depart(process);
+            self.caches.leave(process.space);
             self.observers.reports.forget(report);
         }
     }

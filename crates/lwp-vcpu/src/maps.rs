@@ -4,9 +4,9 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
 
 use lwp_ptrace::absent;
+use lwp_ptrace::tracee_files::{self, Mapped};
 
 /// One mapping of a tracee.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,9 +72,14 @@ impl Mapping {
         self.path.as_deref().unwrap_or(OsStr::new(&self.name))
     }
 
-    /// The file by a path that leads there from here.
-    pub fn path_from(&self, tid: i32) -> PathBuf {
-        crate::profile::path_in_process(tid, self.path().as_ref())
+    /// Opens the file, unless a program serves its system.
+    pub fn open(&self, tid: i32) -> Option<fs::File> {
+        if self.inode == 0 || self.is_served(tid) {
+            return None;
+        }
+        let path = self.path().as_ref();
+        let mapped = Mapped { range: (self.start, self.end), inode: self.inode, path };
+        tracee_files::open_mapped(tid, mapped).ok()
     }
 
     /// Puts newlines back where the path that leads to the mapped file has them. Where none leads
@@ -96,8 +101,7 @@ impl Mapping {
                 path.extend_from_slice(part);
             }
             let path = OsString::from_vec(path);
-            let place = crate::profile::path_in_process(tid, path.as_ref());
-            if crate::mapped_file::inode_of(&place) == Some(self.inode) {
+            if tracee_files::leads_to(tid, path.as_ref(), self.inode) {
                 self.name = path.to_string_lossy().into_owned();
                 self.path = path.to_str().is_none().then(|| path.into());
                 return;
@@ -214,6 +218,18 @@ impl Status {
     /// Returns whether a system call filter is in force.
     pub fn is_filtered(&self) -> bool {
         self.number("Seccomp:").is_some_and(|mode| mode != 0)
+    }
+
+    /// Returns whether CAP_SYS_ADMIN, capability 21 of capabilities(7), is in force.
+    pub fn has_admin_capability(&self) -> bool {
+        self.signals("CapEff:").is_some_and(|set| set & (1 << 21) != 0)
+    }
+
+    /// Returns whether as many filters are in force as in `other`, whose child's child it is: they
+    /// are the same ones then. False before Linux 5.9, which does not tell their number.
+    pub fn has_filters_of(&self, other: &Self) -> bool {
+        let filters = self.number("Seccomp_filters:");
+        filters.is_some() && filters == other.number("Seccomp_filters:")
     }
 
     fn field(&self, name: &str) -> Option<&str> {

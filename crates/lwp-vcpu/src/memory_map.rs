@@ -14,6 +14,7 @@
 
 use lwp_dbt::Layout;
 use lwp_dbt::context::TargetFeatures;
+use lwp_dbt::routines::NAME_TAG_BYTES;
 use lwp_ptrace::limits::Room;
 
 /// Bytes of one thread's context and counters.
@@ -52,6 +53,10 @@ pub const CONTEXTS_AT: u64 = 0x7e80_0000_0000;
 /// The kernel's lowest choice for the first mapping, 1 TiB of chance, 16 GiB for the stack's chance
 /// and the stack below the end, less room for libraries.
 const _: () = assert!(CONTEXTS_AT + CONTEXTS_BYTES <= 0x7efb_0000_0000);
+/// The address of the mapping that tells whose contexts they are: see
+/// [`lwp_dbt::routines::NAME_TAG_BYTES`]. Its offset in the file is [`CONTEXTS_BYTES`], the file's
+/// end.
+pub const NAME_TAG_AT: u64 = CONTEXTS_AT - NAME_TAG_BYTES;
 /// The low window: below 2 GiB, above any ordinary program linked at a fixed address.
 pub const LOW: u64 = 0x7000_0000;
 /// Most low windows of an address space: its first, and one for each way of profiling.

@@ -21,18 +21,20 @@ use crate::config::Config;
 use crate::contexts::Contexts;
 use crate::exec::{find_syscall, path_of};
 use crate::inject::Injector;
-use crate::machine::{CodeCaches, Machine, Tasks};
+use crate::machine::{CodeCaches, Machine, Need, Tasks};
 use crate::maps::{self, Status};
 use crate::memory_map::{DATA_BYTES, is_ours};
 use crate::syscalls::{Pending, nr};
 
 mod as_set;
 mod described;
+mod gathered;
 mod sleeping;
 mod text;
 
+use gathered::{Arrived, Gathered, has_many_mappings};
 use sleeping::{sleeps, sleeps_by_itself};
-use text::{Ours, RUNNING};
+use text::RUNNING;
 
 const SYS_CLOSE: u64 = 3;
 const SYS_DUP3: u64 = 292;
@@ -95,25 +97,33 @@ struct Stand {
     file: ProcFile,
     /// The file in memory.
     memory: OwnedFd,
-    /// The file of `/proc`, where it could be kept.
-    real: Option<OwnedFd>,
+    /// A handle of the file of `/proc`.
+    real: OwnedFd,
 }
 
 /// The files that processes have got in the place of others: as many as are likely to be read
 /// again.
 #[derive(Debug, Default)]
-pub struct Seen(VecDeque<Stand>);
+pub struct Seen {
+    stands: VecDeque<Stand>,
+    arrived: Arrived,
+}
 
 impl Seen {
     fn add(&mut self, stand: Stand) {
         const MOST: usize = 64;
-        self.0.truncate(MOST - 1);
-        self.0.push_front(stand);
+        self.stands.truncate(MOST - 1);
+        self.stands.push_front(stand);
+    }
+
+    /// The threads for which texts have been read since the last call, and their descriptors.
+    pub fn news(&self) -> Vec<(Tid, i32)> {
+        self.arrived.news()
     }
 
     /// The one that a thread has open at `fd`.
     fn at(&self, tid: Tid, fd: i32) -> Option<&Stand> {
-        let metadata = match self.0.is_empty() {
+        let metadata = match self.stands.is_empty() {
             true => None,
             false => std::fs::metadata(format!("/proc/{tid}/fd/{fd}")).ok(),
         };
@@ -121,7 +131,7 @@ impl Seen {
         let is = |stand: &&Stand| {
             rustix::fs::fstat(&stand.memory).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == inode)
         };
-        self.0.iter().find(is)
+        self.stands.iter().find(is)
     }
 }
 
@@ -146,17 +156,22 @@ impl Machine {
 /// Puts the text that a stopped thread would read natively in the place of the file that it has
 /// open at `fd`. It executes nothing meanwhile that a signal could interrupt.
 pub fn hide_us(machine: &mut Machine, tid: Tid, fd: i32) -> Result<(), String> {
+    let path = format!("/proc/{tid}/fd/{fd}");
+    let real = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+    let real = real.map_err(|error| error.to_string())?;
     let file = machine.proc_files().proc_file(tid, fd).ok_or("it is another file by now")?;
     if file.kind == Kind::MapFiles {
         // What is listed of it is looked at.
         machine.proc_files().watch(tid, fd, true);
         return Ok(());
     }
-    let text = machine.proc_files().text_of(file, tid).ok_or("there is no such process")?;
+    let gathered = match machine.seen.arrived.take(tid, fd) {
+        Some(gathered) => gathered,
+        None => machine.proc_files().gather(file, tid, &real),
+    };
+    let text = machine.proc_files().text_of(file, tid, gathered).ok_or("it may not be read")?;
     let memory = file_of(file.kind, &text).map_err(|error| error.to_string())?;
     let cloexec = flags_of(tid, fd).unwrap_or(0) & O_CLOEXEC;
-    let path = format!("/proc/{tid}/fd/{fd}");
-    let real = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok();
     let context = machine.context(tid).ok_or("no such thread")?;
     let scratch = context.write_scratch(path_of(memory.as_raw_fd()).as_bytes());
     let mappings = maps::read(tid);
@@ -170,6 +185,24 @@ pub fn hide_us(machine: &mut Machine, tid: Tid, fd: i32) -> Result<(), String> {
     machine.seen.add(Stand { file, memory, real });
     machine.proc_files().watch(tid, fd, true);
     Ok(())
+}
+
+/// Has the text read that a thread is to find at `fd`, a file that shows us, and the tracer put it
+/// there. Where that takes the kernel long, nobody else waits for it.
+pub fn prepare_text(machine: &mut Machine, tid: Tid, fd: i32) {
+    let files = machine.proc_files();
+    let path = format!("/proc/{tid}/fd/{fd}");
+    let real = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+    let large = files.proc_file(tid, fd).filter(|file| has_many_mappings(file.about));
+    if let (Some(file), Ok(real)) = (large, real) {
+        let protected = files.caches.of(files.tasks).protected_pages(file.about);
+        let gather = move || Gathered::of(file, tid, &real, &protected);
+        let wake = machine.errands.wake_tracer.clone();
+        if machine.seen.arrived.fetch((tid, fd), wake, gather) {
+            return;
+        }
+    }
+    machine.ask_tracer(tid, Need::Hide(fd));
 }
 
 impl<'a> ProcFiles<'a> {
@@ -198,14 +231,36 @@ impl<'a> ProcFiles<'a> {
         if rustix::fs::statfs(&*path).ok()?.f_type != PROC_SUPER_MAGIC {
             return None;
         }
-        let device = |path: &str| std::fs::metadata(path).ok().map(|metadata| metadata.dev());
-        let about = match device(&path) == device("/proc/self/stat") {
-            true => number,
+        let identity = |path: &str| {
+            let metadata = std::fs::metadata(path).ok()?;
+            Some((metadata.dev(), metadata.ino()))
+        };
+        let opened = identity(&path)?;
+        let of_host = identity("/proc/self/stat").is_some_and(|(device, _)| device == opened.0);
+        let about = match of_host {
+            true => self.whose(&link, number, |path| identity(path) == Some(opened))?,
             false => self.thread_known_as(number, tid)?,
         };
         let ours =
             self.tasks.threads.contains_key(&about) || self.tasks.processes.contains_key(&about);
         ours.then_some(ProcFile { kind, about })
+    }
+
+    /// The process or thread of which a file of the host's `/proc` tells, whose path ends like
+    /// `link`. The number in that is another's if somebody has mounted one directory on the other.
+    fn whose(&self, link: &Path, number: i32, is: impl Fn(&str) -> bool) -> Option<Tid> {
+        let name = link.file_name()?.to_str()?;
+        let of_it = |known: &Tid| {
+            is(&format!("/proc/{known}/{name}"))
+                || is(&format!("/proc/{known}/task/{known}/{name}"))
+        };
+        if is_within_task(link) {
+            let own = self.tasks.threads.get(&number).map(|thread| thread.pid);
+            let known = own.is_some_and(|pid| is(&format!("/proc/{pid}/task/{number}/{name}")));
+            return known.then_some(number);
+        }
+        let known = std::iter::once(number).chain(self.tasks.processes.keys().copied());
+        known.into_iter().find(of_it)
     }
 
     /// The thread or process of the run that a thread calls so.
@@ -256,9 +311,11 @@ impl<'a> ProcFiles<'a> {
             self.forget(tid, fd);
             return None;
         };
-        let (file, memory) = (stand.file, &stand.memory);
-        if begins && let Some(text) = self.text_of(file, tid) {
-            let _ = write(memory, &text);
+        let Stand { file, memory, real } = stand;
+        if begins {
+            // Who may no longer read it, as that of a program with other rights, reads nothing.
+            let gathered = self.gather(*file, tid, real);
+            let _ = write(memory, &self.text_of(*file, tid, gathered).unwrap_or_default());
         }
         refused.then_some(EINVAL)
     }
@@ -302,7 +359,7 @@ impl<'a> ProcFiles<'a> {
 
     /// Watches the descriptors of a new program that are of ours: they have been left to it.
     pub fn watch_inherited(&self, tid: Tid) {
-        if self.seen.0.is_empty() {
+        if self.seen.stands.is_empty() {
             return;
         }
         let Ok(entries) = std::fs::read_dir(format!("/proc/{tid}/fd")) else { return };
@@ -312,7 +369,7 @@ impl<'a> ProcFiles<'a> {
 
     /// The file of `/proc` in whose place a thread has one of ours open at `fd`.
     fn real_file(&self, tid: Tid, fd: i32) -> Option<&'a OwnedFd> {
-        self.seen.at(tid, fd)?.real.as_ref()
+        Some(&self.seen.at(tid, fd)?.real)
     }
 
     /// Takes what is ours out of the entries of a directory that a thread has got; how many bytes
@@ -332,15 +389,18 @@ impl<'a> ProcFiles<'a> {
         left.len() as u64
     }
 
-    fn text_of(&self, file: ProcFile, reader: Tid) -> Option<Vec<u8>> {
+    /// Reads what the kernel tells of a file, of which `real` is a handle. The kernel says by the
+    /// credentials of the reader what is told to whom.
+    fn gather(&self, file: ProcFile, reader: Tid, real: &OwnedFd) -> Gathered {
+        let protected = self.caches.of(self.tasks).protected_pages(file.about);
+        Gathered::of(file, reader, real, &protected)
+    }
+
+    /// The text of a file as it would be natively.
+    fn text_of(&self, file: ProcFile, reader: Tid, gathered: Gathered) -> Option<Vec<u8>> {
         let ProcFile { kind, about } = file;
-        let read = |name: &str| {
-            let bytes = std::fs::read(format!("/proc/{about}/{name}")).ok()?;
-            // Names need not be of characters; they are not looked into.
-            Some(bytes)
-        };
-        let protected = self.caches.of(self.tasks).protected_pages(about);
-        let ours = || Some(Ours::sum(&String::from_utf8_lossy(&read("smaps")?)));
+        let Gathered { told, ours, mappings } = gathered;
+        let (told, ours) = (|| told.as_deref(), || ours.as_ref());
         let stopped = self.tasks.threads.get(&about).is_some_and(|thread| thread.signals.stopped);
         // A thread that is stopped for us runs natively, and so does one that waits for us.
         let shown = |state: &str| match state {
@@ -350,27 +410,25 @@ impl<'a> ProcFiles<'a> {
             _ => (about == reader).then_some(RUNNING),
         };
         Some(match kind {
-            Kind::Maps => text::maps(&as_set::maps(&read("maps")?, &protected)),
-            Kind::Smaps => text::smaps(&as_set::smaps(&read("smaps")?, &protected)),
-            Kind::SmapsRollup => text::rollup(&read("smaps_rollup")?, &ours()?),
-            Kind::NumaMaps => text::numa_maps(&read("numa_maps")?, &maps::read(about)),
-            Kind::Statm => text::statm(&read("statm")?, &ours()?),
-            Kind::Stat => text::stat(&read("stat")?, &ours()?, layout_is_ours(about), shown),
-            Kind::Status => {
-                text::status(&read("status")?, &ours()?, shown, self.config.program.shows_tracer)
-            }
+            Kind::Maps | Kind::Smaps => told()?.to_vec(),
+            Kind::SmapsRollup => text::rollup(told()?, ours()?),
+            Kind::NumaMaps => text::numa_maps(told()?, &mappings),
+            Kind::Statm => text::statm(told()?, ours()?),
+            Kind::Stat => text::stat(told()?, ours()?, layout_is_ours(about), shown),
+            Kind::Status => text::status(told()?, ours()?, shown, self.config.program.shows_tracer),
             Kind::Limits => {
                 let data = maps::read(about).iter().any(is_ours).then_some([DATA_BYTES; 2]);
                 let pid = self.tasks.threads.get(&about).map_or(about, |thread| thread.pid);
-                text::limits(&read("limits")?, self.tasks.raised.of(pid), data.unwrap_or_default())
+                text::limits(told()?, self.tasks.raised.of(pid), data.unwrap_or_default())
             }
             Kind::Personality => {
-                let persona = persona(about)?;
+                let text = std::str::from_utf8(told()?).ok()?;
+                let persona = u64::from_str_radix(text.trim(), 16).ok()?;
                 format!("{:08x}\n", without_fixed_layout(persona).unwrap_or(persona)).into_bytes()
             }
-            Kind::Syscall => call_of(self, about, &String::from_utf8_lossy(&read("syscall")?)),
-            Kind::Wchan if about != reader && sleeps_by_itself(about) => read("wchan")?,
-            Kind::Wchan => b"0".to_vec(),
+            Kind::Syscall => call_of(self, about, &String::from_utf8_lossy(told()?)),
+            Kind::Wchan if about != reader && sleeps_by_itself(about) => told()?.to_vec(),
+            Kind::Wchan => told().map(|_| b"0".to_vec())?,
             Kind::MapFiles | Kind::Mem => return None,
         })
     }
@@ -410,6 +468,11 @@ pub fn layout_is_ours(tid: Tid) -> bool {
 fn persona(tid: Tid) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{tid}/personality")).ok()?;
     u64::from_str_radix(text.trim(), 16).ok()
+}
+
+/// Returns whether a path is that of a file of one thread: `/proc/PID/task/TID/NAME`.
+fn is_within_task(path: &Path) -> bool {
+    path.ancestors().nth(2).and_then(Path::file_name).is_some_and(|name| name == "task")
 }
 
 /// The kind of content of a file of `/proc/PID` or `/proc/PID/task/TID`, by its path, and the

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fs::{File, Metadata};
 use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -140,21 +140,8 @@ impl Viewpoint {
 
 /// Opens the file of a mapping, also where its path leads to another one by now, or to none.
 pub fn mapped(tid: Tid, mapping: &Mapping) -> Option<File> {
-    if mapping.inode == 0 || mapping.is_served(tid) {
-        return None;
-    }
-    let view = Viewpoint::of(tid)?;
-    let is_it = |file: &File| file.metadata().is_ok_and(|it| it.ino() == mapping.inode);
-    let by_path = view.open(Path::new(mapping.path())).ok().filter(is_it);
-    by_path.or_else(|| {
-        // Links of the kernel's own lead to files without a name too. The second one takes rights
-        // that the first does not.
-        let map = format!("/proc/{tid}/map_files/{:x}-{:x}", mapping.start, mapping.end);
-        let links = [format!("/proc/{tid}/exe"), map];
-        let flags = FLAGS.bits().cast_signed();
-        let open = |link| File::options().read(true).custom_flags(flags).open(link).ok();
-        links.iter().filter_map(open).filter(is_it).find_map(|file| view.checked(file).ok())
-    })
+    let file = mapping.open(tid)?;
+    Viewpoint::of(tid)?.checked(file).ok()
 }
 
 /// Device and inode of a file.

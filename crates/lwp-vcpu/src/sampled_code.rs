@@ -69,12 +69,11 @@ impl SampledCode {
     pub(crate) fn in_mapping(&self, tid: Tid, mapping: &Mapping) -> Option<IpFilter> {
         let CodePlace::File { device, inode, first, last } = self.place else { return None };
         let offsets = mapping.offset..mapping.offset + (mapping.end - mapping.start);
-        if mapping.inode != inode || !offsets.contains(&first) || mapping.is_served(tid) {
+        if mapping.inode != inode || !offsets.contains(&first) {
             return None;
         }
         // The mapping's own device number is not always that of the file's metadata.
-        let path = mapping.path_from(tid);
-        let file = std::fs::metadata(path).ok()?;
+        let file = mapping.open(tid)?.metadata().ok()?;
         let address = |offset: u64| mapping.start.wrapping_sub(mapping.offset).wrapping_add(offset);
         let filter =
             IpFilter { base: address(first), limit: address(last), inverted: self.inverted };

@@ -1,11 +1,13 @@
 //! Address spaces: which code is mapped where, and which entries the indirect table holds.
 
+use std::fs::File;
 use std::sync::Arc;
 
 use lwp_dbt::{EntryId, Selection};
 
 use crate::family::{Code, Family, FileKey, Table, UnitId};
-use crate::mapped_file::MappedFile;
+use crate::keep::ModuleSource;
+use crate::mapped_file::{FileVersion, MappedFile};
 use crate::maps::{self, Mapping};
 use crate::notices::{Source, Unasked, as_set};
 use crate::pagemap::Pagemap;
@@ -269,10 +271,10 @@ impl Space {
         self.code.grow();
         let is_file = mapping.inode != 0 && !mapping.write && !mapping.shared;
         let file = is_file.then(|| MappedFile::of(tid, mapping));
-        let written = self.code.patched || file.is_some_and(|file| file.is_written);
-        let version = file.and_then(|file| file.version);
+        let written = self.code.patched || file.as_ref().is_some_and(|file| file.is_written);
+        let file = file.and_then(|file| file.file);
         let inode = mapping.inode;
-        if !written && let Some(unit) = self.shared_unit(family, found, version) {
+        if !written && let Some(unit) = self.shared_unit(family, found, file) {
             let range =
                 CodeRange { end: mapping.end, unit, guardable: false, inode, joined: false };
             self.code.insert(mapping.start, range);
@@ -299,12 +301,12 @@ impl Space {
         }
     }
 
-    /// The unit of a file's mapping whose content is the file's.
+    /// The unit of a file's mapping whose content is the file's, which the host reads itself.
     fn shared_unit(
         &mut self,
         family: &mut Family,
         found: &Found<'_>,
-        version: Option<(i128, u64)>,
+        file: Option<(File, FileVersion)>,
     ) -> Option<UnitId> {
         let Found { tid, mapping, group, pagemap } = *found;
         let first = group.first()?;
@@ -316,23 +318,25 @@ impl Space {
         if !vdso && pagemap.has_private_pages((mapping.start, mapping.end)) {
             return None;
         }
-        let version = if vdso { (0, 0) } else { version? };
-        let key = FileKey {
-            file: (mapping.device, mapping.inode),
-            version,
-            base: (first.start, first.offset),
+        let (file, version) = match file {
+            Some((file, version)) => (Some(file), version),
+            None if vdso => (None, FileVersion::default()),
+            None => return None,
         };
+        let key = FileKey { file: version, base: (first.start, first.offset) };
         if let Some(id) = family.modules.known_file(&key) {
             return Some(id);
         }
-        let code = group.iter().filter(|mapping| mapping.execute);
-        let code_bytes = code.map(|mapping| mapping.end - mapping.start).sum();
+        let code = ModuleSource::of(tid, group, file)?;
+        let executable = group.iter().filter(|mapping| mapping.execute);
+        let code_bytes = executable.map(|mapping| mapping.end - mapping.start).sum();
         let extent = (first.start, group.last()?.end);
         let id = family.modules.file_unit(key, extent, code_bytes);
+        family.modules[id].code = Some(code);
         for mapping in group.iter().filter(|mapping| mapping.execute) {
             family.modules.note_code(id, tid, mapping);
         }
-        family.restore(id, tid, group);
+        family.restore(id, group);
         // What has been translated in an earlier run says better what is wanted.
         let module = &mut family.modules[id];
         module.unforeseen = !vdso && module.unit.restored_fragments() == 0;

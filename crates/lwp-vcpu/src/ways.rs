@@ -22,7 +22,7 @@ use lwp_ptrace::Tid;
 
 use crate::contexts::{Context, Contexts};
 use crate::machine::{CodeCaches, Machine, Tasks, Where};
-use crate::memory_map::{CONTEXTS_AT, slot_offset};
+use crate::memory_map::{CONTEXTS_AT, NAME_TAG_AT, slot_offset};
 use crate::syscalls::{self, AtHole, NOWHERE, Pending, nr};
 
 /// The result for a program that wants to have something where ours cannot be moved: ENOMEM.
@@ -92,7 +92,7 @@ impl CodeCaches {
         let all = family.arenas.iter().enumerate();
         let mapped = all.filter(|(at, _)| space.arenas.has(*at)).map(|(_, arena)| arena);
         let arenas = mapped.map(|arena| (arena.address, arena.address + arena.bytes)).collect();
-        (vec![(low, low + Layout::BYTES), (CONTEXTS_AT, contexts)], arenas)
+        (vec![(low, low + Layout::BYTES), (NAME_TAG_AT, contexts)], arenas)
     }
 }
 

@@ -170,7 +170,7 @@ static void near_code(void)
 static void near_ours(void)
 {
     around("low", 0x6fff0000, 0x73000000);
-    around("contexts", 0x7e7ffffff000, 0x7efb00000000);
+    around("contexts", 0x7e7fffffe000, 0x7efb00000000);
     unsigned char resident;
     say("inside: %d %d %d %d", mincore((void *)0x70001000, PAGE, &resident), mlock((void *)0x70001000, PAGE),
         mprotect((void *)0x70001000, PAGE, PROT_READ), madvise((void *)0x70001000, PAGE, MADV_DONTNEED));

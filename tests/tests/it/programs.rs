@@ -36,6 +36,9 @@ programs! {
         refused_calls restartable_sequences seccomp seccomp_actions seccomp_address
         seccomp_allow_list timers tracing
     }
+    boundaries {
+        exchanged foreign_paths guardians kept_handles others_files parted_rights patched_copies
+    }
     registers {
         asynchronous first_execution flags general red_zone segment_bases system_calls vectors
         x87_mxcsr x87_pointers

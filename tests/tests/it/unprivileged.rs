@@ -36,3 +36,25 @@ fn processes_that_cannot_be_looked_into() {
         assert_eq!(as_user(&format!("./lwp {lwp} --no-cache -- ./hidden")), natively, "{lwp}");
     }
 }
+
+/// A sandbox that allows what its program calls itself, and kills for anything else: threads get
+/// contexts that were mapped before, and copies that fork makes run natively.
+#[test]
+fn sandboxes_that_kill_for_other_calls_live_on() {
+    if find_tool("setpriv").is_none() || !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: needs root, to have less, and setpriv");
+        return;
+    }
+    let dir = TempDir::new();
+    copy_program(&compile_tool("sandbox"), &dir.path().join("sandbox"));
+    copy_program(lwp_binary(), &dir.path().join("lwp"));
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("chmod");
+    for command in ["./sandbox", "./lwp run -- ./sandbox", "./lwp stat -o /dev/null -- ./sandbox"] {
+        let script = format!("setpriv --reuid 54321 --clear-groups {command}; echo $?");
+        let argv = ["/bin/sh", "-c", &script].map(OsString::from).to_vec();
+        let outcome = Job::new(argv, Duration::from_secs(120)).run(dir.path(), dir.path());
+        let [stdout, stderr] =
+            [&outcome.stdout, &outcome.stderr].map(|it| String::from_utf8_lossy(it));
+        assert_eq!(stdout, "threads 5\nforks 5\nat once 20\n0\n", "{command}: {stderr}");
+    }
+}

@@ -137,6 +137,116 @@ fn a_first_process_that_forges_requests_ends_with_125_and_a_reason() {
     assert!(err.contains("it has forged a request to the virtual CPU"), "{err}");
 }
 
+/// Compiles `source` as `program` in a fresh directory.
+fn program(name: &str, source: &str) -> Option<PathBuf> {
+    let dir = fresh(name);
+    std::fs::write(dir.join("program.c"), source).expect("writable");
+    if !tools::has("gcc") {
+        return None;
+    }
+    let built = run(&dir, &["gcc", "-O1", "-w", "-o", "program", "program.c"]);
+    assert!(built.status.success(), "{}", text(&built.stderr));
+    Some(dir)
+}
+
+/// A process of another user maps a file of its own, and then has a link to somebody's secret in its
+/// place.
+#[test]
+fn a_recording_has_no_file_that_the_program_could_not_read() {
+    let source = r#"
+        #define _GNU_SOURCE
+        #include <fcntl.h>
+        #include <grp.h>
+        #include <sched.h>
+        #include <stdio.h>
+        #include <stdlib.h>
+        #include <sys/mman.h>
+        #include <sys/mount.h>
+        #include <sys/prctl.h>
+        #include <unistd.h>
+        static void put(const char *path, const char *text)
+        {
+            int file = open(path, O_WRONLY);
+            write(file, text, __builtin_strlen(text));
+            close(file);
+        }
+        int main(int argc, char **argv)
+        {
+            setgroups(0, NULL);
+            setgid(65534);
+            setuid(65534);
+            prctl(PR_SET_DUMPABLE, 1);
+            if (open(argv[1], O_RDONLY) >= 0)
+                return 1;
+            if (unshare(CLONE_NEWUSER | CLONE_NEWNS))
+                return 77;
+            put("/proc/self/setgroups", "deny");
+            put("/proc/self/uid_map", "0 65534 1");
+            put("/proc/self/gid_map", "0 65534 1");
+            if (mount("none", "/tmp", "tmpfs", 0, NULL))
+                return 77;
+            unsigned char code[4096] = {0xb8, 1, 0, 0, 0, 0xc3};
+            int file = open("/tmp/x", O_RDWR | O_CREAT, 0755);
+            write(file, code, sizeof code);
+            close(file);
+            file = open("/tmp/x", O_RDONLY);
+            int (*one)(void) = mmap(0, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, file, 0);
+            long sum = 0;
+            for (int i = 0; i < 1000; i++)
+                sum += one();
+            mount("none", "/tmp", "tmpfs", 0, NULL);
+            symlink(argv[1], "/tmp/x");
+            return sum != 1000;
+        }"#;
+    let Some(dir) = program("secret", source).filter(|_| is_root()) else { return };
+    let secret = "nobody but root may read this: 2f6c1d0e8b7a49b3";
+    let path = dir.join("secret");
+    std::fs::write(&path, secret).expect("writable");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(&path, mode).expect("chmod");
+    let path = path.to_str().expect("text");
+    let native = run(&dir, &["./program", path]);
+    if native.status.code() == Some(77) {
+        eprintln!("skipped: no user namespace may be made here");
+        return;
+    }
+    assert!(native.status.success(), "{}", native.status);
+    let output = run(&dir, &[LWP, "record", "-o", "run.data", "--", "./program", path]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let recording = std::fs::read(dir.join("run.data")).expect("a recording");
+    let found = recording.windows(16).any(|window| secret.as_bytes().starts_with(window));
+    assert!(!found, "the recording has the secret");
+}
+
+/// The place where lists of generated code are looked for may be anything.
+#[test]
+fn a_fifo_in_the_place_of_tmp_keeps_no_recording_waiting() {
+    let source = r#"
+        #define _GNU_SOURCE
+        #include <sys/mman.h>
+        #include <sys/stat.h>
+        #include <string.h>
+        #include <unistd.h>
+        int main(void)
+        {
+            mkdir("jail", 0755);
+            mkfifo("jail/tmp", 0666);
+            if (chroot("jail") || chdir("/"))
+                return 77;
+            unsigned char *code = mmap(0, 4096, 7, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            memset(code, 0x90, 100);
+            code[100] = 0xc3;
+            for (int i = 0; i < 100; i++)
+                ((void (*)(void))code)();
+            write(1, "done", 4);
+            return 0;
+        }"#;
+    let Some(dir) = program("fifo", source).filter(|_| is_root()) else { return };
+    let output = run(&dir, &[LWP, "record", "-o", "run.data", "--", "./program"]);
+    assert!(output.status.success(), "{}: {}", output.status, text(&output.stderr));
+    assert!(text(&output.stdout).starts_with("done"), "{}", text(&output.stdout));
+}
+
 #[test]
 fn nine_thousand_threads_at_a_time_run() {
     let Some(dir) = many_threads("many") else { return };

@@ -307,6 +307,9 @@ context_page! {
         0x988 => CallSite,
         /// The address at which translated code goes on when it has been counted.
         0x990 => CallAfter,
+        /// A random number, by which a copy that fork has made knows that it has mapped its own
+        /// contexts and nothing else.
+        0x998 => Secret,
         /// Address of the [instruction table](crate::routines::NOTES) of the block that ran out of
         /// its word; 0 where an event in it cannot be noted.
         0x9a0 => LwpTable,

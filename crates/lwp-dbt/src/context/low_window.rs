@@ -142,7 +142,8 @@ impl Layout {
         self.low + 0x21_0120
     }
 
-    /// Address of a path that [`crate::routines::Routines::move_in`] opens, [`Self::PATH_BYTES`].
+    /// Address of a path that [`crate::routines::Routines::move_in`] opens, [`Self::PATH_BYTES`],
+    /// and of the number that it expects to find in what it maps.
     pub fn path(self) -> u64 {
         self.low + 0x21_0200
     }

@@ -48,12 +48,18 @@ pub struct AskRoutines {
     pub rcx: u32,
 }
 
+/// Bytes of the mapping below the contexts by which it is known whose they are, also in a copy that
+/// fork has made. It lies behind the file's end, so that nothing can be reached through it.
+pub const NAME_TAG_BYTES: u64 = 4096;
+
 /// The routine by which a copy that fork has made gets contexts of its own, before it executes
 /// anything else.
 ///
-/// The path of their file is in r8, r9 and r10, their address in rdx, and their length in rbx.
-/// Everything of the application is in the new context, where [`Routines::go`] finds it, once it is
-/// mapped. The routine makes four system calls; where the mapping fails it stops at a breakpoint.
+/// The path of their file is in r8, r9 and r10, their address in rdx, their length in rbx, the
+/// offset of the file's [name tag](NAME_TAG_BYTES) in rsi, and the number in [`Slot::Secret`] in
+/// rdi. Everything of the application is in the new context, where [`Routines::go`] finds it, once
+/// it is mapped. The routine makes six system calls. It stops at a breakpoint where the mapping
+/// fails, or shows another number: then it is of another file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MoveIn {
     /// Its start.

@@ -8,7 +8,7 @@ use super::{Errno, Result, check};
 
 /// Has the kernel announce the breaking of leases on an open file by SIGURG, which is ignored,
 /// instead of SIGIO.
-pub fn announce_quietly(fd: RawFd) {
+fn announce_quietly(fd: RawFd) {
     /// Number of the request; libc has no name for it.
     const F_SETSIG: i32 = 10;
     // SAFETY: numbers only.
@@ -42,13 +42,6 @@ pub fn open_to_read(path: impl AsRef<std::path::Path>) -> std::io::Result<File> 
 pub fn is_open_for_writing(file: &File) -> bool {
     announce_quietly(file.as_raw_fd());
     try_lease(file.as_raw_fd(), libc::F_RDLCK) == Err(Errno(libc::EAGAIN))
-}
-
-/// Returns whether a file is open or mapped by nothing but descriptor `fd`, its copies, and
-/// mappings by them: whether the kernel gives a lease to write. False where that cannot be found
-/// out. [`announce_quietly`] comes before.
-pub fn has_no_other_user(fd: RawFd) -> bool {
-    try_lease(fd, libc::F_WRLCK).is_ok()
 }
 
 /// Returns the offset of the next data of a sparse file, at or after `from`, if there are any.

@@ -93,6 +93,19 @@ pub fn refused_calls() -> Vec<&'static str> {
     calls.iter().filter(|call| refused(call)).map(|(name, ..)| *name).collect()
 }
 
+/// A random number that nobody can guess.
+///
+/// # Errors
+///
+/// Those of getrandom(2).
+pub fn random_number() -> super::Result<u64> {
+    let mut number = 0u64;
+    let bytes = size_of_val(&number);
+    // SAFETY: the kernel writes as many bytes as the number has, and it lives through the call.
+    check(unsafe { libc::getrandom((&raw mut number).cast(), bytes, 0) } as i64)?;
+    Ok(number)
+}
+
 /// CPUID on this machine.
 pub fn cpuid(leaf: u32, subleaf: u32) -> [u32; 4] {
     let result = std::arch::x86_64::__cpuid_count(leaf, subleaf);

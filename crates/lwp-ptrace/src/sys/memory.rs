@@ -144,7 +144,8 @@ fn socket_option<T: Copy>(
     Some(value)
 }
 
-/// Sends one byte and `descriptor` through a socket (SCM_RIGHTS, unix(7)).
+/// Sends one byte and `descriptor` through a socket (SCM_RIGHTS, unix(7)), or fails at once if the
+/// socket is full: whoever else has it may have filled it.
 ///
 /// # Errors
 ///
@@ -161,7 +162,8 @@ pub fn send_descriptor(stream: BorrowedFd<'_>, descriptor: RawFd) -> Result<()> 
     message.msg_iovlen = 1;
     message.msg_control = control.as_mut_ptr().cast();
     message.msg_controllen = size_of_val(&control);
+    let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
     // SAFETY: all that the message points to lives through the call.
-    let sent = unsafe { libc::sendmsg(stream.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) };
+    let sent = unsafe { libc::sendmsg(stream.as_raw_fd(), &raw const message, flags) };
     check(sent as i64).map(drop)
 }

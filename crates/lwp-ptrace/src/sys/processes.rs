@@ -16,6 +16,23 @@ pub fn limit_of(pid: i32, resource: u32) -> Result<[u64; 2]> {
     check(result.into()).map(|_| [limit.rlim_cur, limit.rlim_max])
 }
 
+/// Something that processes can have in common: a number of kcmp(2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Common {
+    /// Their memory.
+    Memory = 1,
+    /// Their table of descriptors.
+    Descriptors = 2,
+}
+
+/// Returns whether two processes have something in common; `None` where the kernel does not tell.
+pub fn have_in_common(one: i32, other: i32, what: Common) -> Option<bool> {
+    // SAFETY: numbers only.
+    let order = unsafe { libc::syscall(libc::SYS_kcmp, one, other, what as i32, 0, 0) };
+    check(order).ok().map(|order| order == 0)
+}
+
 /// get_robust_list(2): the head of a thread's list of robust locks.
 ///
 /// # Errors

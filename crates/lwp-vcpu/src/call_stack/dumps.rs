@@ -4,9 +4,8 @@
 //! number that the process has for itself. Nobody executes it.
 
 use std::fs::File;
-use std::os::unix::fs::MetadataExt;
 
-use lwp_ptrace::{Tid, sys};
+use lwp_ptrace::Tid;
 use lwp_unwind::{Generated, Source, Unwinder};
 use rustc_hash::FxHashMap;
 
@@ -42,7 +41,7 @@ impl Dumps {
             number.is_some_and(|it| it == *own.get_or_insert_with(|| number_inside(pid)))
         })?;
         let key = (pid, mapping.device, mapping.inode);
-        let dump = || Dump { tid: pid, path: mapping.name.clone(), inode: mapping.inode };
+        let dump = || Dump { tid: pid, mapping: mapping.clone() };
         let add = || unwinder.add_generated(Generated::new(Box::new(dump())));
         Some(*self.known.entry(key).or_insert_with(add))
     }
@@ -63,15 +62,12 @@ fn number_inside(pid: i32) -> i32 {
 #[derive(Debug)]
 struct Dump {
     tid: Tid,
-    path: String,
-    inode: u64,
+    mapping: Mapping,
 }
 
 impl Source for Dump {
     fn open(&self) -> Option<File> {
-        let file = sys::open_to_read(format!("/proc/{}/root{}", self.tid, self.path)).ok()?;
-        let is = file.metadata().ok()?;
-        (is.is_file() && is.ino() == self.inode).then_some(file)
+        self.mapping.open(self.tid)
     }
 }
 

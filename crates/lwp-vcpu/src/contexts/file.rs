@@ -1,9 +1,13 @@
 //! The file that the contexts of one address space lie in.
+//!
+//! No other address space ever has the same file: a program could have kept a way to it.
 
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
+use lwp_dbt::Slot;
+use lwp_ptrace::shm::Inode;
 use lwp_ptrace::{SharedFile, SharedMemory, sys};
 
 use crate::memory_map::{CONTEXTS_BYTES, SLOT_BYTES, SLOTS, STEPS, mapped_slots, slot_offset};
@@ -13,11 +17,6 @@ const PAGE: u64 = 4096;
 /// Names the contexts of one address space. No other has the name at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileId(pub(super) u64);
-
-impl FileId {
-    /// The name of no contexts.
-    pub const NONE: Self = Self(0);
-}
 
 /// The contexts of one address space.
 #[derive(Debug)]
@@ -29,40 +28,32 @@ pub struct ContextFile {
     slots: Vec<Option<usize>>,
     /// Longest free first.
     free: VecDeque<usize>,
-    /// No slot is in use, and those that were hold what their threads have left.
+    /// No slot is in use, and those that were hold what their threads have left: as a rule the file
+    /// is dropped next.
     stale: bool,
+    /// The number that its address space knows it by.
+    secret: u64,
     /// The number of processes that live in its address space.
     pub users: usize,
 }
 
 impl ContextFile {
     pub(super) fn new() -> sys::Result<Self> {
-        let file = Arc::new(SharedFile::counted(c"lwp-contexts", CONTEXTS_BYTES)?);
+        let file = Arc::new(SharedFile::sealed(c"lwp-contexts", CONTEXTS_BYTES)?);
         let chunk = Arc::new(file.map(0, slot_offset(STEPS[0]))?);
+        // The one that every thread needs.
+        chunk.make_pages(0, PAGE);
+        let secret = sys::random_number()?;
+        chunk.store(Slot::Secret as u64, secret);
         Ok(Self {
             file,
             chunks: vec![chunk],
             slots: Vec::new(),
             free: VecDeque::new(),
             stale: false,
+            secret,
             users: 1,
         })
-    }
-
-    /// Returns whether another address space may have it when its own is gone: nothing of that has
-    /// it open or mapped any more.
-    pub(super) fn can_be_used_again(&self) -> bool {
-        self.file.is_sole()
-    }
-
-    /// Returns whether no ended thread has left anything in the file.
-    pub(super) fn is_ready(&self) -> bool {
-        !self.stale
-    }
-
-    /// Returns whether it is as large as one of a process with few threads.
-    pub(super) fn is_small(&self) -> bool {
-        self.chunks.len() == 1
     }
 
     /// The descriptor.
@@ -70,9 +61,14 @@ impl ContextFile {
         self.file.fd()
     }
 
-    /// The inode that mappings of it show.
-    pub fn inode(&self) -> Option<u64> {
-        Some(self.file.inode())
+    /// The device and inode that mappings of it show.
+    pub fn inode(&self) -> Inode {
+        self.file.inode()
+    }
+
+    /// The number that nobody else's file shows in [`Slot::Secret`].
+    pub fn secret(&self) -> u64 {
+        self.secret
     }
 
     /// The number of slots that its address space must have mapped for those that are in use.
@@ -86,7 +82,9 @@ impl ContextFile {
 
     /// Takes a place for `slot`: which it is, and where it lies.
     pub(super) fn take(&mut self, slot: usize) -> Option<(usize, Arc<SharedMemory>, u64)> {
-        self.clean();
+        if std::mem::take(&mut self.stale) {
+            (0..self.slots.len()).for_each(|local| self.clear(local));
+        }
         let local = self.free.pop_front().unwrap_or(self.slots.len());
         if local >= SLOTS {
             return None;
@@ -121,30 +119,15 @@ impl ContextFile {
         self.free.push_back(local);
         if self.slots.iter().all(Option::is_none) {
             self.stale = true;
-            return;
+        } else {
+            self.clear(local);
         }
+    }
+
+    fn clear(&mut self, local: usize) {
         if let Some((memory, at)) = self.place(local) {
             memory.clear(at, super::SLEEP_AT);
             memory.punch_hole(at + PAGE, SLOT_BYTES - PAGE);
         }
-    }
-
-    /// Sets everything to zero that earlier threads have left. Their pages are thrown away, so that
-    /// nothing which still holds one of them reaches what comes next; the one that every thread
-    /// needs is made anew.
-    pub(super) fn clean(&mut self) {
-        if !std::mem::take(&mut self.stale) {
-            return;
-        }
-        for (chunk, end) in self.chunks.iter().zip(STEPS) {
-            let used = self.slots.len().min(end);
-            let first = end - (chunk.len() / SLOT_BYTES) as usize;
-            if used > first {
-                chunk.punch_hole(0, slot_offset(used - first));
-            }
-        }
-        self.slots.clear();
-        self.free.clear();
-        self.chunks[0].make_pages(0, PAGE);
     }
 }

@@ -4,19 +4,20 @@ use std::fs;
 
 use lwp_dbt::{Layout, Slot};
 use lwp_ptrace::regs::{Raw, Regs};
-use lwp_ptrace::sys::Errno;
-use lwp_ptrace::{Stop, Tid};
+use lwp_ptrace::sys::{Common, Errno};
+use lwp_ptrace::{Stop, Tid, view};
 
 use super::departure::release;
+use super::moving::{Flags, contexts_for, has_in_common};
 use super::{Handled, SIGKILL, flush, settling, trap_flag, wards};
 use crate::contexts::FileId;
 use crate::exec;
 use crate::exec::{find_syscall, path_of};
 use crate::hidden;
 use crate::inject::Injector;
-use crate::machine::{Machine, Mode, Process};
+use crate::machine::{Machine, Mode, Moving, Process};
 use crate::maps::{self, Status};
-use crate::memory_map::{CONTEXTS_AT, SLOT_BYTES, slot_offset};
+use crate::memory_map::{CONTEXTS_AT, CONTEXTS_BYTES, NAME_TAG_AT, SLOT_BYTES, slot_offset};
 use crate::resource_limits::within_limit;
 use crate::server::{put_back_held, remove_entries};
 use crate::syscalls::{Held, Pending, nr};
@@ -124,16 +125,16 @@ pub fn orphans(machine: &mut Machine) {
     }
 }
 
-/// Takes in `tid` if its maker is gone. Its contexts still are its maker's, its gs base too, and
-/// its registers are those of the call that made it.
+/// Takes in `tid` if its maker is gone. Its name tag still is its maker's, its gs base too, and its
+/// registers are those of the call that made it.
 fn orphaned(machine: &mut Machine, tid: Tid) -> Handled {
     let regs = machine.tracees.regs(tid)?;
     let gs = regs.0.gs_base;
     let mappings = maps::read(tid);
-    let contexts = mappings
-        .iter()
-        .find(|mapping| (mapping.start..mapping.end).contains(&gs) && gs >= CONTEXTS_AT)
-        .and_then(|mapping| machine.contexts.files.of_inode(mapping.inode));
+    let name_tag = mappings.iter().find(|mapping| mapping.start == NAME_TAG_AT);
+    let contexts = name_tag
+        .filter(|_| gs >= CONTEXTS_AT)
+        .and_then(|mapping| machine.contexts.files.of_inode((mapping.device, mapping.inode)));
     let local = gs.wrapping_sub(CONTEXTS_AT) / SLOT_BYTES;
     let owner = contexts
         .and_then(|file| machine.contexts.slot_of(file, local as usize))
@@ -171,23 +172,22 @@ pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bo
         // What it was told in memory may be something else by now.
         None => is_thread_of(pid, child),
     };
-    let shares_memory = match regs.0.orig_rax {
-        nr::CLONE3 => lwp_ptrace::memory::read_u64(maker, regs.0.rdi).unwrap_or(0) & CLONE_VM != 0,
-        _ => flags.is_some_and(|flags| flags & CLONE_VM != 0),
-    };
+    let known = flags.map_or_else(
+        || Flags::Told(lwp_ptrace::memory::read_u64(maker, regs.0.rdi).ok()),
+        Flags::Known,
+    );
+    let shares_memory = has_in_common(pid, child, known, Common::Memory);
     let child_pid = if is_thread { pid } else { child };
     let Some(process) = machine.tasks.processes.get(&pid).or(machine.tasks.limbo.get(&pid)) else {
         return false;
     };
     let process = *process;
-    let (space, makers) = (process.space, process.contexts);
-    let contexts = match is_thread || shares_memory || machine.tasks.filtered && is_filtered(child)
-    {
-        true => makers,
-        // Where the host has no descriptor or no room left, its context is beside its maker's.
-        false => machine.contexts.files.add_and_leave(crate::RESERVED).unwrap_or(makers),
+    let makers = process.contexts;
+    let shares_descriptors = !is_thread && has_in_common(pid, child, known, Common::Descriptors);
+    let (contexts, moving) = match is_thread || shares_memory {
+        true => (makers, Moving::Done),
+        false => contexts_for(machine, child, makers, shares_descriptors),
     };
-    let shares_contexts = contexts == makers;
     let Some(slot) = machine.add_thread(child, child_pid, contexts) else { return false };
     if let Some(from) = from {
         machine.contexts.context(slot).inherit(machine.contexts.context(from));
@@ -204,8 +204,9 @@ pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bo
         *held = None;
     }
     if !is_thread {
-        // Those that it is made with are its own, or are kept until it has its own.
-        machine.contexts.files.enter(makers);
+        if contexts == makers {
+            machine.contexts.files.enter(makers);
+        }
         let made = Made { maker, pid, process, shares_memory };
         add_process(machine, child, made, contexts);
     }
@@ -221,13 +222,11 @@ pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bo
     let base = machine.tasks.base_space(child);
     let side = base.and_then(|base| machine.caches.side_at(base, regs.0.rip));
     let trapped = machine.tasks.threads.get(&maker).is_some_and(trap_flag::is_calling);
-    let mapped =
-        machine.caches.spaces.get(space).and_then(Option::as_ref).map_or(0, |it| it.contexts);
     if let Some(thread) = machine.tasks.threads.get_mut(&child) {
         thread.side = side;
         thread.pending = arranged;
         thread.signals.trapped = trapped;
-        thread.moving = (!shares_contexts).then_some((makers, mapped));
+        thread.moving = moving;
     }
     true
 }
@@ -269,20 +268,13 @@ fn add_process(machine: &mut Machine, child: Tid, made: Made, contexts: FileId) 
     );
     let report = machine.observers.add_report(child, made.pid, comm, command);
     machine.observers.reports[report].maker = made.maker;
-    let process = Process { space, report, contexts, ..made.process };
+    let process = Process { space, report, contexts, has_room: false, ..made.process };
     machine.tasks.processes.insert(child, process);
     if let Some(raised) = machine.tasks.raised.0.get(&made.pid).copied() {
         machine.tasks.raised.0.insert(child, raised);
     }
     machine.guarding().inherit_guards(child, &notices.unwrap_or_default());
     machine.counting().inherit_bounds(child, child, made.maker);
-}
-
-/// Returns whether a system call filter is in force in `tid`: it may kill for calls that the
-/// program does not make itself, which is why such a process has its context beside its maker's.
-/// Both are the same user's and under the same filter.
-fn is_filtered(tid: Tid) -> bool {
-    Status::read(tid).is_filtered()
 }
 
 fn share(machine: &mut Machine, space: usize) -> usize {
@@ -327,7 +319,10 @@ fn start(machine: &mut Machine, tid: Tid) -> Handled {
     let trapped = std::mem::take(&mut thread.signals.trapped);
     let (pid, moving, side) = (thread.pid, thread.moving, thread.side);
     if pid == tid && !machine.config.program.follow_children {
-        return let_go(machine, tid);
+        return let_go(machine, tid, "child processes are not followed");
+    }
+    if let Moving::Never(reason) = moving {
+        return let_go(machine, tid, reason);
     }
     let mut regs = machine.tracees.regs(tid)?;
     // One that is not there was made by an instruction that its maker executed natively.
@@ -338,10 +333,11 @@ fn start(machine: &mut Machine, tid: Tid) -> Handled {
             thread.pending = None;
         }
     }
-    if moving.is_some()
+    if moving == Moving::Itself
         && translated
         && side.is_none()
         && !trapped
+        && view::is_shared_by(tid)
         && let Some(path) = short_path(machine, tid)
     {
         lead_in(machine, tid, &regs, path)?;
@@ -390,11 +386,9 @@ fn lead_in(machine: &mut Machine, tid: Tid, regs: &Regs, path: [u64; 3]) -> Hand
     let (_, family) = machine.space_of(tid).ok_or(Errno::ESRCH)?;
     let start = family.routine(family.translator.routines().move_in.start);
     let contexts = machine.tasks.contexts_of(tid).ok_or(Errno::ESRCH)?;
-    let wanted = machine.contexts.files.get(contexts).ok_or(Errno::ESRCH)?.wanted();
-    // All that it was made with is replaced.
-    let mapped =
-        machine.tasks.threads.get(&tid).and_then(|thread| thread.moving).map_or(0, |it| it.1);
-    let mapped = mapped.max(wanted);
+    let file = machine.contexts.files.get(contexts).ok_or(Errno::ESRCH)?;
+    let secret = file.secret();
+    let mapped = machine.mapper().slots_for(tid);
     machine.caches.note_contexts(&machine.tasks, tid, mapped);
     let bytes = slot_offset(mapped);
     let context = machine.context(tid).ok_or(Errno::ESRCH)?;
@@ -422,6 +416,7 @@ fn lead_in(machine: &mut Machine, tid: Tid, regs: &Regs, path: [u64; 3]) -> Hand
     led.0.gs_base = context.address();
     [led.0.r8, led.0.r9, led.0.r10] = path;
     (led.0.rdx, led.0.rbx) = (CONTEXTS_AT, bytes);
+    (led.0.rdi, led.0.rsi) = (secret, CONTEXTS_BYTES);
     led.forget_syscall();
     machine.tracees.set_regs(tid, &led)
 }
@@ -430,13 +425,16 @@ fn lead_in(machine: &mut Machine, tid: Tid, regs: &Regs, path: [u64; 3]) -> Hand
 /// tracee runs natively, or has been killed.
 fn settle_in(machine: &mut Machine, tid: Tid, regs: &Regs) -> Result<bool, Errno> {
     let thread = machine.tasks.threads.get(&tid).ok_or(Errno::ESRCH)?;
-    let mapped = match thread.moving {
-        Some(makers) => settle_from_outside(machine, tid, regs, makers, None),
-        None => within_limit(machine, tid, |machine| exec::grow_contexts(machine, tid)),
-    };
+    if thread.moving == Moving::Done {
+        let mapped = within_limit(machine, tid, |machine| exec::grow_contexts(machine, tid));
+        let Err(reason) = mapped else { return Ok(true) };
+        kill_without_contexts(machine, tid, &reason);
+        return Ok(false);
+    }
+    let mapped = exec::move_in(machine, tid, regs, None);
     has_moved(machine, tid);
     let Err(reason) = mapped else { return Ok(true) };
-    kill_without_contexts(machine, tid, &reason);
+    let_go(machine, tid, &reason)?;
     Ok(false)
 }
 
@@ -446,7 +444,9 @@ pub fn is_moving(machine: &Machine, tid: Tid, stop: Stop) -> bool {
     let ends = matches!(stop, Stop::Exited(_) | Stop::Killed { .. } | Stop::Exiting);
     let thread = machine.tasks.threads.get(&tid);
     !ends
-        && thread.is_some_and(|thread| thread.moving.is_some() && !matches!(thread.mode, Mode::New))
+        && thread.is_some_and(|thread| {
+            thread.moving != Moving::Done && !matches!(thread.mode, Mode::New)
+        })
 }
 
 /// Has such a thread finish that first. False where there is nothing else to its stop.
@@ -461,29 +461,11 @@ pub fn finish_moving(machine: &mut Machine, tid: Tid) -> bool {
     finished
 }
 
-/// Nothing of what a process was made with is needed any more.
+/// A new process has its contexts.
 fn has_moved(machine: &mut Machine, tid: Tid) {
-    let thread = machine.tasks.threads.get_mut(&tid);
-    if let Some((makers, _)) = thread.and_then(|thread| thread.moving.take()) {
-        machine.contexts.files.leave(makers);
+    if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
+        thread.moving = Moving::Done;
     }
-}
-
-/// Maps a process's contexts from outside while it stands still; or, where it cannot open their
-/// file, gives it a context beside its maker's, in the file that it was made with.
-fn settle_from_outside(
-    machine: &mut Machine,
-    tid: Tid,
-    regs: &Regs,
-    (makers, mapped): (FileId, usize),
-    left_open: Option<u64>,
-) -> Result<(), String> {
-    if let Err(reason) = exec::move_in(machine, tid, regs, left_open) {
-        machine.stay_with(tid, makers).ok_or(reason)?;
-        machine.caches.note_contexts(&machine.tasks, tid, mapped);
-        within_limit(machine, tid, |machine| exec::grow_contexts(machine, tid))?;
-    }
-    Ok(())
 }
 
 fn moved(machine: &mut Machine, tid: Tid) -> Result<bool, Errno> {
@@ -502,10 +484,9 @@ fn moved(machine: &mut Machine, tid: Tid) -> Result<bool, Errno> {
     };
     regs.forget_syscall();
     machine.tracees.set_regs(tid, &regs)?;
-    let makers =
-        machine.tasks.threads.get(&tid).and_then(|thread| thread.moving).ok_or(Errno::ESRCH)?;
-    if let Err(reason) = settle_from_outside(machine, tid, &regs, makers, left_open) {
-        kill_without_contexts(machine, tid, &reason);
+    if let Err(reason) = exec::move_in(machine, tid, &regs, left_open) {
+        has_moved(machine, tid);
+        let_go(machine, tid, &reason)?;
         return Ok(false);
     }
     // All that it was made with is in its context.
@@ -540,8 +521,9 @@ fn begin_unprofiled(machine: &mut Machine, tid: Tid) -> Handled {
     machine.tracees.cont(tid, 0)
 }
 
-/// Lets a new child process run natively: not followed.
-fn let_go(machine: &mut Machine, tid: Tid) -> Handled {
+/// Lets a new child process run natively. It has nothing of ours that anybody else uses: contexts
+/// are not copied by fork.
+fn let_go(machine: &mut Machine, tid: Tid, reason: &str) -> Handled {
     let regs = machine.tracees.regs(tid)?;
     if let Some(view) = machine.view(tid, &regs) {
         let mut app = view.app;
@@ -550,13 +532,7 @@ fn let_go(machine: &mut Machine, tid: Tid) -> Handled {
     }
     if let Some(process) = machine.tasks.processes.get(&tid) {
         let report = process.report;
-        machine.observers.reports[report].uncounted =
-            Some("child processes are not followed".into());
-    }
-    if machine.tasks.threads.get(&tid).is_some_and(|thread| thread.moving.is_some())
-        && let Err(reason) = machine.mapper().leave_contexts(tid)
-    {
-        lwp_terminal::say!("lwp: process {tid} keeps its maker's contexts: {reason}");
+        machine.observers.reports[report].uncounted = Some(reason.into());
     }
     hidden::tell_kernel(machine, tid);
     release(machine, tid)

@@ -44,9 +44,6 @@ pub fn release(machine: &mut Machine, tid: Tid) -> Handled {
     machine.observers.stop_clock(&machine.config, tid);
     if let Some(thread) = machine.tasks.threads.remove(&tid) {
         machine.tasks.slots[thread.slot] = 0;
-        if let Some((makers, _)) = thread.moving {
-            machine.contexts.files.leave(makers);
-        }
         machine.contexts.release(thread.slot);
     }
     if machine.tasks.threads_of(pid).next().is_none()

@@ -19,6 +19,7 @@ use crate::exec::Reach;
 use crate::lwp::{self, BeforeState};
 use crate::machine::{Machine, Mode, Need};
 use crate::markers::marker_alone;
+use crate::memory_map::SLOTS;
 use crate::proc_files::hide_us;
 use crate::resource_limits::within_limit;
 use crate::server::put_back_held;
@@ -55,6 +56,7 @@ pub fn satisfy(machine: &mut Machine, tid: Tid, need: Need) -> Handled {
         Need::Lock => locking::lock_all(machine, tid, &view.app),
         Need::Around => around::call(machine, tid, &view.app),
         Need::Settle => settling::call(machine, tid, &view.app),
+        Need::Room => make_room(machine, tid, &view.app),
     }
 }
 
@@ -133,6 +135,20 @@ fn make_arena(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
         // Without any room such code runs one instruction at a time: slow, but right.
         false => step(machine, tid, app),
     }
+}
+
+/// Maps contexts for all threads that there can ever be in a process.
+fn make_room(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
+    machine.tracees.set_regs(tid, app)?;
+    let grown = within_limit(machine, tid, |machine| exec::grow_contexts_to(machine, tid, SLOTS));
+    if let Err(reason) = grown {
+        lwp_terminal::say!("lwp: thread {tid} has no room for the contexts of others: {reason}");
+    }
+    let pid = machine.tasks.threads.get(&tid).map_or(tid, |thread| thread.pid);
+    if let Some(process) = machine.tasks.processes.get_mut(&pid) {
+        process.has_room = true;
+    }
+    go_on(machine, tid, app)
 }
 
 /// Finds out whether notice of writes to code of the thread's address space can be had.

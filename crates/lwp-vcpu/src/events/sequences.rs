@@ -5,12 +5,11 @@
 //! lwp starts. A live process has registered its threads already: it is left alone if it has
 //! critical sections. Otherwise its threads stay registered, and so are those that it makes.
 
-use lwp_ptrace::{Tid, Tracee, memory, sys};
+use lwp_ptrace::{Tid, Tracee, memory};
 use object::{Object, ReadCache};
 use rustc_hash::FxHashSet;
 
 use crate::machine::{Machine, Tasks};
-use crate::mapped_file::inode_of;
 use crate::maps::{self, Mapping};
 
 /// Offset of the address of the current critical section in an area.
@@ -73,12 +72,7 @@ fn has_sections(pid: i32) -> impl FnMut(&Mapping) -> bool {
 
 /// Returns whether a mapped file describes critical sections, as far as it can be read.
 fn describes_sections(pid: i32, mapping: &Mapping) -> bool {
-    let path = mapping.path_from(pid);
-    // Who serves a file system may be one of the stopped threads.
-    if mapping.is_served(pid) || inode_of(&path) != Some(mapping.inode) {
-        return false;
-    }
-    let Ok(file) = sys::open_to_read(&path) else { return false };
+    let Some(file) = mapping.open(pid) else { return false };
     let cache = ReadCache::new(file);
     object::File::parse(&cache).is_ok_and(|file| file.section_by_name(DESCRIPTORS).is_some())
 }

@@ -200,7 +200,15 @@ fn take(machine: &mut Machine, me: i32, pid: i32, bell: i32, flags: u64) -> Resu
 /// `pid` is not dumpable.
 fn may_control(me: i32, pid: i32, hidden: bool) -> bool {
     let (mine, theirs) = (Status::read(me), Status::read(pid));
-    if mine.has_ptrace_capability() {
+    let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/user")).ok();
+    let [own, other] = [me, pid].map(|pid| namespace(&pid.to_string()));
+    // Every process of the run lives in the host's user namespace or in one below it. A capability
+    // counts in the namespace that it was given in, and below.
+    let above = own.is_some() && own == namespace("self");
+    if own.is_none() || own != other && !above {
+        return false;
+    }
+    if mine.has_ptrace_capability() && above {
         return true;
     }
     let ids = |pid: i32, field: &str| -> Option<[u32; 4]> {
@@ -220,7 +228,8 @@ fn may_control(me: i32, pid: i32, hidden: bool) -> bool {
     let owner = fs::metadata(format!("/proc/{pid}")).map(|it| it.uid()).ok();
     let effective = ids(pid, "Uid:").map(|[_, effective, ..]| effective);
     let dumpable = !hidden && owner.is_some() && owner == effective;
-    same("Uid:") && same("Gid:") && held(&theirs) & !held(&mine) == 0 && dumpable
+    let like = same("Uid:") && same("Gid:") && held(&theirs) & !held(&mine) == 0;
+    own == other && dumpable && (like || mine.has_ptrace_capability())
 }
 
 fn give(machine: &mut Machine, pid: i32, guardian: i32) -> Result<(), Errno> {
@@ -320,6 +329,13 @@ pub fn holds_image(machine: &mut Machine, pid: i32) -> bool {
     wards.wanted.retain(|tid| threads.contains_key(tid));
     // The program that was a guardian is not there any more.
     ended(machine, pid, false);
+    // A set-user-ID program, or one that nobody may read, is out of its guardian's power.
+    let guardian = machine.tasks.wards.all.get(&pid).map(|ward| ward.guardian);
+    let hidden = hidden::is_hidden(&machine.tasks, pid);
+    if guardian.is_some_and(|guardian| !may_control(guardian, pid, hidden)) {
+        machine.tasks.wards.tell(pid, [kind::LEFT, pid as u64, 0, 0]);
+        let_go(machine, pid);
+    }
     holds(machine, pid, pid, [kind::EXEC, pid as u64, 0, 0])
 }
 

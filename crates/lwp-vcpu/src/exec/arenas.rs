@@ -2,9 +2,9 @@
 
 use lwp_ptrace::Tid;
 
-use super::mapping::{Mapper, arena_map};
+use super::mapping::{Mapper, arena_map, verify};
 use super::places::{Reach, planned_arena, with_wanted};
-use super::{MADV_DONTDUMP, MAP_FIXED_NOREPLACE, SYS_CLOSE, SYS_MADVISE, find_syscall};
+use super::{MADV_DONTDUMP, MAP_FIXED_NOREPLACE, SYS_CLOSE, SYS_MADVISE, SYS_MUNMAP, find_syscall};
 use crate::arena::Arena;
 use crate::family::{LEAST_CHUNK, UnitId};
 use crate::inject::Injector;
@@ -122,6 +122,15 @@ impl Mapper<'_> {
         let fd = self.reopen_memory(&mut injector, family)?;
         let map = arena_map(arena, MAP_FIXED_NOREPLACE);
         let mapped = self.map_late(&mut injector, &map, fd);
+        let of = self.caches.families.get(family).and_then(Option::as_ref).ok_or("no family")?;
+        let mapped = mapped.and_then(|()| {
+            let own =
+                verify(&injector, of.arenas.memory.file().inode(), std::slice::from_ref(&map));
+            if own.is_err() {
+                injector.call([SYS_MUNMAP, map.address, map.bytes, 0, 0, 0, 0])?;
+            }
+            own
+        });
         injector.call([SYS_MADVISE, map.address, map.bytes, MADV_DONTDUMP, 0, 0, 0])?;
         injector.call([SYS_CLOSE, fd, 0, 0, 0, 0, 0])?;
         mapped

@@ -2,9 +2,9 @@
 
 use lwp_ptrace::{Tid, limits, sys};
 
-use super::mapping::undumped;
+use super::mapping::{undumped, verify};
 use super::places::{Anchors, plan_arenas, with_wanted};
-use super::{MAP_FIXED, SYS_CLOSE, SYS_MUNMAP, Table, find_syscall};
+use super::{MAP_FIXED, SYS_CLOSE, SYS_MUNMAP, Table, find_syscall_of_program};
 use crate::evaluators::Evaluators;
 use crate::family::{Family, Kind, Waste};
 use crate::inject::Injector;
@@ -39,7 +39,7 @@ pub fn flush(machine: &mut Machine, tid: Tid, index: usize) -> Result<(), String
         kind.arenas.iter().any(|&(address, bytes, _)| (address, bytes) == **range)
     };
     let surplus: Vec<(u64, u64)> = mapped.iter().filter(|it| !stays(it)).copied().collect();
-    let site = find_syscall(tid, &mappings)?;
+    let site = find_syscall_of_program(tid, &mappings)?;
     let usable = |family: &Option<Family>| {
         family.as_ref().is_some_and(|family| family.index != old && !family.is_full())
     };
@@ -57,11 +57,13 @@ pub fn flush(machine: &mut Machine, tid: Tid, index: usize) -> Result<(), String
     for (address, bytes) in surplus {
         injector.call([SYS_MUNMAP, address, bytes, 0, 0, 0, 0])?;
     }
-    for map in machine.mapper().family_maps(new, Table::Empty, MAP_FIXED)? {
-        machine.mapper().map_late(&mut injector, &map, fd)?;
+    let maps = machine.mapper().family_maps(new, Table::Empty, MAP_FIXED)?;
+    for map in &maps {
+        machine.mapper().map_late(&mut injector, map, fd)?;
     }
     if let Some(Some(of)) = machine.caches.families.get(new) {
         injector.calls(&undumped(of))?;
+        verify(&injector, of.arenas.memory.file().inode(), &maps)?;
     }
     injector.call([SYS_CLOSE, fd, 0, 0, 0, 0, 0])?;
     for tid in machine.tasks.threads_in(index) {

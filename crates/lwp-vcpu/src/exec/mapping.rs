@@ -1,17 +1,19 @@
 //! Memory of ours, mapped into an address space whose thread stands still, and taken out of it.
 
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use lwp_dbt::Layout;
 use lwp_ptrace::limits::LockedMemory;
+use lwp_ptrace::mapped::Expected;
 use lwp_ptrace::regs::Regs;
-use lwp_ptrace::{Tid, Tracees, memory, shm};
+use lwp_ptrace::shm::Inode;
+use lwp_ptrace::{Tid, Tracees, memory};
 
 use super::contexts::{map_contexts, with_contexts};
 use super::{
     MADV_DONTDUMP, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_PRIVATE, MAP_SHARED, PROT_EXEC, PROT_READ,
-    PROT_WRITE, SYS_CLOSE, SYS_MADVISE, SYS_MUNMAP, Table, find_syscall,
+    PROT_WRITE, SYS_CLOSE, SYS_MADVISE, SYS_MUNMAP, Table, find_syscall_of_program,
 };
 use crate::arena::Arena;
 use crate::contexts::{Contexts, FileId};
@@ -22,9 +24,10 @@ use crate::machine::{CodeCaches, Machine, Tasks};
 use crate::maps::{self, Status};
 use crate::memory_map::is_ours;
 
-/// Flags of open(2), for files that the program is to read and for its contexts.
-pub(super) const READ_ONLY: u64 = 0o2_000_000;
-pub(super) const READ_WRITE: u64 = 0o2_000_002;
+/// Flags of open(2), for files that the program is to read and for its contexts. Whatever is opened,
+/// nobody waits for it.
+pub(super) const READ_ONLY: u64 = 0o2_004_000;
+pub(super) const READ_WRITE: u64 = 0o2_004_002;
 const SYS_MPROTECT: u64 = 10;
 const SYS_MUNLOCK: u64 = 150;
 
@@ -83,9 +86,10 @@ impl Mapper<'_> {
         }
         if !opened {
             let fd = open_on_stack(injector, regs, contexts.fd(), READ_WRITE)?;
-            map_contexts(injector, contexts, fd)?;
+            map_contexts(injector, contexts, contexts.wanted(), fd)?;
         }
-        Ok(())
+        // In a process that has been attached to, other threads have gone on.
+        verify(injector, of.arenas.memory.file().inode(), &self.family_maps(family, table, 0)?)
     }
 
     /// Opens the file of the family with number `family` in a tracee whose context is mapped
@@ -134,7 +138,7 @@ impl Mapper<'_> {
     /// state and is the last of its threads.
     pub fn take_down(&self, tid: Tid) -> Result<(), String> {
         let mappings = maps::read(tid);
-        let site = find_syscall(tid, &mappings)?;
+        let site = find_syscall_of_program(tid, &mappings)?;
         let mut injector = Injector::new(self.tracees, tid, site, &Status::read(tid));
         for mapping in mappings.iter().filter(|mapping| is_ours(mapping)) {
             let bytes = mapping.end - mapping.start;
@@ -163,6 +167,18 @@ impl Mapper<'_> {
         injector.call([SYS_MUNLOCK, map.address, map.bytes, 0, 0, 0, 0])?;
         injector.call([SYS_MPROTECT, map.address, map.bytes, map.prot, 0, 0, 0])?;
         Ok(())
+    }
+}
+
+/// Fails unless `maps` are of `file` in the tracee. Whoever shares its descriptors may have put
+/// another file in the place of ours before it was mapped, and nothing of that may be executed or
+/// believed.
+pub(super) fn verify(injector: &Injector, file: Inode, maps: &[Map]) -> Result<(), String> {
+    let expected = |map: &Map| Expected { address: map.address, offset: map.offset };
+    let parts: Vec<Expected> = maps.iter().map(expected).collect();
+    match injector.has_mapped(file, &parts) {
+        true => Ok(()),
+        false => Err("another file has been mapped in the place of the virtual CPU's".into()),
     }
 }
 
@@ -203,13 +219,7 @@ fn opened(
     flags: u64,
 ) -> Result<u64, String> {
     injector.open(scratch, flags).or_else(|open| {
-        let received = match flags {
-            // Opened anew, it shows for as long as the program has it.
-            READ_WRITE => shm::open_again(descriptor)
-                .map_err(|error| error.to_string())
-                .and_then(|own| injector.receive(own.as_raw_fd(), scratch)),
-            _ => injector.receive(descriptor, scratch),
-        };
+        let received = injector.receive(descriptor, scratch);
         received.map_err(|reason| format!("{open}; nor can it be handed over: {reason}"))
     })
 }

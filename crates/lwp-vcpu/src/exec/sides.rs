@@ -4,9 +4,11 @@ use lwp_dbt::{Lwp, Selection};
 use lwp_ptrace::Tid;
 
 use super::families::family_for;
-use super::mapping::{Mapper, undumped};
+use super::mapping::{Mapper, undumped, verify};
 use super::places::{Anchors, low_for_side, plan_side, with_wanted};
-use super::{MAP_FIXED, MAP_FIXED_NOREPLACE, SYS_CLOSE, SYS_MUNMAP, Table, find_syscall};
+use super::{
+    MAP_FIXED, MAP_FIXED_NOREPLACE, SYS_CLOSE, SYS_MUNMAP, Table, find_syscall_of_program,
+};
 use crate::family::{Basis, Family, Kind};
 use crate::inject::Injector;
 use crate::machine::{CodeCaches, Machine, Tasks};
@@ -88,7 +90,7 @@ fn map_side(
     };
     let owner = owner.clone();
     let mappings = maps::read(tid);
-    let site = find_syscall(tid, &mappings)?;
+    let site = find_syscall_of_program(tid, &mappings)?;
     let (lwp, plan) = (Lwp::On(selection), machine.config.plan_of_code(&machine.observers));
     let room = low_for_side(&mappings).filter(|_| windows < LOW_WINDOWS);
     let mut surplus = Vec::new();
@@ -136,6 +138,8 @@ impl Mapper<'_> {
         }
         if let (None, Some(Some(of))) = (&failed, self.caches.families.get(family)) {
             injector.calls(&undumped(of))?;
+            let verified = verify(&injector, of.arenas.memory.file().inode(), &maps);
+            failed = verified.err().map(|reason| (maps.len(), reason));
         }
         // What was there before is gone where it was mapped over.
         if let Some((done, _)) = failed.as_ref().filter(|_| place == MAP_FIXED_NOREPLACE) {

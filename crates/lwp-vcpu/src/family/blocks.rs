@@ -45,8 +45,10 @@ impl Family {
         if let Some(known) = self.blocks.known.get(&key) {
             return Some(Arc::clone(&known.block));
         }
-        let mut source = ModuleCode { tid, range, kept: None, pages: None, notices: None };
-        let unit = &self.modules[id].unit;
+        let module = &self.modules[id];
+        let code = module.code.as_ref();
+        let mut source = ModuleCode { tid, range, source: code, pages: None, notices: None };
+        let unit = &module.unit;
         let block = Arc::new(self.translator.block(unit, &mut source, pc, most)?);
         if unit.checks == Checks::None {
             if self.blocks.known.len() >= KEPT {
@@ -72,10 +74,12 @@ impl Family {
             return Some(cut);
         }
         let arena = self.arena_of(id)?;
-        let mut source = ModuleCode { tid, range, kept: None, pages: None, notices: None };
+        let module = &mut self.modules[id];
+        let code = module.code.as_ref();
+        let mut source = ModuleCode { tid, range, source: code, pages: None, notices: None };
         let mut to = Destination {
             cache: &mut self.code_cache,
-            unit: &mut self.modules[id].cuts,
+            unit: &mut module.cuts,
             sink: &mut self.arenas.for_cut(arena)?,
         };
         let cut = self.translator.cut(&mut to, &mut source, pc, most);

@@ -7,7 +7,7 @@ use lwp_ptrace::memory;
 use rustc_hash::FxHashMap;
 
 use super::PAGE;
-use crate::keep::Kept;
+use crate::keep::ModuleSource;
 use crate::notices::Notices;
 
 /// The number of pages that are kept of a module.
@@ -17,8 +17,9 @@ const PAGES_KEPT: usize = 512;
 pub(super) struct ModuleCode<'a> {
     pub(super) tid: i32,
     pub(super) range: (u64, u64),
-    /// The file that the code comes from, where translations are kept: they must be the file's.
-    pub(super) kept: Option<&'a Kept>,
+    /// The file that the code comes from, where others get the translations, too: they must be the
+    /// file's, whatever a process has in its memory.
+    pub(super) source: Option<&'a ModuleSource>,
     pub(super) pages: Option<&'a mut Pages>,
     pub(super) notices: Option<&'a Notices>,
 }
@@ -35,12 +36,16 @@ impl CodeSource for ModuleCode<'_> {
         }
         let want = buffer.len().min((self.range.1 - pc.0) as usize);
         let buffer = &mut buffer[..want];
-        let read = match &mut self.pages {
-            None => lwp_ptrace::sys::read_memory(self.tid, pc.0, buffer).unwrap_or(0),
-            Some(pages) => pages.read(pc.0, buffer, |page, bytes| match self.kept {
-                Some(kept) => kept.read(page, bytes),
-                None => memory::read_exact(self.tid, page, bytes).is_ok(),
-            }),
+        let mut none = Pages::default();
+        let read = match (&mut self.pages, self.source) {
+            (None, None) => lwp_ptrace::sys::read_memory(self.tid, pc.0, buffer).unwrap_or(0),
+            (pages, source) => {
+                let pages = pages.as_deref_mut().unwrap_or(&mut none);
+                pages.read(pc.0, buffer, |page, bytes| match source {
+                    Some(source) => source.read(page, bytes),
+                    None => memory::read_exact(self.tid, page, bytes).is_ok(),
+                })
+            }
         };
         // Whoever comes there finds out what is behind.
         if pc.0 + read as u64 == self.range.1 && is_cut_short(&buffer[..read]) { 0 } else { read }

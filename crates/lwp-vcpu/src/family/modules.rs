@@ -8,17 +8,16 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::Pages;
 use crate::arena::Chunk;
 use crate::evaluators::Evaluators;
-use crate::keep::Kept;
+use crate::keep::{Kept, ModuleSource};
+use crate::mapped_file::FileVersion;
 use crate::maps::Mapping;
 use crate::sampled_code::{CodePlace, SampledCode};
 
 /// A file and the place where it is mapped: a shared translation belongs to both.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FileKey {
-    /// Device and inode.
-    pub file: ((u32, u32), u64),
-    /// Modification time, in nanoseconds, and size: an inode number may be reused.
-    pub version: (i128, u64),
+    /// The file: an inode's number may be reused, and the file changed.
+    pub file: FileVersion,
     /// Address and file offset of the first mapping of the module.
     pub base: (u64, u64),
 }
@@ -44,6 +43,9 @@ pub struct Module {
     pub chunk: Option<(Chunk, bool)>,
     /// Its cut fragments. Nothing leads to them, and they are not kept.
     pub(super) cuts: Unit,
+    /// The source of its code, where that does not change: what is translated of it belongs to
+    /// every process that has the same file.
+    pub code: Option<ModuleSource>,
     /// The data needed to keep it beyond the run.
     pub kept: Option<Kept>,
     /// Nobody has looked yet which functions its data point to, and nothing of it was kept.
@@ -65,6 +67,7 @@ impl Module {
             arena: None,
             chunk: None,
             cuts: Unit::new(checks),
+            code: None,
             kept: None,
             unforeseen: false,
             pages: Pages::default(),

@@ -137,9 +137,6 @@ impl Counting<'_> {
             self.observers.reports.add_thread(report, thread);
         }
         self.tasks.slots[thread.slot] = 0;
-        if let Some((makers, _)) = thread.moving {
-            self.contexts.files.leave(makers);
-        }
         self.contexts.release(thread.slot);
     }
 

@@ -47,6 +47,9 @@ pub enum Need {
     /// Make the request's system call, by which a signal is ignored no longer, once none is on its
     /// way that was sent before.
     Settle,
+    /// Map contexts for all threads that there can ever be: a filter is about to be in force that
+    /// may kill for the call which maps more.
+    Room,
 }
 
 /// The state of a thread, from the tracer's point of view.
@@ -94,6 +97,20 @@ pub enum Mode {
     },
 }
 
+/// The way in which a copy that fork has made comes to contexts of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Moving {
+    /// It has them, or shares memory with its maker.
+    #[default]
+    Done,
+    /// It maps them itself, or the host does.
+    Itself,
+    /// The host maps them.
+    FromOutside,
+    /// It gets none and goes on natively, for this reason.
+    Never(&'static str),
+}
+
 /// A thread of the program.
 #[derive(Debug)]
 pub struct Thread {
@@ -109,9 +126,8 @@ pub struct Thread {
     pub pending: Option<Pending>,
     /// Ranges that the last call that the host has looked at maps, unmaps or changes.
     pub touched: [(u64, u64); 2],
-    /// The contexts that it has been made with and may still be replacing, and the number of slots
-    /// of them that are mapped.
-    pub moving: Option<(FileId, usize)>,
+    /// The way in which its process comes to contexts of its own.
+    pub moving: Moving,
     /// Its profile, while LWP is on.
     pub lwp: Option<Box<ThreadLwp>>,
     /// The rest of its LWP state.
@@ -206,12 +222,22 @@ pub struct Process {
     pub rseq: bool,
     /// It is hidden without the kernel's knowledge.
     pub hidden: bool,
+    /// As many contexts are mapped as there can be, or cannot be.
+    pub has_room: bool,
 }
 
 impl Process {
     /// A process without an address space yet.
     pub fn new(report: usize, contexts: FileId) -> Self {
-        Self { space: usize::MAX, contexts, report, fault_action: None, rseq: false, hidden: false }
+        Self {
+            space: usize::MAX,
+            contexts,
+            report,
+            fault_action: None,
+            rseq: false,
+            hidden: false,
+            has_room: false,
+        }
     }
 }
 

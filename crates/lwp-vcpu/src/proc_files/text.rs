@@ -2,6 +2,8 @@
 //!
 //! They are taken as bytes: names may hold any.
 
+use rustc_hash::FxHashSet;
+
 use crate::maps::{self, Mapping};
 use crate::memory_map::is_ours;
 use crate::resource_limits::Raised;
@@ -116,12 +118,18 @@ pub fn smaps(text: &[u8]) -> Vec<u8> {
 
 /// The mappings' policies without those of ours, which are among `mappings`.
 pub fn numa_maps(text: &[u8], mappings: &[Mapping]) -> Vec<u8> {
+    let ours = starts_of_ours(mappings);
     let theirs = |line: &&[u8]| {
         let line = String::from_utf8_lossy(line);
         let start = line.split(' ').next().and_then(|start| u64::from_str_radix(start, 16).ok());
-        !mappings.iter().any(|mapping| Some(mapping.start) == start && is_ours(mapping))
+        !start.is_some_and(|start| ours.contains(&start))
     };
     lines(text).filter(theirs).flatten().copied().collect()
+}
+
+/// The addresses at which mappings of ours begin.
+fn starts_of_ours(mappings: &[Mapping]) -> FxHashSet<u64> {
+    mappings.iter().filter(|mapping| is_ours(mapping)).map(|mapping| mapping.start).collect()
 }
 
 /// The sums of smaps without our mappings' part in them.
@@ -248,10 +256,11 @@ pub fn entries(entries: &[u8], number: u64, mappings: &[Mapping]) -> Vec<u8> {
         nr::GETDENTS_32 => (8, 10),
         _ => (16, 19),
     };
+    let starts = starts_of_ours(mappings);
     let ours = |entry: &[u8]| {
         let name = String::from_utf8_lossy(&entry[name_at..]);
         let start = name.split('-').next().and_then(|start| u64::from_str_radix(start, 16).ok());
-        mappings.iter().any(|mapping| Some(mapping.start) == start && is_ours(mapping))
+        start.is_some_and(|start| starts.contains(&start))
     };
     let mut out = Vec::with_capacity(entries.len());
     let mut rest = entries;

@@ -11,6 +11,7 @@ use crate::control_line::awaits_effect;
 use crate::exit::{Exit, ThreadCx};
 use crate::lwp::{ThreadLwp, report_kept};
 use crate::machine::{Machine, Mode, Need, Processor};
+use crate::proc_files::prepare_text;
 use crate::syscalls::Effect;
 use crate::written_files::opened_for_writing;
 use crate::x87::Pointers;
@@ -127,7 +128,7 @@ impl Answer<'_> {
                 absent::opened(self.cx.tid, fd);
                 opened_for_writing(self.machine, self.cx.tid, fd);
                 if self.machine.proc_files().shows_us(self.cx.tid, fd) {
-                    self.machine.ask_tracer(self.cx.tid, Need::Hide(fd));
+                    prepare_text(self.machine, self.cx.tid, fd);
                     return None;
                 }
             }

@@ -5,7 +5,7 @@ use lwp_ptrace::Tid;
 
 use super::Answer;
 use super::dispatch::FIRST;
-use crate::events::{sequences, settling, wards};
+use crate::events::{moving, sequences, settling, wards};
 use crate::exit::ThreadCx;
 use crate::hidden;
 use crate::machine::{Machine, Need};
@@ -25,6 +25,10 @@ impl Answer<'_> {
         }
         if settling::concerns(self.machine, tid, slot) {
             self.machine.ask_tracer(tid, Need::Settle);
+            return;
+        }
+        if self.lacks_room() {
+            self.machine.ask_tracer(tid, Need::Room);
             return;
         }
         let fills = self.machine.processor.emulated.fills;
@@ -60,6 +64,21 @@ impl Answer<'_> {
         if let Some(tail) = reported_call(self.machine, tid, slot, pending) {
             self.context().answer(tail);
         }
+    }
+
+    /// Returns whether the thread is about to install a filter, which the host cannot suspend, and
+    /// more contexts are still to be mapped for threads to come.
+    fn lacks_room(&self) -> bool {
+        let context = self.context();
+        let args = [Slot::Rdi, Slot::Rsi, Slot::Rdx, Slot::R10].map(|slot| context.get(slot));
+        let call = Pending::new(context.get(Slot::Rax) & 0xffff_ffff, args);
+        if !syscalls::installs_filter(&call) {
+            return false;
+        }
+        let tasks = &self.machine.tasks;
+        let thread = tasks.threads.get(&self.cx.tid);
+        let process = thread.and_then(|thread| tasks.processes.get(&thread.pid));
+        process.is_some_and(|process| !process.has_room) && !moving::may_suspend_filters()
     }
 
     /// Lets the thread make a call and go on behind it, where nothing need be settled. False where

@@ -9,7 +9,7 @@ use super::script::Done::{self, Called, Detached, Goes, Interrupted, Killed};
 use super::stage::{Idle, Stage};
 use super::{Scene, leaf, pc_of};
 use crate::config::{Plan, Target};
-use crate::machine::Mode;
+use crate::machine::{Mode, Moving};
 use crate::outcome::ExitStatus;
 use crate::syscalls::nr;
 
@@ -75,25 +75,28 @@ fn a_new_thread_that_stops_before_it_is_reported_waits() {
 #[test]
 fn a_forked_process_has_a_copy_of_the_address_space_and_of_the_state() {
     let (stage, cache) = Stage::at(pc_of(leaf));
+    // It sees the files that the host sees.
+    let idle = Idle::new();
+    let child = idle.tid;
     stage.machine().context(stage.tid).expect("it lives").set(Slot::AppGs, 0x6000);
     let regs = making(&cache, nr::FORK, 0);
-    assert_eq!(makes(&stage, CHILD, &regs), [Goes(stage.tid, Until::Event, 0)]);
+    assert_eq!(makes(&stage, child, &regs), [Goes(stage.tid, Until::Event, 0)]);
     let machine = stage.machine();
-    let (maker, child) = (machine.tasks.processes[&stage.tid], machine.tasks.processes[&CHILD]);
-    assert_ne!(maker.space, child.space);
-    assert_ne!(maker.contexts, child.contexts);
-    assert_eq!(machine.observers.reports[child.report].parent, stage.tid);
-    assert_eq!(machine.context(CHILD).expect("it lives").get(Slot::AppGs), 0x6000);
+    let [maker, copy] = [stage.tid, child].map(|pid| machine.tasks.processes[&pid]);
+    assert_ne!(maker.space, copy.space);
+    assert_ne!(maker.contexts, copy.contexts);
+    assert_eq!(machine.observers.reports[copy.report].parent, stage.tid);
+    assert_eq!(machine.context(child).expect("it lives").get(Slot::AppGs), 0x6000);
     drop(machine);
-    let done = stage.stop(CHILD, Stop::Interrupted);
-    assert_eq!(done, [Goes(CHILD, Until::Event, 0)]);
+    let done = stage.stop(child, Stop::Interrupted);
+    assert_eq!(done, [Goes(child, Until::Event, 0)]);
     // It maps its contexts itself, and goes on where it stands.
-    assert_eq!(stage.regs(CHILD).0.rip, stage.routine(|routines| routines.move_in.start));
-    assert_eq!(stage.slot(CHILD, Slot::Go), cache.0.rip);
-    assert_eq!(stage.slot(CHILD, Slot::Pc), pc_of(leaf));
+    assert_eq!(stage.regs(child).0.rip, stage.routine(|routines| routines.move_in.start));
+    assert_eq!(stage.slot(child, Slot::Go), cache.0.rip);
+    assert_eq!(stage.slot(child, Slot::Pc), pc_of(leaf));
     // Neither has another thread beside it.
     let asks = u64::from(stage.machine().contexts.tells_actions);
-    assert_eq!([stage.tid, CHILD].map(|tid| stage.slot(tid, Slot::Beside)), [asks; 2]);
+    assert_eq!([stage.tid, child].map(|tid| stage.slot(tid, Slot::Beside)), [asks; 2]);
 }
 
 #[test]
@@ -103,12 +106,12 @@ fn a_forked_process_that_a_signal_stops_has_its_contexts_mapped_from_outside() {
     let child = Idle::new();
     makes(&stage, child.tid, &making(&cache, nr::FORK, 0));
     stage.stop(child.tid, Stop::Interrupted);
-    assert!(stage.machine().tasks.threads[&child.tid].moving.is_some());
+    assert!(stage.machine().tasks.threads[&child.tid].moving == Moving::Itself);
     let done = stage.signal(child.tid, SIGSEGV, 0, 0);
     assert!(done.iter().any(|it| matches!(it, Called(nr::MMAP, _))), "{done:?}");
     assert_eq!(done.last(), Some(&Goes(child.tid, Until::Event, SIGSEGV)));
     assert_eq!(stage.regs(child.tid).0.rip, pc_of(leaf));
-    assert!(stage.machine().tasks.threads[&child.tid].moving.is_none());
+    assert!(stage.machine().tasks.threads[&child.tid].moving == Moving::Done);
 }
 
 #[test]

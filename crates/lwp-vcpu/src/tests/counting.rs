@@ -1,7 +1,5 @@
 //! Counts: switched, kept and reported.
 
-use lwp_dbt::Slot;
-
 use super::{Scene, leaf, pc_of};
 use crate::config::{Config, Plan};
 
@@ -75,15 +73,4 @@ fn a_plain_run_counts_nothing() {
     let mut scene = Scene::of(|_| {}, Plan::Plain);
     scene.head(pc_of(leaf));
     assert_eq!(scene.counts().instructions, 0);
-}
-
-#[test]
-fn a_thread_keeps_its_state_in_another_context() {
-    let mut scene = Scene::exact();
-    scene.set(Slot::Rax, 77);
-    let file = scene.machine.contexts.files.add().expect("memory for contexts");
-    assert_eq!(scene.machine.stay_with(scene.tid, file), Some(()));
-    let slot = scene.thread().slot;
-    assert_eq!(scene.machine.tasks.slots[slot], scene.tid);
-    assert_eq!(scene.machine.contexts.context(slot).get(Slot::Rax), 77);
 }

@@ -9,7 +9,9 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lwp_dbt::routines::BATCH_WORDS;
+use lwp_ptrace::mapped::Expected;
 use lwp_ptrace::memory::{read_u64, write_u64};
+use lwp_ptrace::shm::Inode;
 use lwp_ptrace::sys::{Errno, Result, SigInfo};
 use lwp_ptrace::tracees::{Call, Tracees, Until};
 use lwp_ptrace::{Regs, Stop, Tid};
@@ -224,6 +226,11 @@ impl Tracees for Script {
     fn call(&self, tid: Tid, call: Call, _: &mut Vec<Stop>) -> Result<i64> {
         self.stopped(tid, |_| ())?;
         Ok(self.made(call.number, call.args))
+    }
+
+    /// What was to be mapped is.
+    fn has_mapped(&self, _: Tid, _: Inode, _: &[Expected]) -> bool {
+        true
     }
 
     /// Works off a list of system calls, as the routine that is run this way does.

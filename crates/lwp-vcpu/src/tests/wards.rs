@@ -9,6 +9,7 @@ use super::script::Done::{self, Detached, Goes, Interrupted, Killed};
 use super::stage::{Idle, Stage};
 use super::{leaf, pc_of};
 use crate::events::wards::asked;
+use crate::machine::Moving;
 use crate::syscalls::{Pending, nr};
 
 const ESRCH: i64 = -3;
@@ -128,7 +129,7 @@ fn a_guardian_is_told_of_threads_ends_and_departures() {
     pair.stage.stands(thread.tid, &cloning);
     pair.stage.script.thread(ward, |it| it.message = thread.tid as u64);
     // It has come to its maker's contexts meanwhile.
-    pair.stage.machine().tasks.threads.get_mut(&ward).expect("it lives").moving = None;
+    pair.stage.machine().tasks.threads.get_mut(&ward).expect("it lives").moving = Moving::Done;
     pair.stage.stop(ward, Stop::Child);
     assert_eq!(pair.stage.stop(thread.tid, Stop::Interrupted), []);
     assert_eq!(pair.next(), Some([kind::THREAD, thread.tid as u64]));
