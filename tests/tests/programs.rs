@@ -55,7 +55,7 @@ programs! {
     signals {
         segv_fixup synchronous_registers fault_codes nested masks queued interrupted_calls alternate_stack
         leave_handler action_flags waiting fatal die_by_segv die_by_term stop_and_continue alarm_storm
-        context_changes defaulted_on_the_way ignored ignored_by_turns ignored_on_the_way ignored_storm ignored_timeouts
+        context_changes defaulted_on_the_way fast_timers ignored ignored_by_turns ignored_on_the_way ignored_storm ignored_timeouts
         ignored_transfers ignored_vectors
         locked_frame
     }

@@ -11,12 +11,13 @@ pub mod calm;
 mod daemons;
 mod departure;
 pub mod dying;
-mod flush;
+pub mod flush;
 mod image;
 mod leaving;
 mod locking;
 mod needs;
 pub mod obeying;
+pub mod pacing;
 pub mod sequences;
 pub mod settling;
 mod signals;
@@ -31,7 +32,7 @@ use lwp_ptrace::{Stop, Tid, Tracee};
 use rustc_hash::FxHashSet;
 
 use crate::config::{Control, Target};
-use crate::machine::{Machine, Mode};
+use crate::machine::{Machine, Mode, Thread};
 use crate::outcome::ExitStatus;
 use crate::server::lock;
 
@@ -325,6 +326,12 @@ impl<'a> Tracer<'a> {
         let known = replaced || machine.tasks.threads.contains_key(&tid);
         if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
             thread.signals.stopped = matches!(stop, Stop::Group(_));
+            if !matches!(stop, Stop::Group(_) | Stop::Signal(_)) {
+                thread.signals.parked_in = None;
+            }
+        }
+        if pacing::runs_on(&mut machine, tid, stop) {
+            return;
         }
         end_calm(&mut machine, tid, stop);
         if birth::is_moving(&machine, tid, stop) && !birth::finish_moving(&mut machine, tid) {
@@ -498,6 +505,10 @@ fn group_stopped(machine: &mut Machine, tid: Tid) -> Handled {
     if wards::wants(machine, tid) {
         wards::keep(machine, tid, true);
         return Ok(());
+    }
+    let running = |thread: &Thread| matches!(thread.mode, Mode::Running);
+    if machine.tasks.threads.get(&tid).is_some_and(running) {
+        flush::stopped_in_call(machine, tid)?;
     }
     calm::stopped_by_job_control(machine, tid)?;
     machine.tracees.listen(tid)

@@ -199,6 +199,12 @@ impl std::fmt::Debug for SigInfo {
     }
 }
 
+// SAFETY: what the structure has of pointers are addresses and values of other processes, which
+// nobody here follows.
+unsafe impl Send for SigInfo {}
+// SAFETY: as above.
+unsafe impl Sync for SigInfo {}
+
 impl SigInfo {
     /// si_signo.
     pub fn signo(&self) -> i32 {
@@ -208,6 +214,12 @@ impl SigInfo {
     /// si_code.
     pub fn code(&self) -> i32 {
         self.0.si_code
+    }
+
+    /// si_pid: the sender of a signal that a process has sent.
+    pub fn sender(&self) -> i32 {
+        // SAFETY: si_pid reads four bytes inside the structure; any bytes are a number.
+        unsafe { self.0.si_pid() }
     }
 
     /// si_addr (also si_call_addr of SIGSYS).

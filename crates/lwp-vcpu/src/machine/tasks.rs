@@ -10,7 +10,9 @@ use lwp_ptrace::regs::Regs;
 use crate::contexts::{FileId, Sum};
 use crate::events::calm::{Calm, Ignored};
 use crate::events::dying::Dying;
-use crate::events::settling::Wait;
+use crate::events::flush::ParkedCall;
+use crate::events::pacing::Pace;
+use crate::events::settling::{Taken, Wait};
 use crate::events::wards::Wards;
 use crate::lwp::{KnownCuts, ThreadLwp};
 use crate::markers::Bounds;
@@ -159,8 +161,14 @@ pub struct ThreadSignals {
     pub calm: Option<Calm>,
     /// Ignored signals of late.
     pub ignored: Ignored,
+    /// The signal that is delivered to it.
+    pub delivering: i32,
     /// The signals that have been delivered to it.
-    pub taken: u64,
+    pub taken: Taken,
+    /// The call that it was parked in and has perhaps not made again.
+    pub parked_in: Option<ParkedCall>,
+    /// The times at which they came of late.
+    pub pace: Pace,
     /// The wait of its call for signals on their way.
     pub wait: Wait,
 }
@@ -206,12 +214,22 @@ pub struct Process {
     pub rseq: bool,
     /// It is hidden without the kernel's knowledge.
     pub hidden: bool,
+    /// The times that changes of actions have asked whether signals are on their way.
+    pub asked: u64,
 }
 
 impl Process {
     /// A process without an address space yet.
     pub fn new(report: usize, contexts: FileId) -> Self {
-        Self { space: usize::MAX, contexts, report, fault_action: None, rseq: false, hidden: false }
+        Self {
+            space: usize::MAX,
+            contexts,
+            report,
+            fault_action: None,
+            rseq: false,
+            hidden: false,
+            asked: 0,
+        }
     }
 }
 
