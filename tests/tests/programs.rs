@@ -47,7 +47,7 @@ programs! {
         two_mappings unmapped_files write_xor_execute written_ahead
     }
     counts { branch_kinds faults generated interrupted neighbours patched raised rewriting sorting string_iterations superblocks threads }
-    cpu { across_mappings identification instruction_mix other_entries out_of_reach same_question trap_flag }
+    cpu { across_mappings identification instruction_mix other_entries out_of_reach same_question transactions trap_flag }
     control {
         bad_jumps computed_goto coroutines count_loops exceptions long_block long_jumps
         overlapping_code recursion rip_relative stack_forms
