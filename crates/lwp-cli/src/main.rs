@@ -41,6 +41,7 @@ mod valgrind;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    lwp_vcpu::pass_on_streams_and_signals();
     signals::outlive_large_files();
     let result = args::parse().and_then(|line| {
         args::say_wrong_limits();

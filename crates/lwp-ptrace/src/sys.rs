@@ -11,6 +11,7 @@
 
 mod files;
 mod host;
+mod inherited;
 mod memory;
 mod processes;
 mod requests;
@@ -19,6 +20,7 @@ mod waiting;
 
 pub use files::*;
 pub use host::*;
+pub use inherited::*;
 pub use memory::*;
 pub use processes::*;
 pub use requests::*;

@@ -18,6 +18,7 @@ mod locking;
 mod needs;
 pub mod obeying;
 pub mod pacing;
+pub mod passing;
 pub mod sequences;
 pub mod settling;
 mod signals;
@@ -104,7 +105,10 @@ type Handled = Result<(), Errno>;
 impl<'a> Tracer<'a> {
     /// A tracer of the process `first`.
     pub fn new(machine: &'a Mutex<Machine>, first: i32, control: Option<Control>) -> Self {
-        let timeout = lock(machine).config.program.timeout;
+        let mut state = lock(machine);
+        let timeout = state.config.program.timeout;
+        state.errands.passing.first = first;
+        drop(state);
         Self {
             machine,
             first,

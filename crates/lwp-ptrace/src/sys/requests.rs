@@ -205,7 +205,25 @@ unsafe impl Send for SigInfo {}
 // SAFETY: as above.
 unsafe impl Sync for SigInfo {}
 
+/// Signals that cannot be told apart by who looks for one: number, code and sender.
+impl PartialEq for SigInfo {
+    fn eq(&self, other: &Self) -> bool {
+        let facts = |it: &Self| (it.signo(), it.code(), it.sender());
+        facts(self) == facts(other)
+    }
+}
+
+impl Eq for SigInfo {}
+
 impl SigInfo {
+    pub(super) fn of(raw: libc::siginfo_t) -> Self {
+        Self(raw)
+    }
+
+    pub(super) fn raw(&self) -> *const libc::siginfo_t {
+        &raw const self.0
+    }
+
     /// si_signo.
     pub fn signo(&self) -> i32 {
         self.0.si_signo

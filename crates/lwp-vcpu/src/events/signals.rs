@@ -10,7 +10,7 @@ use super::calm::{self, Ignored};
 use super::needs::{count_instruction, go_on, satisfy, step, stepped};
 use super::trap_flag::{self, TRAP_FLAG};
 use super::{Handled, SIGTRAP, TRAP_BRKPT, TRAP_TRACE};
-use super::{dying, flush, pacing};
+use super::{dying, flush, pacing, passing};
 use crate::lwp::restores_lwp;
 use crate::machine::{Machine, Mode};
 use crate::maps::Status;
@@ -25,6 +25,9 @@ pub fn signalled(machine: &mut Machine, tid: Tid, signal: i32) -> Handled {
     let Some(thread) = machine.tasks.threads.get(&tid) else { return Err(Errno::ESRCH) };
     let mode = thread.mode;
     pacing::restore_info(machine, tid, signal)?;
+    if passing::arrived(machine, tid)? {
+        return Ok(());
+    }
     if signal == SIGSEGV && notices::write_fault(machine, tid)? {
         return notices::write_again(machine, tid, mode);
     }
