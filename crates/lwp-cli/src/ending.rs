@@ -39,8 +39,8 @@ impl Ending {
             Self::Code(code) => ExitCode::from(code),
             Self::Signal(signal) => {
                 leave_no_core();
-                // Real-time signals and those whose default is to be ignored come back from here.
-                let _ = signal_hook::low_level::emulate_default_handler(signal);
+                // The first process of a namespace comes back from here.
+                lwp_vcpu::die_by(signal);
                 ExitCode::from(shell_code(signal))
             }
         }

@@ -42,6 +42,7 @@ mod valgrind;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    lwp_vcpu::pass_on_streams_and_signals();
     let result = match own_limits::check_stack() {
         Ok(()) => execute(),
         Err(failure) => Err(failure),

@@ -4,8 +4,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 
-use lwp_vcpu::ProcessReport;
 use lwp_vcpu::config::{Control, Request};
+use lwp_vcpu::{ProcessReport, SigInfo};
 
 /// Requests to whichever run is in progress.
 ///
@@ -17,6 +17,8 @@ pub struct Requests {
     done: Mutex<Option<Receiver<Request>>>,
     /// The end has been asked for.
     stopped: AtomicBool,
+    /// Signals for the next run.
+    signals: Mutex<Vec<SigInfo>>,
 }
 
 impl Requests {
@@ -27,6 +29,9 @@ impl Requests {
         let mut current = lock(&self.sender);
         if self.stopped.load(Ordering::Relaxed) {
             let _ = sender.send(Request::Stop);
+        }
+        for info in lock(&self.signals).drain(..) {
+            let _ = sender.send(Request::Signal(info));
         }
         *current = Some(sender);
         drop(current);
@@ -69,6 +74,16 @@ impl Requests {
         if let Some(sender) = &*current {
             let _ = sender.send(Request::Stop);
         }
+    }
+
+    /// Has the run pass a signal on to its program. False if there is none: the next one does then.
+    pub fn pass_on(&self, info: SigInfo) -> bool {
+        let current = lock(&self.sender);
+        let passed = current.as_ref().is_some_and(|it| it.send(Request::Signal(info)).is_ok());
+        if !passed {
+            lock(&self.signals).push(info);
+        }
+        passed
     }
 
     /// Asks for `request` and waits for nothing.

@@ -1,9 +1,12 @@
 //! Signals sent to lwp itself while a program runs.
 //!
-//! A terminal sends ^C and ^\ to the whole foreground job, so the program has them already: lwp
-//! only has to outlive it and print the counts. SIGTERM and SIGHUP sent to lwp alone ask for the
-//! end of the run; a second one ends lwp at once. A process that lwp has attached to would end with
-//! it, and so it has some time to be let go first.
+//! lwp stands in front of the program: who signals lwp means the program, which gets the signal
+//! (`lwp_vcpu::Request::Signal`) and decides what becomes of it. lwp ends when the program does. A
+//! terminal sends ^C and ^\ to the whole foreground job, so the program has them already. Once the
+//! program is over, a second deadly signal ends lwp.
+//!
+//! A process that lwp has attached to is not behind it: there a signal ends the run, and the process
+//! goes on. It would end with lwp, and so it has some time to be let go first.
 //!
 //! SIGXFSZ says that a file of lwp's became larger than its limit allows. It would end the
 //! program's host; write(2) fails as well, which is reported.
@@ -12,15 +15,53 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXFSZ};
-use signal_hook::iterator::Signals;
+use lwp_vcpu::Arrivals;
+use signal_hook::consts::{
+    SIGALRM, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGQUIT, SIGTERM, SIGURG, SIGUSR1, SIGUSR2, SIGVTALRM,
+    SIGWINCH, SIGXFSZ,
+};
 
 use crate::failure::Failure;
 use crate::requests::Requests;
 use crate::threads;
 
-/// The signals that lwp answers, unless it was started with them ignored.
-const ANSWERED: [i32; 4] = [SIGINT, SIGQUIT, SIGTERM, SIGHUP];
+/// The signals that ask for the end.
+const ENDING: [i32; 4] = [SIGINT, SIGQUIT, SIGTERM, SIGHUP];
+
+/// Others that are passed on, with those of real time. A signal by which lwp itself would fail is
+/// none of them.
+const OTHERS: [i32; 10] =
+    [SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO, SIGPWR, SIGURG, SIGWINCH, SIGSTKFLT];
+const SIGSTKFLT: i32 = 16;
+const SIGPWR: i32 = 30;
+
+/// The program that signals are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Program {
+    /// It has been started, and gets them.
+    Launched,
+    /// The same, while lwp has the terminal and follows its size.
+    Beside,
+    /// It ran before.
+    Attached,
+}
+
+impl Program {
+    /// The program that was attached to, or is started.
+    pub fn attached(attached: bool) -> Self {
+        if attached { Self::Attached } else { Self::Launched }
+    }
+
+    fn signals(self) -> Vec<i32> {
+        let others = OTHERS.into_iter().chain(lwp_vcpu::real_time_signals());
+        let passed = |signal: &i32| match self {
+            Self::Launched => true,
+            Self::Beside => *signal != SIGWINCH,
+            Self::Attached => false,
+        };
+        ENDING.into_iter().chain(others.filter(passed)).collect()
+    }
+}
 
 /// The time for which another signal does not end lwp while it lets a process go: timeout(1) sends
 /// two, and so do impatient fingers.
@@ -50,30 +91,42 @@ pub fn outlive_large_files() {
     }
 }
 
-/// Answers signals from here on. With `attached`, the program is not in our foreground job, and ^C
-/// too ends the run.
-pub fn answer(requests: Arc<Requests>, attached: bool) -> Result<Interrupted, Failure> {
+/// Answers signals from here on.
+pub fn answer(requests: Arc<Requests>, program: Program) -> Result<Interrupted, Failure> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = ignored_signals(&status);
-    // A handler would make an ignored signal deadly for the program started next.
-    let answered = ANSWERED.into_iter().filter(|signal| ignored & bit(*signal) == 0);
-    let mut signals =
-        Signals::new(answered).map_err(|error| Failure::io("signal handlers", &error))?;
+    // A launched program is started with them ignored all the same, and may come to handle them.
+    let answered = |signal: &i32| program != Program::Attached || ignored & bit(*signal) == 0;
+    let mut arrivals =
+        Arrivals::of(program.signals().into_iter().filter(answered)).map_err(|error| {
+            Failure::io("signal handlers", &std::io::Error::from_raw_os_error(error.0))
+        })?;
     let interrupted = Interrupted::default();
     let flag = interrupted.clone();
     threads::start("lwp-signals", move || {
+        lwp_vcpu::unblock_signals();
         let _held = lwp_vcpu::hold_child_events();
-        let patience = if attached { LETTING_GO } else { Duration::ZERO };
         let mut asked: Option<Instant> = None;
-        for signal in signals.forever() {
-            flag.note(signal);
-            let stop = attached || matches!(signal, SIGTERM | SIGHUP);
-            if stop && asked.is_some_and(|first| first.elapsed() >= patience) {
-                let _ = signal_hook::low_level::emulate_default_handler(signal);
+        while let Some(info) = arrivals.next() {
+            let signal = info.signo();
+            let ends = ENDING.contains(&signal);
+            let heeded = ends && ignored & bit(signal) == 0;
+            if heeded {
+                flag.note(signal);
             }
-            if stop && asked.is_none() {
+            let patience = match program {
+                Program::Attached => LETTING_GO,
+                _ if requests.pass_on(info) || !heeded => continue,
+                _ => Duration::ZERO,
+            };
+            if asked.is_some_and(|first| first.elapsed() >= patience) {
+                lwp_vcpu::die_by(signal);
+            }
+            if asked.is_none() {
                 asked = Some(Instant::now());
-                requests.stop();
+                if program == Program::Attached {
+                    requests.stop();
+                }
             }
         }
     })?;

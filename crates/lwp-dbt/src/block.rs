@@ -54,8 +54,12 @@ pub struct Emulated {
     pub fewer_states: bool,
     /// The state of Lightweight Profiling is one of their components.
     pub lwp_state: bool,
-    /// The host is asked at markers.
+    /// The processor has no transactions: XBEGIN is an undefined opcode.
+    pub no_transactions: bool,
+    /// The host is asked at markers of our own.
     pub markers: bool,
+    /// The host is asked at Valgrind's client requests, because they may bound what is counted.
+    pub requests: bool,
     /// The host sees what the program writes by write(2) and writev(2).
     pub writes: bool,
     /// The kernel cannot write to guarded pages: system calls that may do so are looked at before
@@ -323,14 +327,19 @@ impl Block {
             }
             let before = (&code[..offset], &*block.insns);
             let extent = (offset, decoder.position());
-            let mut is_marker =
-                || may_mark(&instruction) && Marker::found(source, pc, code, extent).is_some();
+            let mut is_marker = || match Marker::found(source, pc, code, extent) {
+                _ if !may_mark(&instruction) => false,
+                Some(Marker::Own(_)) => emulated.markers,
+                Some(Marker::Valgrind) => emulated.requests,
+                None => false,
+            };
+            let asks = emulated.markers || emulated.requests;
             let own = how.marked.then_some(Terminator::Step);
             let terminator = own
                 .or_else(|| terminator(&instruction, emulated, number.value))
                 .or_else(|| requests_lwp(&instruction, how, before))
                 .or_else(|| stores_pointer(&instruction, how, before))
-                .or_else(|| (emulated.markers && is_marker()).then_some(MARKED))
+                .or_else(|| (asks && is_marker()).then_some(MARKED))
                 .or_else(|| if how.dcache { watched_alone(&instruction, how.walks) } else { None });
             let flags = FlagUse::of(&instruction);
             block.flags = block.flags.then(flags);

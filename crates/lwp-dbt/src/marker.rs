@@ -5,8 +5,9 @@
 //! | `nop dword [rax+disp32]`, the low 24 bits of the displacement `LWP` | `0f 1f 80 4c 57 50 NN` | does nothing |
 //! | `rol rdi` by 3, 13, 61 and 51, `xchg rbx, rbx` | Valgrind's client request | does nothing but to flags |
 //!
-//! The last instruction of a marker ends its block; the host sees exact counts there. Valgrind
-//! documents the encoding of its requests in `valgrind.h`, which is for programs to include.
+//! The last instruction of a marker ends its block; the host sees exact counts there. Client
+//! requests are code like any other where nobody counts between markers. Valgrind documents the
+//! encoding of its requests in `valgrind.h`, which is for programs to include.
 
 use crate::addr::AppPc;
 use crate::block::CodeSource;
@@ -103,7 +104,7 @@ mod tests {
     }
 
     fn end_of(code: &[u8], pc: u64, most: usize, markers: bool) -> (Terminator, u64) {
-        let emulated = Emulated { markers, ..Emulated::default() };
+        let emulated = Emulated { markers, requests: markers, ..Emulated::default() };
         let how = Decoding { emulated, most, ..Decoding::default() };
         let block = Block::decode(&mut Code(code.to_vec()), AppPc(pc), how).expect("code");
         (block.terminator, block.terminator_pc().0)
@@ -120,6 +121,19 @@ mod tests {
         assert_eq!(end_of(&request, 0x100d, 2, true), (MARKER, 0x1011));
         let own = [&[0x90][..], &OWN, &[1, 0x90, 0xc3]].concat();
         assert_eq!(end_of(&own, 0x1000, 0, true), (MARKER, 0x1001));
+    }
+
+    #[test]
+    fn requests_are_like_any_code_where_nobody_counts_between_them() {
+        let request = [&[0x90][..], &PREAMBLE, &REQUEST, &OWN, &[1, 0xc3]].concat();
+        for (markers, requests, end) in
+            [(false, true, 0x1011), (true, false, 0x1014), (false, false, 0x101b)]
+        {
+            let emulated = Emulated { markers, requests, ..Emulated::default() };
+            let how = Decoding { emulated, ..Decoding::default() };
+            let block = Block::decode(&mut Code(request.clone()), AppPc(0x1000), how);
+            assert_eq!(block.expect("code").terminator_pc().0, end);
+        }
     }
 
     #[test]

@@ -79,6 +79,8 @@ struct Orders {
     ready: RawFd,
     report: RawFd,
     child_ignored: bool,
+    /// What the program begins with, if it is what this process began with.
+    inherited: Option<sys::Inherited>,
     /// Signals that the program has blocked.
     mask: u64,
 }
@@ -125,6 +127,7 @@ pub fn start(plan: &Plan, ready: RawFd, report: RawFd) -> Result<Child<'_>> {
         ready,
         report,
         child_ignored,
+        inherited: sys::inherited(),
         mask,
     });
     // SAFETY: the stack's end is aligned, and what `orders` and its pointers lead to lasts as long
@@ -220,7 +223,10 @@ extern "C" fn become_program(orders: *mut libc::c_void) -> libc::c_int {
     let orders = unsafe { &*orders.cast_const().cast::<Orders>() };
     let mut byte = 0u8;
     call(libc::SYS_read, [orders.ready as usize, (&raw mut byte) as usize, 1, 0]);
-    reset_signals(orders.child_ignored);
+    reset_signals(orders.child_ignored, orders.inherited.map(|it| it.ignored));
+    for fd in (0..3).filter(|fd| orders.inherited.is_some_and(|it| it.closed >> fd & 1 != 0)) {
+        call(libc::SYS_close, [fd, 0, 0, 0]);
+    }
     if orders.fixed_layout {
         let old = call(libc::SYS_personality, [0xffff_ffff, 0, 0, 0]) as usize;
         call(libc::SYS_personality, [with_fixed_layout(old as u64) as usize, 0, 0, 0]);
@@ -238,13 +244,16 @@ extern "C" fn become_program(orders: *mut libc::c_void) -> libc::c_int {
 
 /// Gives every signal that has a handler its default action, and SIGPIPE and SIGCHLD what they had
 /// when this process was started: exec would do the former too, but a signal that came before must
-/// not find a handler.
-fn reset_signals(child_ignored: bool) {
+/// not find a handler. If those that were `ignored` then are known, no others are.
+fn reset_signals(child_ignored: bool, ignored: Option<u64>) {
     for signal in 1..=SIGNALS {
         let mut old = Action { handler: libc::SIG_DFL, flags: 0, restorer: 0, mask: 0 };
         let into = &raw mut old as usize;
         call(libc::SYS_rt_sigaction, [signal as usize, 0, into, MASK_BYTES]);
+        let was_ignored = ignored.map(|set| set >> (signal - 1) & 1 != 0);
         let handler = match signal {
+            _ if was_ignored == Some(true) => libc::SIG_IGN,
+            _ if was_ignored == Some(false) => libc::SIG_DFL,
             libc::SIGCHLD if child_ignored => libc::SIG_IGN,
             libc::SIGCHLD | libc::SIGPIPE => libc::SIG_DFL,
             _ if old.handler == libc::SIG_IGN => libc::SIG_IGN,

@@ -12,6 +12,7 @@
 mod credentials;
 mod files;
 mod host;
+mod inherited;
 mod memory;
 mod processes;
 mod requests;
@@ -21,6 +22,7 @@ mod waiting;
 pub use credentials::*;
 pub use files::*;
 pub use host::*;
+pub use inherited::*;
 pub use memory::*;
 pub use processes::*;
 pub use requests::*;

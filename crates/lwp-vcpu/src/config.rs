@@ -12,6 +12,7 @@ use lwp_dbt::context::{MOST_SETS, MOST_WAYS};
 use lwp_dbt::plan::branch_bit;
 use lwp_languages::functions::Language;
 use lwp_model::{Processor, Proposal};
+use lwp_ptrace::sys::SigInfo;
 use lwp_uarch::presets::Preset;
 use lwp_uarch::{Caches, PredictorShape};
 
@@ -405,6 +406,8 @@ pub enum Request {
     /// A note that a command of [`CountedConfig::control_line`] has been read, and its request
     /// made.
     Heard,
+    /// Pass on to a launched program a signal that was sent to this process instead.
+    Signal(SigInfo),
     /// Send what has been counted so far to [`Control::reports`]. The program runs meanwhile:
     /// counts of one moment belong together only to within what it executes while they are read.
     Report,

@@ -55,6 +55,13 @@ fn read(tid: Tid) -> Option<CpuTimes> {
     Some(times(&file("stat").ok()?, &file("schedstat").unwrap_or_default()))
 }
 
+/// The processor time that a thread's `schedstat` tells, if the kernel has any: up to the last time
+/// that the thread stopped running.
+pub fn exact(schedstat: &str) -> Option<Duration> {
+    let nanoseconds = schedstat.split_whitespace().next()?.parse().ok()?;
+    (nanoseconds > 0).then(|| Duration::from_nanos(nanoseconds))
+}
+
 /// The times that proc(5)'s `stat` and `schedstat` tell: the one in hundredths of a second, user
 /// and system time apart, the other in nanoseconds, together.
 fn times(stat: &str, schedstat: &str) -> CpuTimes {
@@ -65,8 +72,7 @@ fn times(stat: &str, schedstat: &str) -> CpuTimes {
     let mut next = || fields.next().and_then(|field| field.parse::<u64>().ok()).unwrap_or(0);
     let (user, system) = (next(), next());
     let ticks = |ticks: u64| Duration::from_millis(ticks.saturating_mul(10));
-    let exact: Option<u64> = schedstat.split_whitespace().next().and_then(|it| it.parse().ok());
-    match exact.filter(|nanoseconds| *nanoseconds > 0) {
+    match exact(schedstat).map(|time| time.as_nanos() as u64) {
         None => CpuTimes { user: ticks(user), system: ticks(system) },
         Some(all) => {
             let share =

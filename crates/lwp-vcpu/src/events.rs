@@ -11,13 +11,15 @@ pub mod calm;
 mod daemons;
 mod departure;
 pub mod dying;
-mod flush;
+pub mod flush;
 mod image;
 mod leaving;
 mod locking;
 pub mod moving;
 mod needs;
 pub mod obeying;
+pub mod pacing;
+pub mod passing;
 pub mod sequences;
 pub mod settling;
 mod signals;
@@ -32,7 +34,7 @@ use lwp_ptrace::{Stop, Tid, Tracee};
 use rustc_hash::FxHashSet;
 
 use crate::config::{Control, Target};
-use crate::machine::{Machine, Mode, Need};
+use crate::machine::{Machine, Mode, Need, Thread};
 use crate::outcome::ExitStatus;
 use crate::server::lock;
 
@@ -104,7 +106,10 @@ type Handled = Result<(), Errno>;
 impl<'a> Tracer<'a> {
     /// A tracer of the process `first`.
     pub fn new(machine: &'a Mutex<Machine>, first: i32, control: Option<Control>) -> Self {
-        let timeout = lock(machine).config.program.timeout;
+        let mut state = lock(machine);
+        let timeout = state.config.program.timeout;
+        state.errands.passing.first = first;
+        drop(state);
         Self {
             machine,
             first,
@@ -329,6 +334,12 @@ impl<'a> Tracer<'a> {
         let known = replaced || machine.tasks.threads.contains_key(&tid);
         if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
             thread.signals.stopped = matches!(stop, Stop::Group(_));
+            if !matches!(stop, Stop::Group(_) | Stop::Signal(_)) {
+                thread.signals.parked_in = None;
+            }
+        }
+        if pacing::runs_on(&mut machine, tid, stop) {
+            return;
         }
         end_calm(&mut machine, tid, stop);
         if birth::is_moving(&machine, tid, stop) && !birth::finish_moving(&mut machine, tid) {
@@ -502,6 +513,10 @@ fn group_stopped(machine: &mut Machine, tid: Tid) -> Handled {
     if wards::wants(machine, tid) {
         wards::keep(machine, tid, true);
         return Ok(());
+    }
+    let running = |thread: &Thread| matches!(thread.mode, Mode::Running);
+    if machine.tasks.threads.get(&tid).is_some_and(running) {
+        flush::stopped_in_call(machine, tid)?;
     }
     calm::stopped_by_job_control(machine, tid)?;
     machine.tracees.listen(tid)

@@ -297,7 +297,9 @@ impl Keeping<'_> {
             emulated.no_inserts,
             emulated.fewer_states,
             emulated.lwp_state,
+            emulated.no_transactions,
             emulated.markers,
+            emulated.requests,
             emulated.writes,
             emulated.fills,
         ]

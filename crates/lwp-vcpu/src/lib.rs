@@ -82,7 +82,10 @@ pub use config::{
 pub use lwp_arch::EventFlags;
 pub use lwp_languages::functions::Language;
 pub use lwp_ptrace::limits::lift as lift_limits;
-pub use lwp_ptrace::sys::{ChildEventsHeld, hold_child_events};
+pub use lwp_ptrace::sys::{
+    Arrivals, ChildEventsHeld, SigInfo, die_by, hold_child_events, pass_on_streams_and_signals,
+    real_time_signals, unblock_signals,
+};
 pub use lwp_uarch::Caches;
 pub use lwp_uarch::presets::by_name as machine_named;
 pub use outcome::{Alone, Counts, Error, ExitStatus, Outcome, ProcessReport, ThreadReport};
@@ -260,7 +263,10 @@ impl Start {
                     !config.program.aslr,
                     room,
                 ) {
-                    Ok(tracee) => Ok(Self::Program(tracee)),
+                    Ok(tracee) => {
+                        config.program.let_go_of_streams();
+                        Ok(Self::Program(tracee))
+                    }
                     Err(SpawnError::Killed { signal, core }) => {
                         Ok(Self::Stillborn(ExitStatus::Signal { signal, core }))
                     }

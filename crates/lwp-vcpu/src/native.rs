@@ -37,6 +37,7 @@ pub fn run(config: &Config, control: Option<Control>, reason: &str) -> Result<Ou
         let started = spawn::untraced(program.as_os_str(), argv, environment, !config.program.aslr);
         let born = born;
         let pid = started.map_err(|error| spawn_error(program, error))?;
+        config.program.let_go_of_streams();
         let _ = born.send(pid);
         let status = Tracee(pid).wait();
         over.store(true, Ordering::Relaxed);
@@ -79,8 +80,10 @@ fn attend(pid: i32, timeout: Option<Duration>, control: Option<Control>, over: &
     while !over.load(Ordering::Relaxed) {
         match control.as_ref().map(|control| control.requests.recv_timeout(TICK)) {
             Some(Ok(request)) => {
-                if request == Request::Stop {
-                    let _ = sys::kill(pid, SIGTERM);
+                match request {
+                    Request::Stop => drop(sys::kill(pid, SIGTERM)),
+                    Request::Signal(info) => drop(sys::send_as(pid, &info)),
+                    _ => {}
                 }
                 if let Some(control) = &control {
                     let _ = control.done.send(request);

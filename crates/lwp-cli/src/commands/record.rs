@@ -26,7 +26,7 @@ use crate::provenance;
 use crate::recorder::Recorder;
 use crate::requests::Requests;
 use crate::sampling::{CallGraph, Samplings, interval_of};
-use crate::signals;
+use crate::signals::{self, Program};
 use crate::stat::control;
 
 /// `lwp record`.
@@ -152,6 +152,7 @@ pub fn execute(args: &RecordArgs) -> Result<Ending, Failure> {
         // The countdown of LWP is what samples.
         config.lwp = None;
     }
+    config.program.lets_go = [true; 2];
     choose_model(args, &mut config)?;
     choose_languages(args, &mut config);
     choose_samples(args, &mut config)?;
@@ -172,7 +173,8 @@ pub fn execute(args: &RecordArgs) -> Result<Ending, Failure> {
     }
     let connected = requests.connect();
     recorder.stop_when_broken(&requests);
-    let interrupted = signals::answer(Arc::clone(&requests), args.counting.attaches())?;
+    let program = Program::attached(args.counting.attaches());
+    let interrupted = signals::answer(Arc::clone(&requests), program)?;
     args.counting.schedule(&requests)?;
     if let Some(duration) = duration {
         args.counting.stop_after(duration, &requests)?;

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::sync::Arc;
 
+use lwp_terminal::escape::printable;
 use lwp_vcpu::Plan;
 
 use crate::args::RunArgs;
@@ -10,16 +11,21 @@ use crate::ending::Ending;
 use crate::failure::Failure;
 use crate::program;
 use crate::requests::Requests;
-use crate::signals;
+use crate::signals::{self, Program};
+use crate::stat::report;
 
 /// Runs the program and ends as it does.
 pub fn execute(args: &RunArgs) -> Result<Ending, Failure> {
     let mut config = args.machine.config(program::launch(&args.command)?, Plan::Plain);
     config.reports.fold = true;
+    config.program.lets_go = [true; 2];
     let requests = Arc::new(Requests::default());
     let control = requests.connect();
-    signals::answer(requests, false)?;
+    signals::answer(requests, Program::Launched)?;
     let outcome = lwp_vcpu::run(&config, Some(control))?;
+    for process in outcome.processes.iter().filter_map(report::uncounted) {
+        lwp_terminal::say!("lwp: not on the virtual CPU: {}", printable(&process));
+    }
     if args.machine.verbose
         && let Some(remark) = outcome.alone.remark()
     {

@@ -14,7 +14,7 @@ use crate::args::StatArgs;
 use crate::ending::Ending;
 use crate::failure::Failure;
 use crate::requests::Requests;
-use crate::signals::{self, Interrupted};
+use crate::signals::{self, Interrupted, Program};
 use crate::stat::intervals::Intervals;
 use crate::stat::modelled::{Modelling, Models};
 use crate::stat::report::{MODELLED, Report, Scope};
@@ -41,7 +41,8 @@ pub fn execute(args: &StatArgs) -> Result<Ending, Failure> {
     if let Some(place) = &args.counting.control {
         config.counted.control_line = Some(control::serve(place, Arc::clone(&requests))?);
     }
-    let interrupted = signals::answer(Arc::clone(&requests), args.counting.attaches())?;
+    let program = Program::attached(args.counting.attaches());
+    let interrupted = signals::answer(Arc::clone(&requests), program)?;
     let session = Session { args, config, requests, interrupted };
     let write_text = |text: &str| {
         let mut output = lock(&output);
@@ -100,7 +101,7 @@ impl Session<'_> {
         let mut whole = Vec::new();
         let mut ending = Ending::SUCCESS;
         for number in 1..=runs {
-            let (run, how) = self.once()?;
+            let (run, how) = self.once(number == runs)?;
             let cut = self.over(how);
             if cut && number > 1 {
                 say_cut(number, self.interrupted(how));
@@ -126,7 +127,7 @@ impl Session<'_> {
     /// Runs and reports until interrupted.
     fn repeat_for_ever(&self, write: Writer<'_>) -> Result<Ending, Failure> {
         for number in 1u32.. {
-            let (run, ending) = self.once()?;
+            let (run, ending) = self.once(false)?;
             let ending = self.interrupted(ending);
             let cut = number > 1 && self.interrupted.signal().is_some();
             match cut {
@@ -161,7 +162,7 @@ impl Session<'_> {
                     let _ = write(at, &outcome);
                 })
             })?;
-            let outcome = lwp_vcpu::run(&self.config, Some(control));
+            let outcome = lwp_vcpu::run(&self.config(true), Some(control));
             drop(over);
             let intervals = ticks.join();
             self.requests.disconnect();
@@ -202,15 +203,23 @@ impl Session<'_> {
         signal.map_or(last, Ending::Signal)
     }
 
-    /// One run, and how lwp shall end if it is the last.
-    fn once(&self) -> Result<(Run, Ending), Failure> {
+    /// The configuration of a run; no other needs the standard streams after the last.
+    fn config(&self, last: bool) -> Config {
+        let mut config = self.config.clone();
+        let output = self.args.output.as_deref();
+        config.program.lets_go = [last, last && output.is_none_or(|it| it.as_os_str() != "-")];
+        config
+    }
+
+    /// One run, which may be the `last`, and how lwp shall end if it is.
+    fn once(&self, last: bool) -> Result<(Run, Ending), Failure> {
         let control = self.requests.connect();
         let counting = &self.args.counting;
         counting.schedule(&self.requests)?;
         let companion = counting.companion(&self.requests)?;
         let modelling = self.config.model.is_some().then(Modelling::default);
         let sink = modelling.clone().map(|modelling| Box::new(modelling) as Box<dyn Sink>);
-        let outcome = lwp_vcpu::run_profiled(&self.config, Some(control), sink);
+        let outcome = lwp_vcpu::run_profiled(&self.config(last), Some(control), sink);
         self.requests.disconnect();
         let outcome = outcome?;
         counting.say_if_unmarked(&outcome);

@@ -15,7 +15,7 @@ use crate::ending::Ending;
 use crate::failure::Failure;
 use crate::profiles::NameArgs;
 use crate::requests::Requests;
-use crate::signals;
+use crate::signals::{self, Program};
 use crate::stat::{control, report};
 use crate::threads;
 use crate::top::{self, Feed, Frames, Plain};
@@ -73,7 +73,9 @@ pub fn execute(args: &TopArgs) -> Result<Ending, Failure> {
     let (feed, pieces) = Feed::new();
     let frames = Frames::new(args.counting.title(), args.names.debug_dirs.clone(), interval);
     let viewer = viewer(args, frames, &requests)?;
-    signals::answer(Arc::clone(&requests), args.counting.attaches())?;
+    // The screen follows the terminal's size by itself.
+    let program = if args.counting.attaches() { Program::Attached } else { Program::Beside };
+    signals::answer(Arc::clone(&requests), program)?;
     args.counting.schedule(&requests)?;
     let companion = args.counting.companion(&requests)?;
     let viewing = threads::start("lwp-viewer", move || viewer.show(&pieces))?;

@@ -16,7 +16,7 @@ use crate::profiles::NameArgs;
 use crate::program;
 use crate::recorder::Recorder;
 use crate::requests::Requests;
-use crate::signals;
+use crate::signals::{self, Program};
 use crate::valgrind::parts::{Parted, Process};
 use crate::valgrind::{Log, Options, Request, files, request};
 
@@ -44,7 +44,7 @@ fn run(options: &Options) -> Result<Ending, Failure> {
     let parted = Parted::new(recorder.clone());
     let requests = Arc::new(Requests::default());
     let connected = requests.connect();
-    signals::answer(Arc::clone(&requests), false)?;
+    signals::answer(Arc::clone(&requests), Program::Launched)?;
     let outcome = lwp_vcpu::run_profiled(&config, Some(connected), Some(Box::new(parted.clone())))?;
     recorder.finish(&outcome)?;
     let mut recording = recorder.read_back()?;

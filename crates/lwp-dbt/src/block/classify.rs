@@ -214,6 +214,11 @@ pub(super) fn terminator(
             Code::Retnq_imm16 => Terminator::Return { release: instruction.immediate16() },
             _ => Terminator::Step,
         },
+        FlowControl::XbeginXabortXend
+            if instruction.mnemonic() == Mnemonic::Xbegin && emulated.no_transactions =>
+        {
+            Terminator::Step
+        }
         FlowControl::XbeginXabortXend if instruction.mnemonic() == Mnemonic::Xbegin => {
             Terminator::TransactionAbort { target }
         }

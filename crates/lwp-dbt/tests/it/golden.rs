@@ -271,7 +271,9 @@ fn bench(plan: Plan, example: &Example, features: TargetFeatures) -> Bench {
         lwp,
         no_inserts: false,
         lwp_state,
+        no_transactions: false,
         markers: false,
+        requests: false,
         writes: false,
         fills: false,
     };

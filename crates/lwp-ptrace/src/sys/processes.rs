@@ -98,7 +98,7 @@ pub fn leave_behind(kept: &[RawFd]) -> Result<bool> {
         }
         libc::setsid();
         libc::prctl(libc::PR_SET_NAME, c"lwp-save".as_ptr());
-        for signal in [libc::SIGCHLD, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP] {
+        for signal in (1..=libc::SIGRTMAX()).filter(|signal| *signal != libc::SIGPIPE) {
             libc::signal(signal, libc::SIG_DFL);
         }
         *libc::__errno_location() = 0;

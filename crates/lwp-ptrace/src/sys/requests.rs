@@ -199,7 +199,31 @@ impl std::fmt::Debug for SigInfo {
     }
 }
 
+// SAFETY: what the structure has of pointers are addresses and values of other processes, which
+// nobody here follows.
+unsafe impl Send for SigInfo {}
+// SAFETY: as above.
+unsafe impl Sync for SigInfo {}
+
+/// Signals that cannot be told apart by who looks for one: number, code and sender.
+impl PartialEq for SigInfo {
+    fn eq(&self, other: &Self) -> bool {
+        let facts = |it: &Self| (it.signo(), it.code(), it.sender());
+        facts(self) == facts(other)
+    }
+}
+
+impl Eq for SigInfo {}
+
 impl SigInfo {
+    pub(super) fn of(raw: libc::siginfo_t) -> Self {
+        Self(raw)
+    }
+
+    pub(super) fn raw(&self) -> *const libc::siginfo_t {
+        &raw const self.0
+    }
+
     /// si_signo.
     pub fn signo(&self) -> i32 {
         self.0.si_signo
@@ -208,6 +232,12 @@ impl SigInfo {
     /// si_code.
     pub fn code(&self) -> i32 {
         self.0.si_code
+    }
+
+    /// si_pid: the sender of a signal that a process has sent.
+    pub fn sender(&self) -> i32 {
+        // SAFETY: si_pid reads four bytes inside the structure; any bytes are a number.
+        unsafe { self.0.si_pid() }
     }
 
     /// si_addr (also si_call_addr of SIGSYS).

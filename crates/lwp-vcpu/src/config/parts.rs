@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use lwp_ptrace::sys;
+
 use super::{Addition, Cache, CodePlace, ControlLine, Language, Markers, SampledCode, Sampling};
 
 /// The sampling of events.
@@ -91,6 +93,20 @@ pub struct ProgramConfig {
     pub native_fallback: bool,
     /// Kill the program (SIGTERM, then SIGKILL) after this long.
     pub timeout: Option<Duration>,
+    /// Let go of standard input and standard output (in this order) once the program has them, so
+    /// that their other ends learn when the program closes them.
+    pub lets_go: [bool; 2],
+}
+
+impl ProgramConfig {
+    /// The program has its streams: lets go of those that it is to have alone.
+    pub(crate) fn let_go_of_streams(&self) {
+        for (fd, lets_go) in (0..).zip(self.lets_go) {
+            if lets_go {
+                sys::let_go_of_stream(fd);
+            }
+        }
+    }
 }
 
 impl Default for ProgramConfig {
@@ -106,6 +122,7 @@ impl Default for ProgramConfig {
             shows_tracer: false,
             native_fallback: false,
             timeout: None,
+            lets_go: [false; 2],
         }
     }
 }

@@ -7,7 +7,7 @@
 //! | POPF, IRET that fault | the flag in the signal frame: the kernel takes it for theirs | taken out again |
 //! | SYSCALL | the flag in r11, and calls that the virtual CPU takes part in | made by a routine |
 //! | MOV SS | the next instruction is executed too, whatever it is | done here, where it changes nothing |
-//! | XBEGIN | another reason to abort; the trap comes late | aborts here |
+//! | XBEGIN | another reason to abort; the trap comes late | aborts here, if the processor knows it |
 //! | repeated string instructions | a trap an iteration | counted when the last is done |
 //! | XSAVE, XRSTOR … of LWP state | nothing of it | laid over what it did: `lwp/component.rs` |
 //!
@@ -70,12 +70,17 @@ pub fn hide_trap_flag(tid: Tid, instruction: &Instruction, regs: &mut Regs) {
 }
 
 /// The registers behind an instruction that the trap flag would change.
-pub fn answer(tid: Tid, gs_base: u64, app: &Regs) -> Option<Regs> {
+pub fn answer(
+    tid: Tid,
+    gs_base: u64,
+    app: &Regs,
+    emulated: lwp_dbt::block::Emulated,
+) -> Option<Regs> {
     let instruction = instruction_at(tid, app.0.rip);
     let mut next = *app;
     match instruction.code() {
         // Transactions always abort.
-        Code::Xbegin_rel16 | Code::Xbegin_rel32 => {
+        Code::Xbegin_rel16 | Code::Xbegin_rel32 if !emulated.no_transactions => {
             next.0.rax = 0;
             next.0.rip = instruction.near_branch_target();
         }

@@ -9,6 +9,7 @@
 //! | --- | --- |
 //! | with a call that has been interrupted, and is made again | with that call, at its deadline at the latest |
 //! | with signals that follow each other closely | after [`SPAN`] |
+//! | with a handled signal that comes too soon (`pacing.rs`) | after a while, or before any call |
 //! | | before a call to which the mask of blocked signals matters, or that sends one of them |
 //! | | with any other stop |
 //!
@@ -24,7 +25,8 @@ use lwp_ptrace::Tid;
 use lwp_ptrace::regs::{Regs, restart};
 use lwp_ptrace::sys::Errno;
 
-use super::Handled;
+use super::pacing::Held;
+use super::{Handled, pacing};
 use crate::machine::{Machine, Mode};
 use crate::maps::Status;
 use crate::syscalls::{self, Transfer};
@@ -42,7 +44,8 @@ pub const SIG_IGN: u64 = 1;
 /// SIGCHLD, SIGCONT, SIGURG, SIGWINCH.
 const IGNORED_BY_DEFAULT: u64 = bit(17) | bit(18) | bit(23) | bit(28);
 /// Signals that instructions raise, which must not be blocked, and those that cannot be.
-const NEVER_BLOCKED: u64 = bit(4) | bit(5) | bit(7) | bit(8) | bit(9) | bit(11) | bit(19) | bit(31);
+pub const NEVER_BLOCKED: u64 =
+    bit(4) | bit(5) | bit(7) | bit(8) | bit(9) | bit(11) | bit(19) | bit(31);
 
 pub const fn bit(signal: u32) -> u64 {
     match signal {
@@ -69,6 +72,15 @@ pub struct Calm {
     look: Instant,
     /// Until when the stop is waited for that has been asked for.
     stopping: Option<Instant>,
+    /// The signal that is held, where it is that which the thread is calm for.
+    held: Option<Held>,
+}
+
+impl Calm {
+    /// The signal that is held, and the time until which it is.
+    pub fn held(&self) -> Option<(Held, Instant)> {
+        Some((self.held?, self.look))
+    }
 }
 
 /// A call that an ignored signal has interrupted.
@@ -194,9 +206,35 @@ pub fn go_on(machine: &mut Machine, tid: Tid, cache: &Regs) -> Handled {
     let hidden = ignored_signals(tid) & !own & !unblocked;
     machine.tracees.set_sigmask(tid, own | hidden)?;
     let look = now + if call.is_some() { LOOK } else { SPAN };
-    thread.signals.calm =
-        Some(Calm { own, hidden, inside: false, redo: None, call, look, stopping: None });
+    thread.signals.calm = Some(Calm {
+        own,
+        hidden,
+        inside: false,
+        redo: None,
+        call,
+        look,
+        stopping: None,
+        held: None,
+    });
     machine.tracees.cont_syscall(tid)
+}
+
+/// Lets a thread run on for `span` without any signal, one of which is held.
+pub fn hold(machine: &mut Machine, tid: Tid, held: Held, span: Duration) -> Handled {
+    let own = machine.tracees.sigmask(tid)?;
+    let hidden = !own & !NEVER_BLOCKED;
+    machine.tracees.set_sigmask(tid, own | hidden)?;
+    let (held, look) = (Some(held), Instant::now() + span);
+    let calm =
+        Calm { own, hidden, inside: false, redo: None, call: None, look, stopping: None, held };
+    go_on_calmly(machine, tid, calm)
+}
+
+/// Lets a thread run on for another `span`.
+pub fn hold_on(machine: &mut Machine, tid: Tid, span: Duration) -> Handled {
+    let calm = machine.tasks.threads.get(&tid).and_then(|thread| thread.signals.calm);
+    let calm = calm.ok_or(Errno::ESRCH)?;
+    go_on_calmly(machine, tid, Calm { look: Instant::now() + span, stopping: None, ..calm })
 }
 
 /// The signals that a thread's process ignores and that can be blocked.
@@ -235,7 +273,11 @@ pub fn end(machine: &mut Machine, tid: Tid) -> Result<(), Errno> {
     let Some(thread) = machine.tasks.threads.get_mut(&tid) else { return Ok(()) };
     let Some(calm) = thread.signals.calm.take() else { return Ok(()) };
     thread.signals.ignored.call = calm.call;
-    machine.tracees.set_sigmask(tid, calm.own)
+    machine.tracees.set_sigmask(tid, calm.own)?;
+    match calm.held {
+        Some(held) => pacing::release(machine, tid, &held),
+        None => Ok(()),
+    }
 }
 
 /// A stop that is none at a system call ends the calm. A call that was to be made again, and has
@@ -315,7 +357,8 @@ pub fn at_syscall(machine: &mut Machine, tid: Tid, mut calm: Calm) -> Handled {
         if let Some(call) = &mut calm.call {
             call.led_back = None;
         }
-        if calm.hidden != 0 && syscalls::minds_signals(tid, &regs, calm.hidden) {
+        let minds = || syscalls::minds_signals(tid, &regs, calm.hidden);
+        if calm.hidden != 0 && (calm.held.is_some() || minds()) {
             let taken_back =
                 machine.tasks.threads.get(&tid).and_then(|it| it.signals.ignored.taken_back);
             // A filter may kill for a call that is none. A second time nothing is won: signals come
@@ -424,14 +467,17 @@ pub fn look(machine: &mut Machine, all: bool) -> Option<Instant> {
             let _ = machine.tracees.interrupt(tid);
             calm.stopping = Some(now + SPAN);
         }
-        if calm.look <= now {
+        // A hold goes on if its thread has had too little processor time.
+        let held = calm.held.is_some();
+        if calm.look <= now && !held {
             calm.look = now + LOOK;
         }
         if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
             thread.signals.calm = Some(calm);
         }
         let again = if calm.stopping.is_some() { calm.stopping } else { deadline };
-        next = [next, again, Some(calm.look)].into_iter().flatten().min();
+        let look = Some(calm.look).filter(|_| !held || calm.stopping.is_none());
+        next = [next, again, look].into_iter().flatten().min();
     }
     next
 }

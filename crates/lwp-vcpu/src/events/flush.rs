@@ -10,10 +10,10 @@
 //! stopped before its child is gone. Code that finds no room there runs an instruction at a time.
 
 use lwp_ptrace::Tid;
-use lwp_ptrace::regs::Regs;
+use lwp_ptrace::regs::{Raw, Regs, restart};
 use lwp_ptrace::sys::Errno;
 
-use super::needs::{go_on, step};
+use super::needs::{count_instruction, go_on, step};
 use super::signals::rearm;
 use super::{Handled, calm, dying};
 use crate::exec;
@@ -118,6 +118,11 @@ pub fn park(machine: &mut Machine, tid: Tid, group: bool) -> Handled {
         abandon(machine, tid);
         return calm::looked_at(machine, tid);
     }
+    if group && cache.is_interrupted() {
+        // A stop of job control ends it natively too.
+        cache.forget_syscall();
+    }
+    let end = end_of_call(machine, tid, &cache);
     // System calls that have been interrupted for this are made again.
     calm::resume_call_elsewhere(machine, tid, &mut cache);
     cache.rewind_syscall();
@@ -128,7 +133,57 @@ pub fn park(machine: &mut Machine, tid: Tid, group: bool) -> Handled {
     rearm(machine, tid, &cache, &view.app, true);
     machine.leave(tid, &cache, &mut view);
     view.app.forget_syscall();
+    if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
+        thread.signals.parked_in =
+            end.map(|end| ParkedCall { begin: view.app, end }).filter(|call| call.is_same());
+    }
     set_parked(machine, tid, view.app, group)
+}
+
+/// A call that a thread was parked in, and is to make again.
+#[derive(Clone, Copy, Debug)]
+pub struct ParkedCall {
+    /// The application's registers before it.
+    begin: Regs,
+    /// The application's registers in it, interrupted: the kernel decides what becomes of it.
+    end: Regs,
+}
+
+impl ParkedCall {
+    /// Returns whether the two are before and behind one instruction.
+    fn is_same(&self) -> bool {
+        self.begin.0.rip.wrapping_add(2) == self.end.0.rip && self.begin.0.rsp == self.end.0.rsp
+    }
+}
+
+/// The application's registers in a call that has been interrupted, with the kernel's mark of that.
+fn end_of_call(machine: &mut Machine, tid: Tid, cache: &Regs) -> Option<Regs> {
+    let interrupted = cache.is_interrupted() || cache.in_syscall() && restart::is(cache.0.rax);
+    let view = machine.view(tid, cache).filter(|_| interrupted)?;
+    Some(view.app)
+}
+
+/// The application's registers in the call that a thread was parked in, where `app` says that it
+/// has not made the call again: a signal or a stop that comes now has come in the call.
+pub fn still_in_call(machine: &mut Machine, tid: Tid, app: &Regs) -> Option<Regs> {
+    let thread = machine.tasks.threads.get_mut(&tid)?;
+    let call = thread.signals.parked_in.take()?;
+    // Where it stands in translated code says nothing of these.
+    let compared = |regs: &Regs| Regs(Raw { orig_rax: 0, gs_base: 0, ..regs.0 });
+    (compared(app) == compared(&call.begin)).then_some(call.end)
+}
+
+/// A thread that has been let on has stopped with its group before it has made its call again: the
+/// call has ended.
+pub fn stopped_in_call(machine: &mut Machine, tid: Tid) -> Handled {
+    let cache = machine.tracees.regs(tid)?;
+    let Some(mut view) = machine.view(tid, &cache) else { return Ok(()) };
+    let end = still_in_call(machine, tid, &view.app);
+    let Some(mut end) = end.filter(Regs::is_interrupted) else { return Ok(()) };
+    machine.leave(tid, &cache, &mut view);
+    count_instruction(machine, tid, view.app.0.rip, end.0.rip);
+    end.forget_syscall();
+    exec::enter(machine, tid, &end)
 }
 
 fn set_parked(machine: &mut Machine, tid: Tid, app: Regs, group: bool) -> Handled {

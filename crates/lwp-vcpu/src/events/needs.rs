@@ -192,7 +192,8 @@ fn execute_alone(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
     let gs_base = machine.context(tid).map_or(0, |context| context.get(Slot::AppGs));
     let answer = crate::emulate::instruction(machine, tid, app)
         .or_else(|| marker_alone(machine, tid, app).filter(|_| !trapped));
-    let instead = || alone::answer(tid, gs_base, app).filter(|_| !trapped);
+    let emulated = machine.processor.emulated;
+    let instead = || alone::answer(tid, gs_base, app, emulated).filter(|_| !trapped);
     if let (Some(next), false) = (answer.or_else(instead), trapped) {
         count_instruction(machine, tid, app.0.rip, next.0.rip);
         return go_on(machine, tid, &next);

@@ -7,7 +7,7 @@ use lwp_ptrace::Tid;
 use lwp_ptrace::regs::Regs;
 
 use super::needs::go_on;
-use super::{Handled, SIGTERM, Tracer};
+use super::{Handled, SIGTERM, Tracer, passing};
 use crate::config::{Request, Target};
 use crate::machine::Machine;
 use crate::server::lock;
@@ -49,6 +49,10 @@ impl Tracer<'_> {
                 Request::Stop if attached => detach = true,
                 Request::Stop => {
                     let _ = lock(self.machine).tracees.kill(self.first, SIGTERM);
+                }
+                Request::Signal(_) if attached => {}
+                Request::Signal(info) => {
+                    passing::pass_on(&mut lock(self.machine), self.first, info);
                 }
                 Request::Report => {
                     if let Some(reports) = &control.reports {

@@ -8,13 +8,21 @@
 //! when no signal is on its way that was sent before, and no thread is calm that keeps it from
 //! itself (`calm.rs`).
 //!
-//! The thread that is to take a signal may get no processor for a while, so the call waits as long
-//! as nothing happens. Signals that come again and again are waited for a number of times only:
-//! natively, too, one of them may come just behind the call.
+//! The call waits for those that were on their way when it first asked, and for no later ones: a
+//! thread that raises signals all the time holds nobody up. A thread that is to take a signal may
+//! get no processor for a while, so the call waits as long as nothing happens. How many real-time
+//! signals are queued is not known: those are waited for while they come.
+//!
+//! A process has one budget for all that. Once it is spent, a call is made at once, as if all
+//! signals on their way had been sent just behind it; save one that goes back to the default, by
+//! which a signal might end the process.
+
+use std::time::Duration;
 
 use lwp_dbt::Slot;
 use lwp_ptrace::regs::Regs;
 use lwp_ptrace::{Tid, memory};
+use rustc_hash::FxHashMap;
 
 use super::Handled;
 use super::calm::{SIG_DFL, SIG_IGN, bit, ignores, is_handled, keeps, would_ignore};
@@ -23,31 +31,93 @@ use crate::machine::{Machine, Mode};
 use crate::maps::Status;
 use crate::syscalls::nr;
 
-/// The most times that a call finds signals taken since it last asked, and another on its way.
-const MOST_TAKEN: u32 = 200;
-
 /// The most times that a call asks: seconds.
 const MOST_ASKED: u32 = 100_000;
 
+/// The number of times that the calls of a process may ask at first, and the time after which they
+/// may once more.
+const BUDGET: u64 = 1000;
+const REFILL: Duration = Duration::from_millis(10);
+
+/// First real-time signal, as the kernel counts.
+const SIGRTMIN: u32 = 32;
+
+/// Signals that a thread has taken, by number.
+#[derive(Clone, Debug, Default)]
+pub struct Taken(FxHashMap<u32, u32>);
+
+impl Taken {
+    /// Notes one that has been handed to the kernel and has reached its handler, or nobody.
+    pub fn note(&mut self, signal: i32) {
+        *self.0.entry(signal as u32).or_default() += 1;
+    }
+
+    fn of(&self, signal: u32) -> u32 {
+        self.0.get(&signal).copied().unwrap_or(0)
+    }
+}
+
 /// The wait of a call for signals on their way.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Wait {
     /// The times that the call has asked.
     pub asked: u32,
-    /// The times of those at which signals had been taken since the time before.
-    pub found_taken: u32,
-    /// The signals that the process's threads had taken in all, the last time.
-    taken: u64,
+    /// Threads from which one was kept, when the call first asked.
+    kept: Vec<Tid>,
+    /// The number of signals that the process's threads have taken, once they have taken one that
+    /// was pending for any of them.
+    shared: Option<u32>,
+    /// Threads to which signals were on their way, with the number that each has taken by then.
+    own: Vec<(Tid, u32)>,
+}
+
+/// Signals of one number on their way to a thread.
+#[derive(Clone, Copy, Debug, Default)]
+struct Coming {
+    /// The number that the thread has taken.
+    taken: u32,
+    /// The number that wait for it alone, or that it has stopped for.
+    own: u32,
+    /// One waits for any thread of its process.
+    shared: bool,
+    /// Such signals are kept from it for a while.
+    kept: bool,
 }
 
 impl Wait {
-    /// Notes that the call asks and that the process has taken `taken` signals in all. Returns
-    /// whether it waits on.
-    fn goes_on(&mut self, taken: u64) -> bool {
+    /// Notes that the call asks, with the signals on their way to each thread. Returns whether it
+    /// waits on.
+    fn goes_on(&mut self, coming: &[(Tid, Coming)]) -> bool {
+        let first = self.asked == 0;
         self.asked += 1;
-        self.found_taken += u32::from(self.taken != taken);
-        self.taken = taken;
-        self.asked <= MOST_ASKED && self.found_taken <= MOST_TAKEN
+        let taken: u32 = coming.iter().map(|(_, it)| it.taken).sum();
+        let all: u32 = coming.iter().map(|(_, it)| it.own).sum();
+        let is_shared = coming.iter().any(|(_, it)| it.shared);
+        let goals = |tids: &dyn Fn(Tid) -> bool| {
+            let of = coming.iter().filter(|(tid, it)| tids(*tid) && it.own > 0);
+            of.map(|(tid, it)| (*tid, it.taken + it.own)).collect::<Vec<_>>()
+        };
+        let is_kept = |tid: Tid| coming.iter().any(|(other, it)| *other == tid && it.kept);
+        if first {
+            self.kept = coming.iter().filter(|(_, it)| it.kept).map(|(tid, _)| *tid).collect();
+            self.shared = is_shared.then_some(taken + all + 1);
+            self.own = goals(&|tid| !is_kept(tid));
+        }
+        let freed: Vec<Tid> = self.kept.iter().copied().filter(|tid| !is_kept(*tid)).collect();
+        if !freed.is_empty() {
+            self.kept.retain(|tid| !freed.contains(tid));
+            self.own.extend(goals(&|tid| freed.contains(&tid)));
+        }
+        if self.shared.is_some_and(|goal| !is_shared || taken >= goal) {
+            self.shared = None;
+            // Whoever has it now has not taken it yet.
+            self.own.extend(goals(&|_| true));
+        }
+        self.own.retain(|(tid, goal)| {
+            coming.iter().any(|(it, coming)| it == tid && coming.own > 0 && coming.taken < *goal)
+        });
+        let waits = !self.kept.is_empty() || self.shared.is_some() || !self.own.is_empty();
+        waits && self.asked <= MOST_ASKED
     }
 }
 
@@ -60,8 +130,18 @@ pub fn concerns(machine: &Machine, tid: Tid, slot: usize) -> bool {
         && action != 0
         && context.get(Slot::NoSyscalls) == 0
         && beside(machine, tid).nth(1).is_some()
-        && memory::read_u64(tid, action)
-            .is_ok_and(|handler| matters(&Status::read(tid), signal as u32, handler))
+        && memory::read_u64(tid, action).is_ok_and(|handler| {
+            (handler == SIG_DFL || may_ask(machine, tid))
+                && matters(&Status::read(tid), signal as u32, handler)
+        })
+}
+
+/// Returns whether the process of a thread has not spent its budget.
+fn may_ask(machine: &Machine, tid: Tid) -> bool {
+    let pid = machine.tasks.threads.get(&tid).map(|thread| thread.pid);
+    let process = pid.and_then(|pid| machine.tasks.processes.get(&pid));
+    let refilled = machine.observers.started.elapsed().as_millis() / REFILL.as_millis();
+    process.is_some_and(|it| u128::from(it.asked) < u128::from(BUDGET) + refilled)
 }
 
 /// Returns whether a signal that was sent before must be taken before a process with this status
@@ -97,30 +177,42 @@ pub fn call(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
     let signal = app.0.rdi as u32;
     let all: Vec<Tid> = beside(machine, tid).collect();
     // Each of them is asked: those that are calm are stopped.
-    let on_its_way = all.iter().filter(|other| awaits(machine, tid, **other, signal)).count();
-    let threads = &mut machine.tasks.threads;
-    let taken = all.iter().filter_map(|it| threads.get(it)).map(|it| it.signals.taken).sum();
-    let Some(thread) = threads.get_mut(&tid) else { return Ok(()) };
-    if on_its_way > 0 && thread.signals.wait.goes_on(taken) {
+    let coming: Vec<(Tid, Coming)> =
+        all.iter().filter_map(|it| Some((*it, coming(machine, tid, *it, signal)?))).collect();
+    let more = may_ask(machine, tid);
+    let Some(thread) = machine.tasks.threads.get_mut(&tid) else { return Ok(()) };
+    let queued = signal >= SIGRTMIN && coming.iter().any(|(_, it)| it.own > 0 || it.shared);
+    if let Some(process) = machine.tasks.processes.get_mut(&thread.pid) {
+        process.asked += 1;
+    }
+    if thread.signals.wait.goes_on(&coming) || queued && more {
         return go_on(machine, tid, app);
     }
     thread.signals.wait = Wait::default();
     step(machine, tid, app)
 }
 
-/// Returns whether such a signal is on its way to `other`, or kept from it; `tid` makes the call.
-fn awaits(machine: &Machine, tid: Tid, other: Tid, signal: u32) -> bool {
-    let Some(thread) = machine.tasks.threads.get(&other) else { return false };
-    if other != tid && thread.signals.calm.is_some_and(|calm| keeps(&calm, signal)) {
-        return machine.tracees.interrupt(other).is_ok();
+/// The signals of this number on their way to `other`; `tid` makes the call.
+fn coming(machine: &Machine, tid: Tid, other: Tid, signal: u32) -> Option<Coming> {
+    let thread = machine.tasks.threads.get(&other)?;
+    let kept = other != tid && thread.signals.calm.is_some_and(|calm| keeps(&calm, signal));
+    if kept && machine.tracees.interrupt(other).is_err() {
+        return None;
     }
     // Pending first: a signal that is taken between the two looks is seen by the second one.
     let status = Status::read(other);
-    let of = |field| status.signals(field).unwrap_or(0);
-    let unblocked = (of("SigPnd:") | of("ShdPnd:")) & !of("SigBlk:");
-    let taken = || machine.tracees.siginfo(other).is_ok_and(|it| it.signo() as u32 == signal);
-    let delivering = matches!(thread.mode, Mode::Delivering { .. });
-    unblocked & bit(signal) != 0 || other != tid && (delivering || taken())
+    let blocked = status.signals("SigBlk:").unwrap_or(0);
+    let pending = |field| status.signals(field).unwrap_or(0) & !blocked & bit(signal) != 0;
+    let delivers = matches!(thread.mode, Mode::Delivering { .. });
+    let delivering = delivers && thread.signals.delivering as u32 == signal;
+    let stopped = || machine.tracees.siginfo(other).is_ok_and(|it| it.signo() as u32 == signal);
+    let stands = other != tid && (delivering || stopped());
+    Some(Coming {
+        taken: thread.signals.taken.of(signal),
+        own: u32::from(pending("SigPnd:")) + u32::from(stands),
+        shared: pending("ShdPnd:"),
+        kept,
+    })
 }
 
 #[cfg(test)]
@@ -146,20 +238,57 @@ mod tests {
         }
     }
 
+    const NONE: Coming = Coming { taken: 0, own: 0, shared: false, kept: false };
+
     #[test]
     fn a_call_waits_for_a_thread_that_gets_no_processor() {
         let mut wait = Wait::default();
+        let coming = [(1, Coming { own: 1, taken: 3, ..NONE })];
         for _ in 0..MOST_ASKED {
-            assert!(wait.goes_on(3));
+            assert!(wait.goes_on(&coming));
         }
-        assert!(!wait.goes_on(3));
-        assert_eq!(wait.found_taken, 1);
+        assert!(!wait.goes_on(&coming));
     }
 
     #[test]
-    fn signals_that_come_again_and_again_are_not_waited_for_without_end() {
+    fn later_signals_are_not_waited_for() {
         let mut wait = Wait::default();
-        let times = (1..).take_while(|taken| wait.goes_on(*taken)).count();
-        assert_eq!(times, MOST_TAKEN as usize);
+        // One has been raised, and when that has been taken there is another.
+        assert!(wait.goes_on(&[(1, Coming { own: 1, taken: 7, ..NONE }), (2, NONE)]));
+        let later = Coming { own: 1, taken: 7, ..NONE };
+        assert!(wait.goes_on(&[(1, Coming { own: 1, taken: 7, ..NONE }), (2, later)]));
+        assert!(!wait.goes_on(&[(1, Coming { own: 1, taken: 8, ..NONE }), (2, later)]));
+        // Two: one that the thread has stopped for, and one behind it.
+        let mut wait = Wait::default();
+        assert!(wait.goes_on(&[(1, Coming { own: 2, taken: 7, ..NONE })]));
+        assert!(wait.goes_on(&[(1, Coming { own: 2, taken: 8, ..NONE })]));
+        assert!(!wait.goes_on(&[(1, Coming { own: 2, taken: 9, ..NONE })]));
+    }
+
+    #[test]
+    fn a_signal_to_a_process_is_waited_for_where_it_is_taken() {
+        let shared = Coming { shared: true, ..NONE };
+        let mut wait = Wait::default();
+        assert!(wait.goes_on(&[(1, shared), (2, shared)]));
+        // A thread has stopped for it, and gets the next one as well.
+        assert!(wait.goes_on(&[(1, NONE), (2, Coming { own: 1, ..NONE })]));
+        assert!(
+            !wait.goes_on(&[
+                (1, shared),
+                (2, Coming { taken: 1, own: 1, shared: true, kept: false })
+            ])
+        );
+        // Others follow so fast that there is always one.
+        let mut wait = Wait::default();
+        assert!(wait.goes_on(&[(1, shared), (2, shared)]));
+        assert!(!wait.goes_on(&[(1, shared), (2, Coming { taken: 1, ..shared })]));
+    }
+
+    #[test]
+    fn a_signal_that_is_kept_from_a_thread_is_waited_for_once_it_is_not() {
+        let mut wait = Wait::default();
+        assert!(wait.goes_on(&[(1, Coming { kept: true, ..NONE })]));
+        assert!(wait.goes_on(&[(1, Coming { own: 1, ..NONE })]));
+        assert!(!wait.goes_on(&[(1, Coming { kept: true, taken: 1, ..NONE })]));
     }
 }

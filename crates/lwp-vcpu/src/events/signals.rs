@@ -7,10 +7,10 @@ use lwp_ptrace::regs::Regs;
 use lwp_ptrace::sys::{Errno, SigInfo};
 
 use super::calm::{self, Ignored};
-use super::dying;
-use super::needs::{go_on, satisfy, step, stepped};
+use super::needs::{count_instruction, go_on, satisfy, step, stepped};
 use super::trap_flag::{self, TRAP_FLAG};
 use super::{Handled, SIGTRAP, TRAP_BRKPT, TRAP_TRACE};
+use super::{dying, flush, pacing, passing};
 use crate::lwp::restores_lwp;
 use crate::machine::{Machine, Mode};
 use crate::maps::Status;
@@ -24,6 +24,10 @@ const SIGSEGV: i32 = 11;
 pub fn signalled(machine: &mut Machine, tid: Tid, signal: i32) -> Handled {
     let Some(thread) = machine.tasks.threads.get(&tid) else { return Err(Errno::ESRCH) };
     let mode = thread.mode;
+    pacing::restore_info(machine, tid, signal)?;
+    if passing::arrived(machine, tid)? {
+        return Ok(());
+    }
     if signal == SIGSEGV && notices::write_fault(machine, tid)? {
         return notices::write_again(machine, tid, mode);
     }
@@ -36,37 +40,53 @@ pub fn signalled(machine: &mut Machine, tid: Tid, signal: i32) -> Handled {
             let _ = app;
             deliver(machine, tid, signal, cache, app)
         }
-        mode => {
-            let regs = machine.tracees.regs(tid)?;
-            let own = regs.0.eflags & TRAP_FLAG != 0;
-            let info = machine.tracees.siginfo(tid).ok();
-            let is_step = || info.as_ref().is_some_and(|info| is_of_trap_flag(info.code()));
-            if own && signal == SIGTRAP && is_step() {
-                return trap_flag::appeared(machine, tid, &regs);
-            }
-            let fault = info.as_ref().filter(|info| is_fault(signal, info));
-            match (machine.view(tid, &regs), fault) {
-                (Some(view), Some(_)) if view.state.commit == Commit::LwpTrying => {
-                    ask_instead(machine, tid, regs)
-                }
-                (Some(mut view), Some(fault))
-                    if refused(machine, tid, fault, &view)
-                        || out_of_reach(machine, tid, fault, (&view, &regs))
-                        || locked_frame(tid, fault, &view)
-                        || unreadable(machine, tid, &view) =>
-                {
-                    machine.leave(tid, &regs, &mut view);
-                    step(machine, tid, &view.app)
-                }
-                (Some(mut view), _) => {
-                    if matches!(mode, Mode::Calling { .. }) {
-                        view.app.0.eflags |= TRAP_FLAG;
-                    }
-                    deliver(machine, tid, signal, Some(regs), view.app)
-                }
-                (None, _) => machine.tracees.cont(tid, signal),
-            }
+        mode => interrupts(machine, tid, signal, mode),
+    }
+}
+
+/// A signal has come to a thread in the middle of its work.
+fn interrupts(machine: &mut Machine, tid: Tid, signal: i32, mode: Mode) -> Handled {
+    let regs = machine.tracees.regs(tid)?;
+    let own = regs.0.eflags & TRAP_FLAG != 0;
+    let info = machine.tracees.siginfo(tid).ok();
+    let is_step = || info.as_ref().is_some_and(|info| is_of_trap_flag(info.code()));
+    if own && signal == SIGTRAP && is_step() {
+        return trap_flag::appeared(machine, tid, &regs);
+    }
+    let fault = info.as_ref().filter(|info| is_fault(signal, info));
+    match (machine.view(tid, &regs), fault) {
+        (Some(view), Some(_)) if view.state.commit == Commit::LwpTrying => {
+            ask_instead(machine, tid, regs)
         }
+        (Some(mut view), Some(fault))
+            if refused(machine, tid, fault, &view)
+                || out_of_reach(machine, tid, fault, (&view, &regs))
+                || locked_frame(tid, fault, &view)
+                || unreadable(machine, tid, &view) =>
+        {
+            machine.leave(tid, &regs, &mut view);
+            step(machine, tid, &view.app)
+        }
+        (Some(view), None)
+            if info.is_some_and(|it| pacing::holds(machine, tid, &regs, &view, &it)) =>
+        {
+            Ok(())
+        }
+        (Some(mut view), fault) => {
+            if fault.is_none()
+                && let Some(end) = flush::still_in_call(machine, tid, &view.app)
+            {
+                rearm(machine, tid, &regs, &view.app, true);
+                machine.leave(tid, &regs, &mut view);
+                count_instruction(machine, tid, view.app.0.rip, end.0.rip);
+                return deliver(machine, tid, signal, None, end);
+            }
+            if matches!(mode, Mode::Calling { .. }) {
+                view.app.0.eflags |= TRAP_FLAG;
+            }
+            deliver(machine, tid, signal, Some(regs), view.app)
+        }
+        (None, _) => machine.tracees.cont(tid, signal),
     }
 }
 
@@ -163,7 +183,7 @@ pub fn deliver(
     machine.tracees.set_regs(tid, &native)?;
     if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
         thread.mode = Mode::Delivering { cache, app };
-        thread.signals.taken += 1;
+        thread.signals.delivering = signal;
     }
     if dying::hold(machine, tid, signal) {
         return Ok(());
@@ -199,6 +219,9 @@ pub fn delivered(machine: &mut Machine, tid: Tid, cache: Option<Regs>, app: Regs
     dying::survived(machine, tid);
     let regs = machine.tracees.regs(tid)?;
     let handled = regs.0.rip != app.0.rip || regs.0.rsp != app.0.rsp;
+    if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
+        thread.signals.taken.note(thread.signals.delivering);
+    }
     if handled {
         if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
             thread.signals.ignored = Ignored::default();
@@ -208,6 +231,7 @@ pub fn delivered(machine: &mut Machine, tid: Tid, cache: Option<Regs>, app: Regs
         {
             machine.leave(tid, &cache, &mut view);
         }
+        pacing::entered(machine, tid, &app, &regs);
         return go_on(machine, tid, &regs);
     }
     match cache {
@@ -228,6 +252,11 @@ pub fn delivered(machine: &mut Machine, tid: Tid, cache: Option<Regs>, app: Regs
                 None => calm::go_on(machine, tid, &cache),
             }
         }
-        None => go_on(machine, tid, &regs),
+        None => {
+            // A call in which nothing has come of the signal goes on.
+            let mut regs = regs;
+            calm::take_back(machine, tid, &mut regs)?;
+            go_on(machine, tid, &regs)
+        }
     }
 }

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use lwp_ptrace::{Tid, sys};
 
+use crate::events::passing::Passing;
+
 /// Threads and processes that the tracer has to look after.
 #[derive(Debug)]
 pub struct Errands {
@@ -15,6 +17,8 @@ pub struct Errands {
     pub forgeries: Vec<(i32, &'static str)>,
     /// Families whose modules have been laid out anew.
     pub improved: Vec<usize>,
+    /// Signals that are passed on to the program.
+    pub passing: Passing,
     /// An eventfd that wakes the tracer.
     pub wake_tracer: Arc<OwnedFd>,
 }
@@ -22,7 +26,13 @@ pub struct Errands {
 impl Errands {
     /// Makes an empty list for the tracer that `wake_tracer` wakes.
     pub fn new(wake_tracer: Arc<OwnedFd>) -> Self {
-        Self { needy: Vec::new(), forgeries: Vec::new(), improved: Vec::new(), wake_tracer }
+        Self {
+            needy: Vec::new(),
+            forgeries: Vec::new(),
+            improved: Vec::new(),
+            passing: Passing::default(),
+            wake_tracer,
+        }
     }
 
     /// Wakes the tracer.

@@ -36,7 +36,9 @@ impl Processor {
             no_inserts: config.lwp.as_ref().is_some_and(LwpConfig::is_proposal),
             fewer_states: cpu.real_xcr0() != sys::xcr0(),
             lwp_state: !cpu.components().is_empty(),
+            no_transactions: !std::arch::is_x86_feature_detected!("rtm"),
             markers: config.plan == Plan::Exact || config.counted.markers.is_some(),
+            requests: config.counted.markers.is_some(),
             writes: config.counted.control_line.is_some(),
             fills,
         };

@@ -10,7 +10,9 @@ use lwp_ptrace::regs::Regs;
 use crate::contexts::{FileId, Sum};
 use crate::events::calm::{Calm, Ignored};
 use crate::events::dying::Dying;
-use crate::events::settling::Wait;
+use crate::events::flush::ParkedCall;
+use crate::events::pacing::Pace;
+use crate::events::settling::{Taken, Wait};
 use crate::events::wards::Wards;
 use crate::lwp::{KnownCuts, ThreadLwp};
 use crate::markers::Bounds;
@@ -175,8 +177,14 @@ pub struct ThreadSignals {
     pub calm: Option<Calm>,
     /// Ignored signals of late.
     pub ignored: Ignored,
+    /// The signal that is delivered to it.
+    pub delivering: i32,
     /// The signals that have been delivered to it.
-    pub taken: u64,
+    pub taken: Taken,
+    /// The call that it was parked in and has perhaps not made again.
+    pub parked_in: Option<ParkedCall>,
+    /// The times at which they came of late.
+    pub pace: Pace,
     /// The wait of its call for signals on their way.
     pub wait: Wait,
 }
@@ -224,6 +232,8 @@ pub struct Process {
     pub hidden: bool,
     /// As many contexts are mapped as there can be, or cannot be.
     pub has_room: bool,
+    /// The times that changes of actions have asked whether signals are on their way.
+    pub asked: u64,
 }
 
 impl Process {
@@ -237,6 +247,7 @@ impl Process {
             rseq: false,
             hidden: false,
             has_room: false,
+            asked: 0,
         }
     }
 }

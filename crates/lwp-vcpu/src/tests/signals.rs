@@ -8,10 +8,10 @@ use lwp_ptrace::regs::Regs;
 use lwp_ptrace::tracees::Until;
 
 use super::needs::needs;
-use super::script::Done::{Detached, Goes, Interrupted, Listens};
+use super::script::Done::{Detached, Goes, Interrupted, Listens, Sent};
 use super::stage::{Idle, Stage};
 use super::{branches, leaf, pc_of};
-use crate::events::calm;
+use crate::events::{calm, flush};
 use crate::machine::{Mode, Need};
 use crate::syscalls::nr;
 
@@ -453,4 +453,146 @@ fn a_handler_is_chosen_when_no_signal_is_on_its_way_that_was_ignored_before() {
         assert_eq!(stage.regs(tid).0.rip, stage.routine(|routines| routines.run));
         assert_eq!(asked(), 0);
     }
+}
+
+/// A signal that the test's process has a handler for, which changes nothing here.
+fn handled_signal() -> i32 {
+    const SIGCHLD: i32 = 17;
+    let event = Box::leak(Box::new(lwp_ptrace::sys::event_fd().expect("an eventfd")));
+    lwp_ptrace::sys::signal_child_events(event).expect("a handler");
+    SIGCHLD
+}
+
+/// A thread that has just come back from the handler of `signal`, and has executed nothing since.
+fn back_from_a_handler(signal: i32, code: i32) -> (Stage, Regs) {
+    let (stage, _) = Stage::at(pc_of(leaf));
+    let tid = stage.tid;
+    stage.signal(tid, signal, code, 0);
+    let mut handler = stage.regs_at(pc_of(branches));
+    handler.0.rsp -= 512;
+    stage.stands(tid, &handler);
+    stage.stop(tid, Stop::Interrupted);
+    let landing = stage.regs_at(stage.routine(|routines| routines.sigreturn));
+    let context = stage.machine().context(tid).map(|context| {
+        context.set(Slot::SigPc, pc_of(leaf));
+        context.set(Slot::SigFrame, landing.0.rsp);
+    });
+    context.expect("it lives");
+    stage.stands(tid, &landing);
+    (stage, landing)
+}
+
+#[test]
+fn a_timer_that_fires_too_soon_is_held_until_the_program_has_gone_on() {
+    const SI_TIMER: i32 = -2;
+    const SI_TKILL: i32 = -6;
+    const GETPID: u64 = 39;
+    let signal = handled_signal();
+    let (stage, mut regs) = back_from_a_handler(signal, SI_TIMER);
+    let tid = stage.tid;
+    let mask = |tid| stage.script.thread(tid, |thread| thread.mask);
+    let done = stage.signal(tid, signal, SI_TIMER, 0);
+    assert_eq!(done.last(), Some(&Goes(tid, Until::Syscall, 0)), "{done:?}");
+    assert_eq!(stage.regs(tid), regs, "it goes on where it stood");
+    assert_ne!(mask(tid) & calm::bit(signal as u32), 0);
+    // A call is taken back, and what was held comes before it.
+    let behind = regs.0.rip;
+    (regs.0.orig_rax, regs.0.rax) = (GETPID, ENOSYS);
+    stage.stands(tid, &regs);
+    stage.stop(tid, Stop::Syscall);
+    assert!(!stage.regs(tid).in_syscall());
+    let taken_back = stage.regs(tid);
+    stage.stands(tid, &taken_back);
+    let done = stage.stop(tid, Stop::Syscall);
+    assert_eq!(done, [Sent(tid, signal), Goes(tid, Until::Event, 0)]);
+    assert_eq!((stage.regs(tid).0.rip, stage.regs(tid).0.rax), (behind - 2, GETPID));
+    assert_eq!(mask(tid), 0);
+    // It says what it said at first, and is not held again.
+    let at_call = stage.regs(tid);
+    stage.stands(tid, &at_call);
+    let done = stage.signal(tid, signal, SI_TKILL, 0);
+    assert_eq!(done.last(), Some(&Goes(tid, Until::Event, signal)), "{done:?}");
+    assert_eq!(stage.script.thread(tid, |thread| thread.info), Some((signal, SI_TIMER, 0)));
+}
+
+#[test]
+fn a_thread_s_own_signals_are_never_held() {
+    const SI_TKILL: i32 = -6;
+    let signal = handled_signal();
+    let (stage, _) = back_from_a_handler(signal, SI_TKILL);
+    let done = stage.signal(stage.tid, signal, SI_TKILL, 0);
+    assert_eq!(done.last(), Some(&Goes(stage.tid, Until::Event, signal)), "{done:?}");
+}
+
+#[test]
+fn other_processes_signals_are_held_once_they_come_again_and_again() {
+    let signal = handled_signal();
+    let (stage, landing) = back_from_a_handler(signal, SI_USER);
+    let tid = stage.tid;
+    stage.machine().tasks.threads.get_mut(&tid).expect("it lives").signals.pace.come_too_soon(7);
+    let delivered = |done: &[super::script::Done]| done.contains(&Goes(tid, Until::Event, signal));
+    let done = stage.signal(tid, signal, SI_USER, 0);
+    assert!(delivered(&done), "others may have been pending with it: {done:?}");
+    let handler = stage.regs_at(pc_of(branches));
+    stage.stands(tid, &handler);
+    stage.stop(tid, Stop::Interrupted);
+    stage.machine().tasks.threads.get_mut(&tid).expect("it lives").signals.pace.come_too_soon(8);
+    stage.stands(tid, &landing);
+    let done = stage.signal(tid, signal, SI_USER, 0);
+    assert!(!delivered(&done), "{done:?}");
+}
+
+/// A thread that was parked in a call, whose result is `result`, and has been let on.
+fn let_on_in_call(result: u64) -> (Stage, Idle, u64) {
+    let (stage, _, site) = Stage::in_call(EPOLL_WAIT, result);
+    let (tid, other) = (stage.tid, stage.another());
+    let index = stage.machine().tasks.space_index(tid).expect("an address space");
+    stage.machine().caches.flushes.push(index);
+    stage.stop(tid, Stop::Interrupted);
+    assert!(matches!(stage.mode(tid), Mode::Parked { .. }));
+    stage.machine().caches.flushes.clear();
+    flush::let_on(&mut stage.machine(), tid);
+    let done = stage.script.done();
+    stage.expect_entered(tid, site, &done);
+    let regs = stage.regs(tid);
+    stage.stands(tid, &regs);
+    (stage, other, site)
+}
+
+#[test]
+fn a_signal_that_comes_while_translations_are_replaced_ends_its_call() {
+    for result in [EINTR, ERESTARTNOHAND] {
+        let (stage, _other, site) = let_on_in_call(result);
+        let tid = stage.tid;
+        let done = stage.signal(tid, SIGUSR1, SI_USER, 0);
+        assert_eq!(done, [Interrupted(tid), Goes(tid, Until::Event, SIGUSR1)]);
+        let shown = stage.regs(tid).0;
+        assert_eq!((shown.rip, shown.rax, shown.orig_rax), (site + 2, result, EPOLL_WAIT));
+        // Nobody handles it: the call is made again.
+        let regs = stage.regs(tid);
+        stage.stands(tid, &regs);
+        let done = stage.stop(tid, Stop::Interrupted);
+        stage.expect_entered(tid, site, &done);
+    }
+}
+
+#[test]
+fn a_stop_of_job_control_while_translations_are_replaced_ends_its_call() {
+    let (stage, _other, site) = let_on_in_call(EINTR);
+    let tid = stage.tid;
+    assert_eq!(stage.stop(tid, Stop::Group(SIGSTOP)), [Listens(tid)]);
+    assert_eq!(stage.slot(tid, Slot::Pc), site + 2);
+    assert_eq!(stage.regs(tid).0.rax, EINTR);
+}
+
+#[test]
+fn a_call_that_is_made_again_after_translations_were_replaced_goes_on() {
+    let (stage, _other, site) = let_on_in_call(EINTR);
+    let tid = stage.tid;
+    // It has come further by the time that the signal comes.
+    let mut further = stage.regs(tid);
+    further.0.rdx = 99;
+    stage.stands(tid, &further);
+    stage.signal(tid, SIGUSR1, SI_USER, 0);
+    assert_eq!(stage.regs(tid).0.rip, site);
 }

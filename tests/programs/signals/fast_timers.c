@@ -1,0 +1,111 @@
+//@ variants: pie static
+//@ cflags: -O2
+/* Timers that fire faster than anybody can handle: the program goes on between two signals, whatever their kind and
+ * wherever they come, and what it does of itself is not disturbed. */
+#include "check.h"
+
+static volatile long ticks, nested, depth;
+
+static void tick(int number, siginfo_t *info, void *context)
+{
+    (void)number, (void)info, (void)context;
+    ticks++;
+}
+
+/* A handler that others of its kind interrupt: it must come to its end all the same. */
+static void deep(int number, siginfo_t *info, void *context)
+{
+    (void)number, (void)info, (void)context;
+    if (++depth > 1)
+        nested++;
+    for (volatile int i = 0; i < 200; i++)
+        ;
+    depth--;
+}
+
+static uint64_t work(long turns)
+{
+    uint64_t x = 88172645463325252u;
+    for (volatile long i = 0; i < turns; i++)
+        x = x * 6364136223846793005u + (uint64_t)i;
+    return x;
+}
+
+static void by_interval(void)
+{
+    uint64_t want = work(1000000);
+    on_signal(SIGALRM, tick, SA_RESTART);
+    for (int us = 50; us >= 20; us -= 15) {
+        struct itimerval timer = {{0, us}, {0, us}}, off = {0};
+        MUST(setitimer(ITIMER_REAL, &timer, NULL) == 0);
+        uint64_t got = work(1000000);
+        MUST(setitimer(ITIMER_REAL, &off, NULL) == 0);
+        CHECK_EQ(got, want, "every %d us", us);
+        long before = ticks;
+        work(1000);
+        CHECK_EQ(ticks, before, "the timer is off: a signal came late");
+    }
+}
+
+static void by_timer(int signal, int flags, void (*handler)(int, siginfo_t *, void *))
+{
+    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = signal};
+    struct itimerspec timer = {{0, 20000}, {0, 20000}};
+    timer_t id;
+    uint64_t want = work(300000);
+    on_signal(signal, handler, SA_RESTART | flags);
+    MUST(timer_create(CLOCK_MONOTONIC, &event, &id) == 0);
+    MUST(timer_settime(id, 0, &timer, NULL) == 0);
+    uint64_t got = work(300000);
+    MUST(timer_delete(id) == 0);
+    CHECK_EQ(got, want, "signal %d", signal);
+}
+
+static void by_posix_timers(void)
+{
+    by_timer(SIGUSR1, 0, tick);
+    by_timer(SIGRTMIN + 1, 0, tick);
+    by_timer(SIGUSR2, SA_NODEFER, deep);
+    CHECK_EQ(depth, 0, "handlers have returned");
+}
+
+/* Another process signals as fast as it can. */
+static void by_another_process(void)
+{
+    uint64_t want = work(300000);
+    on_signal(SIGUSR1, tick, SA_RESTART);
+    pid_t me = getpid(), child = fork();
+    MUST(child >= 0);
+    if (child == 0)
+        for (;;)
+            if (kill(me, SIGUSR1) != 0 || getppid() != me)
+                _exit(0);
+    uint64_t got = work(300000);
+    MUST(kill(child, SIGKILL) == 0);
+    MUST(waitpid(child, NULL, 0) == child);
+    CHECK_EQ(got, want, "beside another process");
+}
+
+/* A signal that comes before a call is handled before it. */
+static void before_calls(void)
+{
+    struct itimerval timer = {{0, 20}, {0, 20}}, off = {0};
+    on_signal(SIGALRM, tick, SA_RESTART);
+    for (int i = 0; i < 100; i++) {
+        MUST(setitimer(ITIMER_REAL, &timer, NULL) == 0);
+        work(2000);
+        MUST(setitimer(ITIMER_REAL, &off, NULL) == 0);
+        MUST(signal(SIGALRM, SIG_DFL) != SIG_ERR);
+        work(1000);
+        on_signal(SIGALRM, tick, SA_RESTART);
+    }
+}
+
+int main(void)
+{
+    RUN(by_interval);
+    RUN(by_posix_timers);
+    RUN(by_another_process);
+    RUN(before_calls);
+    return done();
+}
