@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use lwp_profile::{Course, FunctionId, Mode, Profile, Recording, Samples, StackId, ThreadId};
+use lwp_profile::{
+    Course, FunctionId, Mode, Origin, Profile, Recording, Samples, StackId, ThreadId,
+};
 use lwp_report::annotate::Sources;
 use lwp_symbols::{InSamples, function_name, stable_function_name};
 use rustc_hash::FxHashMap;
@@ -271,7 +273,15 @@ fn keys(profile: &Profile, labels: &[Label], modules: &[(String, String)]) -> Ve
         let function = &profile.functions[index];
         let module = common[function.module.index()].unwrap_or(&labels[index].module);
         let name = stable_function_name(profile, FunctionId(index as u32));
-        let key = Key::of(&[&name, module]);
+        // An address says something in its own build only.
+        let build = match function.origin {
+            Origin::Unknown => profile.modules[function.module.index()].build_id_hex(),
+            _ => String::new(),
+        };
+        let key = match build.is_empty() {
+            true => Key::of(&[&name, module]),
+            false => Key::of(&[&name, module, &build]),
+        };
         let before = taken.entry(key).or_default();
         keys[index] = key.numbered(*before);
         *before += 1;
