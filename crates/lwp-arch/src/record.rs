@@ -293,6 +293,14 @@ impl Record {
         EventKind::from_event_id(revision, EventId(self.event_id))
     }
 
+    /// The decoded record of the shipped revision, or `None` for an EventId that it does not
+    /// assign.
+    ///
+    /// Spec: LWP §4.1, §4.2.
+    pub fn event(&self) -> Option<Event> {
+        self.decode(Revision::Shipped, RingOffset(0)).ok()
+    }
+
     /// Linear address of the instruction.
     pub const fn ip(&self) -> AppPc {
         AppPc(self.instruction_address.get())

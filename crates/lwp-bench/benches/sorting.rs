@@ -8,7 +8,7 @@ fn sums(bench: &mut Bench) {
 
 fn sorts(bench: &mut Bench) {
     let reversed = |n: u64| (0..n).rev().collect::<Vec<u64>>();
-    bench.inputs("sort", [10, 1000], reversed, |mut numbers| {
+    bench.run_for_inputs("sort", [10, 1000], reversed, |mut numbers| {
         numbers.sort();
         numbers
     });

@@ -8,8 +8,9 @@ use crate::counter::{NOT_COUNTED, counted};
 use crate::options::{Options, Request};
 use crate::results::{Count, Results};
 
-/// A runner of benchmarks, which keeps their results.
+/// Runs benchmarks and keeps their results. [`main!`](crate::main) makes one.
 #[derive(Debug)]
+#[must_use = "`finish` saves the results and returns the exit code"]
 pub struct Bench {
     options: Options,
     results: Results,
@@ -20,8 +21,9 @@ pub struct Bench {
 const TIMES: usize = 3;
 
 impl Bench {
-    /// The runner that the program's arguments ask for. Help and errors end the program here.
-    pub fn from_arguments() -> Self {
+    /// Makes the runner that the program's arguments ask for. `--help` and wrong arguments end the
+    /// program here, with exit code 0 or 2.
+    pub fn from_args() -> Self {
         match Options::parse(std::env::args().skip(1)) {
             Ok(Request::Run(options)) => Self::new(options),
             Ok(Request::Help(text)) => {
@@ -39,17 +41,33 @@ impl Bench {
         Self { options, results: Results::default() }
     }
 
-    /// Measures `work`. What it returns is dropped uncounted.
+    /// Counts the instructions of `work`, without those that drop its result.
+    ///
+    /// ```no_run
+    /// # let mut bench = lwp_bench::Bench::from_args();
+    /// bench.run("sum", || (0..1000u64).sum::<u64>());
+    /// ```
     pub fn run<R>(&mut self, name: &str, mut work: impl FnMut() -> R) {
-        self.with(name, || (), |()| work());
+        self.run_with_setup(name, || (), |()| work());
     }
 
-    /// Measures `work` on what `set_up` makes, which is not counted itself. What `work` returns is
-    /// dropped uncounted: it returns its input where that is not to be counted either.
-    pub fn with<I, R>(
+    /// Counts the instructions of `work` on a value that `setup` makes, without those of `setup` and
+    /// those that drop the result.
+    ///
+    /// Return the input from `work` if dropping it should not be counted either:
+    ///
+    /// ```no_run
+    /// # let mut bench = lwp_bench::Bench::from_args();
+    /// let shuffled = || vec![3, 1, 2];
+    /// bench.run_with_setup("sort", shuffled, |mut numbers| {
+    ///     numbers.sort();
+    ///     numbers
+    /// });
+    /// ```
+    pub fn run_with_setup<I, R>(
         &mut self,
         name: &str,
-        mut set_up: impl FnMut() -> I,
+        mut setup: impl FnMut() -> I,
         mut work: impl FnMut(I) -> R,
     ) {
         if !self.options.wants(name) {
@@ -60,7 +78,7 @@ impl Bench {
         }
         let mut counts = Vec::new();
         for _ in 0..if self.options.once { 1 } else { TIMES } {
-            let input = black_box(set_up());
+            let input = black_box(setup());
             let (output, count) = counted(|| black_box(work(input)));
             drop(output);
             counts.push(count);
@@ -72,22 +90,32 @@ impl Bench {
         print(&self.results.add(name, count, self.options.before.get(name).copied()));
     }
 
-    /// Measures `work` on each of `inputs`, as `name/INPUT`; `set_up` makes of an input what `work`
-    /// takes.
-    pub fn inputs<T: Display + Clone, I, R>(
+    /// Counts the instructions of `work` for each of `inputs`, as the benchmark `name/INPUT`.
+    /// `setup` turns an input into the value that `work` takes, uncounted.
+    ///
+    /// ```no_run
+    /// # let mut bench = lwp_bench::Bench::from_args();
+    /// let reversed = |n: u64| (0..n).rev().collect::<Vec<u64>>();
+    /// bench.run_for_inputs("sort", [10, 1000], reversed, |mut numbers| {
+    ///     numbers.sort();
+    ///     numbers
+    /// });
+    /// ```
+    pub fn run_for_inputs<T: Display + Clone, I, R>(
         &mut self,
         name: &str,
         inputs: impl IntoIterator<Item = T>,
-        mut set_up: impl FnMut(T) -> I,
+        mut setup: impl FnMut(T) -> I,
         mut work: impl FnMut(I) -> R,
     ) {
         for input in inputs {
-            self.with(&format!("{name}/{input}"), || set_up(input.clone()), &mut work);
+            self.run_with_setup(&format!("{name}/{input}"), || setup(input.clone()), &mut work);
         }
     }
 
-    /// Keeps the results where that is asked for, and returns the program's exit code: 3 where a
-    /// benchmark has grown more than it may.
+    /// Saves the results if the arguments say so. Returns the program's exit code: 2 if they could
+    /// not be saved, and 3 if a benchmark has grown by more than `--limit`.
+    #[must_use]
     pub fn finish(self) -> ExitCode {
         if self.options.list {
             return ExitCode::SUCCESS;

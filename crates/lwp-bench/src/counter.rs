@@ -4,7 +4,7 @@
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 #[inline(always)]
 pub fn counted<R>(work: impl FnOnce() -> R) -> (R, Option<u64>) {
-    lwp::count::of(work)
+    lwp::count_instructions(work)
 }
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
@@ -17,7 +17,7 @@ pub fn counted<R>(work: impl FnOnce() -> R) -> (R, Option<u64>) {
 #[inline(always)]
 pub fn so_far() -> Option<u64> {
     #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-    return lwp::count::read(lwp::count::Event::Instructions);
+    return lwp::read_count(lwp::Counter::Instructions);
     #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
     None
 }

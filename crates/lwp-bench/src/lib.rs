@@ -7,7 +7,7 @@
 //! ```no_run
 //! fn sorting(bench: &mut lwp_bench::Bench) {
 //!     bench.run("sum", || (0..1000u64).sum::<u64>());
-//!     bench.inputs("sort", [10, 1000], |n| (0..n).rev().collect::<Vec<u64>>(), |mut numbers| {
+//!     bench.run_for_inputs("sort", [10, 1000], |n| (0..n).rev().collect::<Vec<u64>>(), |mut numbers| {
 //!         numbers.sort();
 //!         numbers
 //!     });
@@ -27,7 +27,8 @@
 //! Run natively, as by `cargo bench`, it executes every benchmark once and says that nothing is
 //! counted.
 //!
-//! With feature `criterion`, module `criterion` measures benchmarks that are written for it.
+//! The feature `criterion` adds `criterion()`, which measures criterion's benchmarks in
+//! instructions.
 #![forbid(unsafe_code)]
 
 mod bench;
@@ -41,12 +42,16 @@ pub use bench::Bench;
 #[cfg(feature = "criterion")]
 pub use measurement::{Instructions, criterion};
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeExamples;
+
 /// Runs benchmark functions, `fn(&mut Bench)` each, as the program's main function.
 #[macro_export]
 macro_rules! main {
     ($($function:path),+ $(,)?) => {
         fn main() -> ::std::process::ExitCode {
-            let mut bench = $crate::Bench::from_arguments();
+            let mut bench = $crate::Bench::from_args();
             $( $function(&mut bench); )+
             bench.finish()
         }

@@ -9,7 +9,7 @@ use criterion::{Criterion, Throughput};
 use crate::bench::complain;
 use crate::counter::{NOT_COUNTED, so_far};
 
-/// Instructions that the benchmark's thread executes.
+/// Criterion's measurement of the instructions that the benchmark's thread executes.
 ///
 /// The loop around a benchmark is counted too, which is the same few instructions for each
 /// iteration.
@@ -17,7 +17,7 @@ use crate::counter::{NOT_COUNTED, so_far};
 #[non_exhaustive]
 pub struct Instructions;
 
-/// Criterion, measuring instructions. Every sample has one iteration, whatever the time it takes,
+/// Makes a criterion that measures instructions. Every sample has one iteration, whatever the time it takes,
 /// after one that warms up: counts need no more, and are the same in every run.
 ///
 /// ```no_run
@@ -31,6 +31,7 @@ pub struct Instructions;
 /// ```
 ///
 /// Outside `lwp` the benchmarks run, and their results say that they are not counted.
+#[must_use]
 pub fn criterion() -> Criterion<Instructions> {
     // One iteration takes longer than this.
     let least = Duration::from_nanos(1);

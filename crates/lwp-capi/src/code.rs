@@ -24,7 +24,7 @@ pub unsafe extern "C" fn lwp_register_code(
         let end = end.ok_or(Failure::Call(libc::EINVAL, "code beyond the address space"))?;
         // SAFETY: the caller's promise.
         let name = unsafe { CStr::from_ptr(name) };
-        lwp::code::register(start..end, name.to_bytes()).map_err(Failure::Code)?;
+        lwp::register_code(start..end, name.to_bytes())?;
         Ok(0)
     })
 }

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::ptr;
 use std::thread;
 
-use lwp::arch::{Active, Lwp, Profile};
+use lwp::{Active, Lwp, Profile};
 
 use crate::failure::Failure;
 use crate::session::Session;

@@ -8,10 +8,8 @@ use std::ptr;
 /// The reason why a call failed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Failure {
-    /// The profile could not be had or run.
-    Lwp(lwp::arch::Error),
-    /// The code has not got its name.
-    Code(lwp::code::Error),
+    /// The crate refused a profile, or a name for code.
+    Lwp(lwp::Error),
     /// The system refused something else.
     System(rustix::io::Errno),
     /// The call itself is wrong, or comes at a wrong time: number and text.
@@ -22,7 +20,6 @@ impl Failure {
     fn errno(self) -> c_int {
         match self {
             Self::Lwp(error) => error.errno(),
-            Self::Code(error) => error.errno(),
             Self::System(errno) => errno.raw_os_error(),
             Self::Call(errno, _) => errno,
         }
@@ -33,15 +30,14 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lwp(error) => error.fmt(f),
-            Self::Code(error) => error.fmt(f),
             Self::System(errno) => errno.fmt(f),
             Self::Call(_, text) => f.write_str(text),
         }
     }
 }
 
-impl From<lwp::arch::Error> for Failure {
-    fn from(error: lwp::arch::Error) -> Self {
+impl From<lwp::Error> for Failure {
+    fn from(error: lwp::Error) -> Self {
         Self::Lwp(error)
     }
 }

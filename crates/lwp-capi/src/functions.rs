@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use lwp::arch::{Lwp, Reader, Record};
+use lwp::{Lwp, Reader, Record};
 
 use crate::failure::{Failure, reported};
 use crate::options::Options;

@@ -3,7 +3,7 @@
 use std::mem::{self, offset_of};
 use std::ptr;
 
-use lwp::arch::{EventKind, Filters, Lwp, ProfileBuilder, Revision};
+use lwp::{EventKind, Filters, Lwp, ProfileBuilder, Revision};
 
 use crate::failure::Failure;
 
@@ -122,7 +122,7 @@ impl Options {
     fn events(&self, lwp: Lwp) -> Result<ProfileBuilder, Failure> {
         let mut profile = lwp.profile();
         for (id, every) in (0..).zip(self.every).filter(|(_, every)| *every != 0) {
-            let kind = EventKind::from_event_id(Revision::Shipped, lwp::arch::EventId(id));
+            let kind = EventKind::from_event_id(Revision::Shipped, lwp::EventId(id));
             let kind = kind.ok_or(Failure::Call(libc::ENOTSUP, "an event that nobody knows"))?;
             profile = profile.event(kind, every);
         }

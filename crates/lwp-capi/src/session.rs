@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use lwp::arch::{Lwp, Profile, Reader};
+use lwp::{Lwp, Profile, Reader};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use crate::control::Control;

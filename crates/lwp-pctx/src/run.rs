@@ -65,6 +65,10 @@ fn run(
 ) -> Result<End, Error> {
     let mut client = Client { object, context, tick };
     context.running.set(true);
+    // SAFETY: the fork handler is C: the manual page says that only its thread exists in the copy,
+    // and its client keeps to functions that are safe there. Between fork and handler, this library
+    // uses glibc's allocator, which a copy may use, and no lock of its own.
+    unsafe { context.pctx.follow_forks_from_threads() };
     let ran = context.pctx.run(period, Some(nsamples), &mut client);
     context.running.set(false);
     ran

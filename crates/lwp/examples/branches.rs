@@ -4,7 +4,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example is short")]
 
-use lwp::arch::{Error, Event, EventKind, Lwp, Revision, RingOffset};
+use lwp::{Error, Event, EventKind, Lwp};
 
 fn main() -> Result<(), Error> {
     let lwp = Lwp::detect()?;
@@ -16,9 +16,7 @@ fn main() -> Result<(), Error> {
     running.stop();
 
     for record in reader.drain() {
-        if let Ok(Event::BranchesRetired { target, .. }) =
-            record.decode(Revision::Shipped, RingOffset(0))
-        {
+        if let Some(Event::BranchesRetired { target, .. }) = record.event() {
             println!("{} -> {target}", record.ip());
         }
     }

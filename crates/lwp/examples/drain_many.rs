@@ -12,7 +12,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
-use lwp::arch::{Error, EventKind, Lwp, Reader, Record, Revision};
+use lwp::{Error, EventKind, Lwp, Reader, Record, Revision};
 
 /// Marks the records of this program.
 const MARK: u16 = 0x4C57;

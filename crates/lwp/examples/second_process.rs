@@ -9,7 +9,7 @@
 
 use std::process::{Command, Stdio};
 
-use lwp::arch::{Error, EventKind, Lwp, Reader, Revision};
+use lwp::{Error, EventKind, Lwp, Reader, Revision};
 
 /// Argument that makes this program the second process.
 const MONITOR: &str = "--monitor";

@@ -17,13 +17,16 @@ use crate::ring::Region;
 
 /// Largest BufferSize that the control block can say, in bytes.
 const MAX_RING_BYTES: u32 = 0x0FFF_FFFF;
-/// Readable records of a ring nobody gave a size.
+/// Readable records of a ring unless its size is given.
 const DEFAULT_RECORDS: u32 = 4096;
 
 /// The events that a profile records, and the ring that it puts them in.
 ///
+/// A request that can't be met is reported by [`Self::build`], not where it is made.
+///
 /// Spec: LWP §3.1.
 #[derive(Clone, Debug)]
+#[must_use = "a builder does nothing until it is built"]
 pub struct ProfileBuilder {
     lwp: Lwp,
     flags: EventFlags,
@@ -56,12 +59,11 @@ impl ProfileBuilder {
         }
     }
 
-    /// Records every `every`-th occurrence of `kind`, 1 to 2^25. The first record is that of
-    /// occurrence number `every`. Asking twice for an event keeps the later request. What LWPINS
-    /// inserts ([`EventKind::Programmed`]) is recorded always, each time.
+    /// Records one of every `every` occurrences of `kind`, where `every` is 1 to 2^25. The first
+    /// record is that of occurrence number `every`. A second request for a kind replaces the first.
+    /// Records that [`Lwp::lwpins`] inserts ([`EventKind::Programmed`]) need no request.
     ///
     /// Spec: LWP §3.1.
-    #[must_use]
     pub fn event(mut self, kind: EventKind, every: u32) -> Self {
         if kind == EventKind::Programmed {
             return self;
@@ -82,8 +84,8 @@ impl ProfileBuilder {
         self
     }
 
-    /// Room for this many unread records. Rounded up to what the processor accepts as the smallest.
-    #[must_use]
+    /// Makes room for this many unread records; 4096 unless this is called. The processor's
+    /// smallest ring may be larger.
     pub const fn ring_records(mut self, records: u32) -> Self {
         self.ring_records = records;
         self
@@ -93,7 +95,6 @@ impl ProfileBuilder {
     /// do not keep step with a loop.
     ///
     /// Spec: LWP §3.1.
-    #[must_use]
     pub fn random_bits(mut self, bits: u32) -> Self {
         if bits > 15 {
             self.faults.push(Error::RandomBits(bits));
@@ -106,7 +107,6 @@ impl ProfileBuilder {
     /// [`Self::outside_ip_range`].
     ///
     /// Spec: LWP §3.3.
-    #[must_use]
     pub fn filters(mut self, filters: Filters) -> Self {
         let ecx = self.lwp.capabilities().ecx;
         let levels = Filters::CLF | Filters::NBC | Filters::RDC | Filters::RAM | Filters::OTH;
@@ -128,7 +128,6 @@ impl ProfileBuilder {
     /// Counts only instructions at these addresses, value samples and LWPINS excepted.
     ///
     /// Spec: LWP §3.3.
-    #[must_use]
     pub fn ip_range(self, range: RangeInclusive<u64>) -> Self {
         self.filter_addresses(range, Filters::IPF)
     }
@@ -137,7 +136,6 @@ impl ProfileBuilder {
     /// The last call of this and [`Self::ip_range`] holds.
     ///
     /// Spec: LWP §3.3.
-    #[must_use]
     pub fn outside_ip_range(self, range: RangeInclusive<u64>) -> Self {
         self.filter_addresses(range, Filters::IPF | Filters::IPI)
     }
@@ -151,10 +149,10 @@ impl ProfileBuilder {
         self
     }
 
-    /// Interrupts the thread when this many records are unread. The system makes a signal of it.
+    /// Interrupts the thread when this many records are unread. The system turns that into a
+    /// signal.
     ///
     /// Spec: LWP §5.7.
-    #[must_use]
     pub fn interrupt_at(mut self, records: u32) -> Self {
         if !self.lwp.enabled().contains(EventFlags::INT) {
             self.faults.push(Error::ModeUnavailable("threshold interrupts"));
@@ -164,10 +162,9 @@ impl ProfileBuilder {
         self
     }
 
-    /// Puts the performance time-stamp counter into every record.
+    /// Puts a time stamp into every record, in units of the performance time-stamp counter.
     ///
     /// Spec: LWP §4.1.
-    #[must_use]
     pub fn time_stamps(mut self) -> Self {
         if !self.lwp.enabled().contains(EventFlags::PTSC) {
             self.faults.push(Error::ModeUnavailable("time stamps"));
@@ -180,22 +177,27 @@ impl ProfileBuilder {
     ///
     /// # Errors
     ///
-    /// The first request that cannot be met, or the system's refusal of memory.
+    /// The first request that can't be met ([`Error::EventUnavailable`],
+    /// [`Error::ModeUnavailable`], [`Error::FilterUnavailable`], [`Error::Interval`],
+    /// [`Error::RandomBits`], [`Error::RingSize`]), or [`Error::Memory`] if the system refuses
+    /// memory.
     pub fn build(self) -> Result<(Profile, Reader), Error> {
-        let region = Region::private(self.ring_bytes()?)?;
+        let region = Region::private(self.ring_bytes()?).map_err(Error::Memory)?;
         Ok(self.finish(region))
     }
 
-    /// As [`Self::build`], in memory that other processes can read records from: give one of them
-    /// the descriptor, and it calls [`Reader::attach`]. There must be one reader at a time; drop
-    /// the one returned here if another process is to be it. Whoever has the descriptor can change
-    /// the control block, so it is for processes that trust each other.
+    /// Makes the profile in memory that another process can read records from: give it the
+    /// descriptor, and it calls [`Reader::attach`].
+    ///
+    /// A ring has one reader at a time; drop the one returned here if another process reads.
+    /// Whoever has the descriptor can change the control block, so share it only with processes
+    /// that you trust.
     ///
     /// # Errors
     ///
     /// As [`Self::build`].
     pub fn build_shared(self) -> Result<(Profile, Reader, OwnedFd), Error> {
-        let (region, file) = Region::shared(self.ring_bytes()?)?;
+        let (region, file) = Region::shared(self.ring_bytes()?).map_err(Error::Memory)?;
         let (profile, reader) = self.finish(region);
         Ok((profile, reader, file))
     }

@@ -1,17 +1,4 @@
-//! Markers for exact counting: a program says from where to where `lwp stat --marked` and
-//! `lwp record --marked` count, or reads its own counts.
-//!
-//! A marker is one instruction that does nothing on a processor. Under `lwp` it stops the thread
-//! for a moment, with every count exact: what is executed between two markers is counted to the
-//! instruction, and the markers are not.
-//!
-//! ```
-//! let (sum, instructions) = lwp::count::of(|| (0..1000u64).sum::<u64>());
-//! match instructions {
-//!     Some(instructions) => println!("{sum} took {instructions} instructions"),
-//!     None => println!("{sum}; nothing is counted outside `lwp stat` and `lwp record`"),
-//! }
-//! ```
+//! Markers for exact counting, one instruction each.
 //!
 //! # Safety
 //!
@@ -22,11 +9,12 @@
 
 use std::arch::asm;
 
-/// A kind of event that is counted.
+/// A kind of event that `lwp stat` and `lwp record` count exactly, for [`read_count`] and
+/// [`count_events`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[repr(u32)]
-pub enum Event {
+pub enum Counter {
     /// Retired instructions; a repeated string instruction is one.
     Instructions = 0,
     /// Near branches of every kind.
@@ -85,43 +73,74 @@ macro_rules! reading {
     }};
 }
 
-/// Starts counting in all threads of this process, where counting is a matter of markers.
+/// Starts counting in all threads of this process, under `lwp stat --marked` and
+/// `lwp record --marked`. Elsewhere it does nothing.
+///
+/// A marker is one instruction that does nothing on a processor. Under lwp it stops the thread for
+/// a moment, with every count exact: lwp counts each instruction between two markers, but not the
+/// markers.
+///
+/// ```
+/// lwp::count_start();
+/// let sum: u64 = (0..1000).sum();
+/// lwp::count_stop();
+/// # assert_eq!(sum, 499_500);
+/// ```
 #[inline(always)]
-pub fn start() {
+pub fn count_start() {
     marker!("1");
 }
 
-/// Stops counting in all threads of this process, where counting is a matter of markers.
+/// Stops the counting that [`count_start`] started, in all threads of this process.
 #[inline(always)]
-pub fn stop() {
+pub fn count_stop() {
     marker!("2");
 }
 
-/// The number of `event`s this thread has executed since it began, where `lwp stat` and
-/// `lwp record` count; `None` where nothing is counted exactly: natively, under `lwp run`, and in
-/// sampled recordings.
-#[inline(always)]
-pub fn read(event: Event) -> Option<u64> {
-    let set_up = if matches!(event, Event::Instructions) { SET_UP } else { 0 };
-    reading!("3", event).map(|count: u64| count.saturating_sub(set_up))
-}
-
-/// The result of `work`, and the instructions that it took in this thread; `None` where nothing is
-/// counted, see [`read`].
+/// The number of events that this thread has executed since it began.
 ///
-/// `work` must not call this function, nor [`events_of`].
+/// `None` if nothing counts exactly: natively, under `lwp run`, and in sampled recordings.
+///
+/// ```
+/// use lwp::Counter;
+///
+/// if let Some(calls) = lwp::read_count(Counter::Calls) {
+///     println!("{calls} calls so far");
+/// }
+/// ```
 #[inline(always)]
-pub fn of<R>(work: impl FnOnce() -> R) -> (R, Option<u64>) {
-    events_of(Event::Instructions, work)
+pub fn read_count(counter: Counter) -> Option<u64> {
+    let set_up = if matches!(counter, Counter::Instructions) { SET_UP } else { 0 };
+    reading!("3", counter).map(|count: u64| count.saturating_sub(set_up))
 }
 
-/// The same for any kind of event.
+/// Runs `work`. Returns its result, and the number of instructions that it took in this thread.
+///
+/// The number is `None` if nothing counts exactly, as with [`read_count`]. `work` must not call
+/// this function or [`count_events`]: a thread has one region at a time.
+///
+/// ```
+/// let (sum, instructions) = lwp::count_instructions(|| (0..1000u64).sum::<u64>());
+/// match instructions {
+///     Some(instructions) => println!("{sum} took {instructions} instructions"),
+///     None => println!("{sum}; run me under `lwp stat` to count"),
+/// }
+/// ```
 #[inline(always)]
-pub fn events_of<R>(event: Event, work: impl FnOnce() -> R) -> (R, Option<u64>) {
+pub fn count_instructions<R>(work: impl FnOnce() -> R) -> (R, Option<u64>) {
+    count_events(Counter::Instructions, work)
+}
+
+/// Runs `work`. Returns its result, and the number of `counter`'s events in this thread meanwhile.
+///
+/// The number is `None` if nothing counts exactly, as with [`read_count`]. `work` must not call
+/// this function or [`count_instructions`]: a thread has one region at a time.
+#[inline(always)]
+pub fn count_events<R>(counter: Counter, work: impl FnOnce() -> R) -> (R, Option<u64>) {
     marker!("4");
     let result = work();
-    let count = reading!("5", event);
-    let set_up = if matches!(event, Event::Instructions) { SET_UP } else { 0 };
+    let count = reading!("5", counter);
+    let set_up = if matches!(counter, Counter::Instructions) { SET_UP } else { 0 };
     (result, count.map(|count: u64| count.saturating_sub(set_up)))
 }
 
@@ -131,9 +150,9 @@ mod tests {
 
     #[test]
     fn nothing_is_counted_on_a_processor() {
-        start();
-        assert_eq!(of(|| 6 * 7), (42, None));
-        assert_eq!(read(Event::Calls), None);
-        stop();
+        count_start();
+        assert_eq!(count_instructions(|| 6 * 7), (42, None));
+        assert_eq!(read_count(Counter::Calls), None);
+        count_stop();
     }
 }

@@ -10,8 +10,8 @@ use lwp_arch::xsave::COMPONENT;
 use crate::block::ProfileBuilder;
 use crate::error::Error;
 
-/// The LWP of this processor, switched on by the system. Having one is proof that the instructions
-/// can be executed.
+/// This processor's Lightweight Profiling, which the system has switched on. A value is proof that
+/// the instructions can be executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lwp {
     capabilities: Capabilities,
@@ -19,12 +19,12 @@ pub struct Lwp {
 }
 
 impl Lwp {
-    /// Asks CPUID. No LWP instruction is executed.
+    /// Asks CPUID whether there is Lightweight Profiling. Executes no LWP instruction.
     ///
     /// # Errors
     ///
-    /// [`Error::NoLwp`] and [`Error::NotEnabled`]; [`Error::Inconsistent`] if the leaf describes an
-    /// impossible control block.
+    /// [`Error::NoLwp`] if the processor has none, [`Error::NotEnabled`] if the system has not
+    /// switched it on, and [`Error::Inconsistent`] if CPUID describes an impossible control block.
     ///
     /// Spec: LWP §1.1, §1.2.
     pub fn detect() -> Result<Self, Error> {
@@ -34,7 +34,7 @@ impl Lwp {
         })
     }
 
-    /// As [`Self::detect`], with someone else's CPUID.
+    /// Asks `cpuid` in place of the processor.
     fn from_cpuid(cpuid: impl Fn(u32, u32) -> [u32; 4]) -> Result<Self, Error> {
         if cpuid(0x8000_0000, 0)[0] < fn8000_001c::LEAF
             || cpuid(fn8000_0001::LEAF, 0)[2] & fn8000_0001::ECX_LWP == 0
@@ -68,17 +68,18 @@ impl Lwp {
         EventFlags::from_bits_retain(self.enabled.bits() & !Features::LWP_AVAIL.bits())
     }
 
-    /// As [`Self::enabled`], in the form of the CPUID leaf.
+    /// The events and modes that the system has switched on, as the CPUID leaf shows them.
     pub const fn features(&self) -> Features {
         self.enabled
     }
 
     /// Starts to describe a profile.
+    #[must_use]
     pub fn profile(self) -> ProfileBuilder {
         ProfileBuilder::new(self)
     }
 
-    /// Returns whether a profile runs on this thread. Flushes it.
+    /// Flushes this thread's profile. Returns whether there is one.
     pub fn is_active(self) -> bool {
         self.slwpcb() != 0
     }

@@ -110,8 +110,8 @@ impl Geometry {
     }
 }
 
-/// The one that takes records out of a ring. It may do so on any thread, also while the profile
-/// runs, and outlives the profile.
+/// Takes records out of a profile's ring, on any thread, while the profile runs or after it is
+/// gone.
 #[derive(Debug)]
 pub struct Reader {
     region: Arc<Region>,
@@ -126,9 +126,9 @@ impl Reader {
         Self { region, geometry, tail }
     }
 
-    /// The reader of a profile of another process, or of this one, through the descriptor that
-    /// [`crate::arch::ProfileBuilder::build_shared`] returned. This process needs no LWP. One
-    /// reader at a time: two would each take some of the records.
+    /// Opens the ring of another process's profile, or of this one's, through the descriptor that
+    /// [`ProfileBuilder::build_shared`](crate::ProfileBuilder::build_shared) returned. This process
+    /// needs no LWP. A ring has one reader at a time: of two, each would get some of the records.
     ///
     /// # Errors
     ///
@@ -142,8 +142,8 @@ impl Reader {
         Ok(Self::new(Arc::new(region), geometry))
     }
 
-    /// The records that are there now, oldest first. Each is taken out when it is returned; those
-    /// that arrive meanwhile are left for the next call.
+    /// Takes out the records that are there now, oldest first. A record leaves the ring when the
+    /// iterator returns it. Records that arrive meanwhile stay for the next call.
     ///
     /// Spec: LWP §7.
     pub fn drain(&mut self) -> Drain<'_> {
@@ -151,21 +151,22 @@ impl Reader {
         Drain { reader: self, head }
     }
 
-    /// Records that were lost because the ring was full, since the profile was made.
+    /// The number of records lost because the ring was full, since the profile was made.
     ///
     /// Spec: LWP §3.1.
     pub fn missed(&self) -> u64 {
         self.geometry.missed(&*self.region)
     }
 
-    /// Number of records that can be unread at the same time.
+    /// The number of records that can be unread at the same time.
     pub const fn capacity(&self) -> u32 {
         self.geometry.ring.capacity()
     }
 }
 
-/// Iterator over the records that were in a ring when it was made.
+/// Iterator over the records that were in a ring when it was made. [`Reader::drain`] makes one.
 #[derive(Debug)]
+#[must_use = "records stay in the ring until the iterator returns them"]
 pub struct Drain<'reader> {
     reader: &'reader mut Reader,
     head: RingOffset,

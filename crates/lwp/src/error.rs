@@ -1,9 +1,10 @@
-//! The reason why LWP cannot be used as asked.
+//! The error of this crate.
 
 use lwp_arch::EventKind;
 use rustix::io::Errno;
 
-/// The reason why LWP cannot be used as asked.
+/// The reason why a profile can't be made or run as asked, or why generated code didn't get its
+/// name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -44,6 +45,9 @@ pub enum Error {
     /// Another profile runs on this thread.
     #[error("another profile runs on this thread")]
     Busy,
+    /// This profile runs already, on this thread or another.
+    #[error("the profile runs already")]
+    Running,
     /// The processor granted less than CPUID offered.
     #[error("the processor did not grant everything the profile needs")]
     NotGranted,
@@ -53,13 +57,30 @@ pub enum Error {
     /// Memory could not be had.
     #[error("memory for the profile: {0}")]
     Memory(Errno),
+    /// The name of generated code is empty or has a control character, such as a line feed, which
+    /// would end its line in the perf map.
+    #[error("a name of code must have characters, and none that control")]
+    CodeName,
+    /// The range of generated code has no bytes.
+    #[error("the code has no bytes")]
+    CodeEmpty,
+    /// The perf map belongs to another user, has a second name, or is no regular file: somebody
+    /// else made it.
+    #[error("the list of generated code in /tmp is not this user's own file")]
+    PerfMapNotOwned,
+    /// The system refused to open or write the perf map.
+    #[error("the list of generated code: {0}")]
+    PerfMap(Errno),
 }
 
 impl Error {
-    /// The number that C calls this by, one of `errno`: ENODEV without LWP, ENOSYS where the system
-    /// has not enabled it, ENOTSUP for what this LWP lacks, ERANGE for numbers out of range, EBUSY
-    /// for a thread that runs another profile, EIO for a processor that contradicts itself, EINVAL
-    /// for a file without a profile, and the system's own for memory.
+    /// The `errno` value that the C library `liblwp` reports for this error.
+    ///
+    /// `ENODEV` without LWP, `ENOSYS` if the system has not enabled it, `ENOTSUP` for events, modes
+    /// and filters that this LWP lacks, `ERANGE` for numbers out of range, `EBUSY` if the thread
+    /// or the profile is in use, `EIO` if the processor contradicts itself, `EINVAL` for a file
+    /// without a profile and for unusable names and ranges of code, `EPERM` for somebody else's
+    /// perf map, and the system's own number if the system refused something.
     pub fn errno(&self) -> i32 {
         let errno = match self {
             Self::NoLwp => Errno::NODEV,
@@ -68,18 +89,21 @@ impl Error {
                 Errno::NOTSUP
             }
             Self::Interval(_) | Self::RandomBits(_) | Self::RingSize { .. } => Errno::RANGE,
-            Self::Busy => Errno::BUSY,
+            Self::Busy | Self::Running => Errno::BUSY,
             Self::Inconsistent(_) | Self::NotGranted => Errno::IO,
-            Self::NotAProfile => Errno::INVAL,
-            Self::Memory(errno) => *errno,
+            Self::NotAProfile | Self::CodeName | Self::CodeEmpty => Errno::INVAL,
+            Self::PerfMapNotOwned => Errno::PERM,
+            Self::Memory(errno) | Self::PerfMap(errno) => *errno,
         };
         errno.raw_os_error()
     }
 }
 
-impl From<Errno> for Error {
-    fn from(error: Errno) -> Self {
-        Self::Memory(error)
+impl From<Error> for std::io::Error {
+    /// An error with this one inside, and the [`ErrorKind`](std::io::ErrorKind) of its
+    /// [`errno`](Error::errno).
+    fn from(error: Error) -> Self {
+        Self::new(Self::from_raw_os_error(error.errno()).kind(), error)
     }
 }
 
@@ -101,11 +125,23 @@ mod tests {
             (Error::RandomBits(16), 34),
             (size, 34),
             (Error::Busy, 16),
+            (Error::Running, 16),
             (Error::NotGranted, 5),
             (Error::NotAProfile, 22),
             (Error::Memory(Errno::NOMEM), 12),
+            (Error::CodeName, 22),
+            (Error::CodeEmpty, 22),
+            (Error::PerfMapNotOwned, 1),
+            (Error::PerfMap(Errno::NOSPC), 28),
         ] {
             assert_eq!(error.errno(), number, "{error}");
         }
+    }
+
+    #[test]
+    fn errors_of_input_and_output_keep_kind_and_text() {
+        let error = std::io::Error::from(Error::PerfMapNotOwned);
+        assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
+        assert_eq!(error.to_string(), Error::PerfMapNotOwned.to_string());
     }
 }

@@ -4,7 +4,7 @@
 //!
 //! JUSTIFICATION: the instructions exist in assembly only. All four raise an invalid opcode
 //! exception where LWP is missing or not enabled, so the functions here want a [`Lwp`], which only
-//! detection makes. LLWPCB lets the processor write memory on its own; [`Active`] keeps that memory
+//! detection makes. LLWPCB lets the processor write memory on its own; [`Loaded`] keeps that memory
 //! alive for as long.
 #![allow(unsafe_code, reason = "inline assembly; see the module's safety section")]
 
@@ -26,42 +26,48 @@ unsafe fn llwpcb(address: u64) {
     unsafe { asm!("llwpcb {}", in(reg) address, options(nostack, preserves_flags)) };
 }
 
-/// Memory of a control block and its ring.
+/// Memory that holds a control block and its ring.
 ///
 /// # Safety
 ///
 /// At [`Self::address`] is a control block whose ring lies in the same memory. As long as the value
-/// lives the memory stays where it is, and is accessed by atomics only.
-pub unsafe trait Shared {
+/// lives, the memory stays where it is, and everybody accesses it with atomics only.
+pub unsafe trait ControlBlock {
     /// Address of the control block.
     fn address(&self) -> u64;
 }
 
 // SAFETY: a region begins with a block whose ring lies in the region (`Region::write_block` sees to
 // that), gives out atomics only, and is mapped as long as it lives.
-unsafe impl Shared for Region {
+unsafe impl ControlBlock for Region {
     fn address(&self) -> u64 {
         self.address()
     }
 }
 
-/// A control block that is active on this thread. Dropping it ends profiling; forgetting it leaves
-/// the processor writing to memory that is then never freed.
+/// A control block that this thread has loaded. Dropping it ends profiling.
+///
+/// If it is forgotten instead, the processor goes on writing to the memory, which is never freed.
 #[derive(Debug)]
-pub struct Active<M: Shared = Region> {
+#[must_use = "profiling ends when this is dropped"]
+pub struct Loaded<M: ControlBlock> {
     lwp: Lwp,
     memory: Arc<M>,
     /// LLWPCB works on the thread that executes it.
     _bound_to_thread: PhantomData<*mut ()>,
 }
 
-impl<M: Shared> Active<M> {
-    /// Executes LLWPCB with the block in `memory`.
+impl<M: ControlBlock> Loaded<M> {
+    /// Executes LLWPCB with the block in `memory`, in place of this thread's earlier block if it
+    /// had one.
+    ///
+    /// A block is for one thread at a time. Two threads that load the same one overwrite each
+    /// other's records, which loses records and is otherwise harmless.
     ///
     /// Spec: LWP §5.3.
-    pub fn load(lwp: Lwp, memory: Arc<M>) -> Self {
-        // SAFETY: `lwp` is proof of LWP. The memory is what `Shared` promises, and lives while
-        // `self` does.
+    pub fn new(lwp: Lwp, memory: Arc<M>) -> Self {
+        // SAFETY: `lwp` is proof of LWP. The memory keeps the promises of `ControlBlock`, and lives
+        // as long as `self` does.
         unsafe { llwpcb(memory.address()) };
         Self { lwp, memory, _bound_to_thread: PhantomData }
     }
@@ -72,7 +78,7 @@ impl<M: Shared> Active<M> {
     }
 }
 
-impl<M: Shared> Drop for Active<M> {
+impl<M: ControlBlock> Drop for Loaded<M> {
     /// Executes LLWPCB with 0, unless somebody else's block has taken the place of this one.
     fn drop(&mut self) {
         if self.lwp.slwpcb() == self.memory.address() {
@@ -83,21 +89,22 @@ impl<M: Shared> Drop for Active<M> {
 }
 
 impl Lwp {
-    /// Flushes the active profile to memory and returns the address of its control block; 0 if none
-    /// is active on this thread.
+    /// Flushes this thread's profile to memory. Returns the address of its control block; 0 if no
+    /// profile runs on this thread.
     ///
     /// Spec: LWP §5.4.
     pub fn slwpcb(self) -> u64 {
         let address;
         // SAFETY: `self` is proof of LWP. The processor writes to the active block and its ring,
-        // which whoever activated them keeps for it.
+        // which a `Loaded` keeps alive.
         unsafe { asm!("slwpcb {}", out(reg) address, options(nostack, preserves_flags)) };
         address
     }
 
-    /// Inserts a record with EventId 255: `FLAGS` in Flags, `data1` in Data1, `data2` in Data2.
-    /// Does nothing if no profile is active on this thread. Returns whether the ring was full, in
-    /// which case the record is lost.
+    /// Inserts a record of [`EventKind::Programmed`](crate::EventKind::Programmed): `FLAGS` in
+    /// Flags, `data1` in Data1, `data2` in Data2. Does nothing if no profile runs on this thread.
+    ///
+    /// Returns whether the ring was full, in which case the record is lost.
     ///
     /// Spec: LWP §5.5.
     pub fn lwpins<const FLAGS: u16>(self, data2: u64, data1: u32) -> bool {
@@ -118,9 +125,10 @@ impl Lwp {
         full != 0
     }
 
-    /// Counts a value sample. Where the counter of EventId 1 expires a record is made of it:
-    /// `FLAGS` in Flags, `data1` in Data1, `data2` in Data2. Does nothing unless the active profile
-    /// asked for the event.
+    /// Counts a value sample. If the counter of
+    /// [`EventKind::ValueSample`](crate::EventKind::ValueSample) expires, the processor makes a
+    /// record: `FLAGS` in Flags, `data1` in Data1, `data2` in Data2. Does nothing unless this
+    /// thread's profile asked for the event.
     ///
     /// Spec: LWP §5.6.
     pub fn lwpval<const FLAGS: u16>(self, data2: u64, data1: u32) {

@@ -1,13 +1,16 @@
-//! A program that profiles itself, with AMD's Lightweight Profiling (LWP).
+//! Programs that profile and count themselves, with AMD's Lightweight Profiling (LWP) and `lwp`'s
+//! exact counters.
+//!
+//! # Profiling
 //!
 //! The processor writes a record for every so many instructions, branches or other events into a
-//! ring in the program's own memory. No system call, no signal and no copy is involved. Processors
-//! that have LWP are rare; `lwp run` gives every x86-64 Linux machine one.
+//! ring in the program's own memory, without system calls, signals or copies. Processors that have
+//! LWP are rare; `lwp run` gives every x86-64 Linux machine one.
 //!
 //! ```no_run
-//! use lwp::arch::{Error, EventKind, Lwp, Revision};
+//! use lwp::{Event, EventKind, Lwp};
 //!
-//! fn main() -> Result<(), Error> {
+//! fn main() -> Result<(), lwp::Error> {
 //!     let lwp = Lwp::detect()?;
 //!     let sampled = lwp.profile().event(EventKind::BranchesRetired, 1000).random_bits(4);
 //!     let (mut profile, mut reader) = sampled.ring_records(4096).build()?;
@@ -15,28 +18,46 @@
 //!     let sum: u64 = (0..1_000_000u64).filter(|n| n % 3 == 0).sum();
 //!     running.stop();
 //!     for record in reader.drain() {
-//!         println!("{} {:?}", record.ip(), record.kind(Revision::Shipped));
+//!         if let Some(Event::BranchesRetired { target, .. }) = record.event() {
+//!             println!("{} -> {target}", record.ip());
+//!         }
 //!     }
 //!     println!("sum {sum}, {} records lost", reader.missed());
 //!     Ok(())
 //! }
 //! ```
 //!
+//! [`Lwp::detect`] asks the processor; everything else starts from its result. A [`Profile`] owns a
+//! control block and its ring, and [`Profile::start`] runs it on the calling thread. A [`Reader`]
+//! takes the records out, on any thread, while the profile runs or afterwards. A thread runs one
+//! profile at a time, and a profile runs on one thread at a time.
+//!
 //! # Sampling in step
 //!
 //! Every 1000th branch of a loop with two branches is always the same one: the interval is a
 //! multiple of the loop's length, and the samples never show the other branch.
-//! [`random_bits`](arch::ProfileBuilder::random_bits) varies each interval a little, so that
-//! samples hit every branch as often as it deserves. Leave it out only where the program's own
-//! work has no such rhythm, or where samples have to repeat exactly.
+//! [`ProfileBuilder::random_bits`] varies each interval a little, so that samples hit every branch
+//! as often as it deserves. Leave it out only where the program's own work has no such rhythm, or
+//! where samples have to repeat exactly.
 //!
-//! # Layers
+//! # Counting
 //!
-//! [`arch`] is the raw layer: the four instructions, the control block and the ring, made safe and
-//! nothing else. It never executes an LWP instruction before CPUID has said that there is one.
+//! Under `lwp stat` and `lwp record`, [`count_instructions`] counts exactly, to the instruction:
 //!
-//! [`code`] stands beside it: names for generated code, which needs no LWP; and so does [`count`]:
-//! markers that say from where to where `lwp stat --marked` counts, and the counts themselves.
+//! ```
+//! let (sum, instructions) = lwp::count_instructions(|| (0..1000u64).sum::<u64>());
+//! println!("{sum}, {instructions:?}"); // `None` outside `lwp stat` and `lwp record`
+//! ```
+//!
+//! [`count_start`] and [`count_stop`] mark the part that `lwp stat --marked` counts.
+//!
+//! # Names for generated code
+//!
+//! [`register_code`] tells profilers the name of code that the program generates.
+//!
+//! # Platforms
+//!
+//! Linux on x86-64. On other targets this crate does not compile, and says so.
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 compile_error!(
@@ -44,15 +65,36 @@ compile_error!(
      [target.'cfg(all(target_arch = \"x86_64\", target_os = \"linux\"))'.dependencies]"
 );
 
-pub mod arch;
 mod block;
-pub mod code;
-pub mod count;
+mod count;
 mod detect;
 mod drain;
 mod error;
 mod insn;
+mod perf_map;
 mod profile;
 mod ring;
 
-pub use count::{start as count_start, stop as count_stop};
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeExamples;
+
+pub use lwp_arch::cpuid::Capabilities;
+pub use lwp_arch::filters::Filters;
+pub use lwp_arch::record::{BranchFlags, DataSource, Event, Record};
+pub use lwp_arch::{AppPc, EventFlags, EventId, EventKind, LinearAddr, Revision};
+pub use rustix::io::Errno;
+
+pub use block::ProfileBuilder;
+pub use count::{Counter, count_events, count_instructions, count_start, count_stop, read_count};
+pub use detect::Lwp;
+pub use drain::{Drain, Reader};
+pub use error::Error;
+pub use perf_map::register_code;
+pub use profile::{Active, Profile, Running};
+
+/// Control blocks of the caller's own making.
+pub mod raw {
+    pub use crate::insn::{ControlBlock, Loaded};
+    pub use lwp_arch::cpuid::fn8000_001c::Features;
+}

@@ -1,6 +1,7 @@
 //! Running a profile on a thread.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -8,10 +9,12 @@ use lwp_arch::EventFlags;
 
 use crate::detect::Lwp;
 use crate::error::Error;
-use crate::insn::Active;
+use crate::insn::Loaded;
 use crate::ring::{Region, Words};
 
-/// A control block with its ring, ready to be run by one thread at a time.
+/// A control block with its ring. One thread at a time can run it.
+///
+/// [`Lwp::profile`] makes one.
 pub struct Profile {
     lwp: Lwp,
     region: Arc<Region>,
@@ -35,34 +38,52 @@ impl Profile {
         &self.region
     }
 
-    /// Runs the profile on the calling thread until what is returned is dropped. Counters and ring
-    /// go on from where they were when it last ran.
+    /// Runs the profile on the calling thread until the result is dropped. Counters and ring
+    /// continue where they were when the profile last ran.
+    ///
+    /// ```no_run
+    /// # fn work() {}
+    /// use lwp::{EventKind, Lwp};
+    ///
+    /// let (mut profile, mut reader) =
+    ///     Lwp::detect()?.profile().event(EventKind::InstructionsRetired, 1000).build()?;
+    /// let running = profile.start()?;
+    /// work();
+    /// running.stop();
+    /// println!("{} records", reader.drain().count());
+    /// # Ok::<(), lwp::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
-    /// [`Error::Busy`] if this thread runs a profile already. [`Error::NotGranted`] if the
-    /// processor does not grant what it listed when the profile was made, or leaves LWP off; it
+    /// [`Error::Busy`] if this thread runs a profile already, and [`Error::Running`] if an
+    /// [`Active`] of this profile is still there. [`Error::NotGranted`] if the processor does not
+    /// grant everything that it listed when the profile was built, or leaves LWP off; the profile
     /// does not run then.
     ///
     /// Spec: LWP §5.3.
     pub fn start(&mut self) -> Result<Running<'_>, Error> {
-        Ok(Running { active: self.activate()?, profile: self })
+        Ok(Running { active: self.activate()?, _profile: PhantomData })
     }
 
-    /// As [`Self::start`], for callers that keep the profile and what runs of it in one place.
-    /// Nothing is allocated. Nobody but the caller sees to it that a profile runs on one thread at
-    /// a time: two would overwrite each other's records.
+    /// Runs the profile on the calling thread, as [`Self::start`] does. The result does not borrow
+    /// the profile, so that a structure can hold both. It allocates nothing.
     ///
     /// # Errors
     ///
-    /// As [`Self::start`].
+    /// As [`Self::start`]. While an [`Active`] of this profile is there, on whichever thread, every
+    /// further call returns [`Error::Running`], or [`Error::Busy`] on the same thread.
     ///
     /// Spec: LWP §5.3.
     pub fn activate(&self) -> Result<Active, Error> {
         if self.lwp.is_active() {
             return Err(Error::Busy);
         }
-        let active = Active::load(self.lwp, Arc::clone(&self.region));
+        if !self.region.claim() {
+            return Err(Error::Running);
+        }
+        let loaded = Loaded::new(self.lwp, Arc::clone(&self.region));
+        let active = Active { lwp: self.lwp, loaded: Some(loaded) };
         let granted = EventFlags::from_bits_retain(self.region.load(0, Ordering::Relaxed));
         // A processor that cannot profile the thread leaves LWP off.
         if granted != self.wanted || !self.lwp.is_active() {
@@ -72,24 +93,83 @@ impl Profile {
     }
 }
 
-/// A profile that runs on this thread. Dropping it ends profiling.
+/// A profile that runs on this thread and borrows its [`Profile`]. Dropping it ends profiling.
 #[derive(Debug)]
+#[must_use = "profiling ends when this is dropped"]
 pub struct Running<'profile> {
     active: Active,
-    profile: &'profile mut Profile,
+    _profile: PhantomData<&'profile mut Profile>,
 }
 
 impl Running<'_> {
-    /// Makes everything the processor still holds visible in the ring: records, head and counters.
-    /// A reader on the same thread does this before it reads.
+    /// Makes everything that the processor still holds visible in the ring: records, head and
+    /// counters. A reader on the same thread needs this before it reads; others see a record some
+    /// time after it was made.
     ///
     /// Spec: LWP §5.4.
     pub fn flush(&self) {
-        self.profile.lwp.slwpcb();
+        self.active.flush();
     }
 
-    /// Ends profiling. Everything is in the ring then.
+    /// Ends profiling. All records are in the ring then.
     pub fn stop(self) {
-        drop(self.active);
+        drop(self);
+    }
+}
+
+/// A profile that runs on this thread, without a borrow. Dropping it ends profiling.
+///
+/// [`Profile::activate`] makes one. If it is forgotten instead, the processor goes on writing to
+/// the ring, which is never freed, and the profile can't run again.
+#[derive(Debug)]
+#[must_use = "profiling ends when this is dropped"]
+pub struct Active {
+    lwp: Lwp,
+    /// Present until the value is dropped.
+    loaded: Option<Loaded<Region>>,
+}
+
+impl Active {
+    /// Makes everything that the processor still holds visible in the ring, as
+    /// [`Running::flush`] does.
+    ///
+    /// Spec: LWP §5.4.
+    pub fn flush(&self) {
+        self.lwp.slwpcb();
+    }
+
+    /// Ends profiling. All records are in the ring then.
+    pub fn stop(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        if let Some(loaded) = self.loaded.take() {
+            let region = Arc::clone(loaded.memory());
+            // The processor lets go of the block before another thread may claim it.
+            drop(loaded);
+            region.unclaim();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::detect::tests::part;
+    use lwp_arch::cpuid::presets;
+
+    /// A profile is claimed while an `Active` of it lives, whichever thread has that.
+    #[test]
+    fn a_profile_runs_once_at_a_time() {
+        let (profile, _) = part(presets::FULL).profile().build().unwrap();
+        let region = profile.region();
+        assert!(region.claim());
+        std::thread::scope(|scope| {
+            scope.spawn(|| assert!(!region.claim(), "another thread runs it"));
+        });
+        region.unclaim();
+        assert!(region.claim(), "it can run again");
     }
 }

@@ -18,7 +18,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use lwp_arch::lwpcb::{EventSlot, Lwpcb};
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -44,6 +44,8 @@ pub trait Words {
 pub struct Region {
     words: NonNull<AtomicU32>,
     bytes: usize,
+    /// Whether a thread of this process runs the block.
+    running: AtomicBool,
 }
 
 // SAFETY: the region is only ever accessed through shared references to atomics.
@@ -107,7 +109,7 @@ impl Region {
 
     fn at(start: *mut std::ffi::c_void, bytes: usize) -> Result<Self, Errno> {
         let words = NonNull::new(start.cast()).ok_or(Errno::NOMEM)?;
-        Ok(Self { words, bytes })
+        Ok(Self { words, bytes, running: AtomicBool::new(false) })
     }
 
     /// Address of the control block.
@@ -134,6 +136,16 @@ impl Region {
                 self.store(index, word, Ordering::Relaxed);
             }
         }
+    }
+
+    /// Reserves the block for a thread. Returns whether it was free.
+    pub fn claim(&self) -> bool {
+        !self.running.swap(true, Ordering::Acquire)
+    }
+
+    /// Frees the block for the next thread.
+    pub fn unclaim(&self) {
+        self.running.store(false, Ordering::Release);
     }
 
     fn words(&self) -> &[AtomicU32] {

@@ -70,6 +70,10 @@ pub enum Error {
              which it could wait"
     )]
     Sleepless(Pid),
+    /// This process has other threads, so it must not copy itself to follow a child; see
+    /// [`Pctx::follow_forks_from_threads`](crate::Pctx::follow_forks_from_threads).
+    #[error("a process with several threads cannot follow forks")]
+    Threads,
     /// A process cannot control itself.
     #[error("a process cannot control itself")]
     Ourselves,
@@ -110,14 +114,15 @@ impl Error {
         }
     }
 
-    /// The error number that C callers see.
+    /// The `errno` value that the C library `libpctx` reports for this error.
+    #[must_use]
     pub fn errno(&self) -> i32 {
         match self {
             Self::NotFound(_) => libc::ENOENT,
             Self::NotExecutable { cause, .. } | Self::System(cause) => cause.0,
             Self::Nul(_) | Self::Ourselves | Self::OtherThread(_) => libc::EINVAL,
             Self::NoProcess(_) | Self::Zombie(_) => libc::ESRCH,
-            Self::Traced { .. } => libc::EBUSY,
+            Self::Traced { .. } | Self::Threads => libc::EBUSY,
             Self::Permission(_) | Self::KernelThread(_) | Self::Outside(_) => libc::EPERM,
             Self::Filtered(_) | Self::Sleepless(_) => libc::EPERM,
         }
@@ -129,12 +134,19 @@ pub(crate) fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
     status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }
 
-/// Finds `program` as a shell does: as it stands if it has a slash, else in `PATH`.
+/// Finds `program` as a shell does: in `PATH`, unless its name has a slash.
+///
+/// ```
+/// let shell = pctx::find_program("sh".as_ref())?;
+/// assert!(shell.ends_with("sh"));
+/// # Ok::<(), pctx::Error>(())
+/// ```
 ///
 /// # Errors
 ///
-/// There is no such program, or it may not be executed.
-pub fn search(program: &OsStr) -> Result<PathBuf, Error> {
+/// [`Error::NotFound`] if there is no such program, and [`Error::NotExecutable`] if it may not be
+/// executed.
+pub fn find_program(program: &OsStr) -> Result<PathBuf, Error> {
     if program.as_bytes().contains(&b'/') {
         return match refusal(Path::new(program)) {
             None => Ok(program.into()),

@@ -5,6 +5,28 @@
 //! executes another program or exits, and at regular ticks. Threads are known as LWPs: small
 //! numbers from 1.
 //!
+//! ```
+//! use pctx::{End, Flow, Handlers, LwpId, Pctx, Status};
+//!
+//! struct Printer;
+//!
+//! impl Handlers for Printer {
+//!     fn init_lwp(&mut self, pctx: &Pctx, lwp: LwpId) -> Flow {
+//!         println!("thread {} of process {}", lwp.0, pctx.pid());
+//!         Flow::Continue
+//!     }
+//!
+//!     fn exit(&mut self, _: &Pctx, _: LwpId, status: Status) {
+//!         println!("ends with {:?}", status.code());
+//!     }
+//! }
+//!
+//! let pctx = Pctx::create("true".as_ref(), &["true".into()])?;
+//! let end = pctx.run(None, None, &mut Printer)?;
+//! assert!(matches!(end, End::Exited(status) if status.code() == Some(0)));
+//! # Ok::<(), pctx::Error>(())
+//! ```
+//!
 //! # Order of the calls
 //!
 //! | what happens | calls |
@@ -40,14 +62,19 @@
 //! privileges, it is made to call prctl(2) as well, and is not followed if it has a filter.
 //!
 //! ptrace belongs to a thread: a context stays on the thread that made it.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod child;
+mod copies;
 mod error;
 mod host;
 mod lwps;
 mod run;
 mod sleeper;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeExamples;
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{OsStr, OsString};
@@ -59,9 +86,10 @@ use std::thread::{self, ThreadId};
 
 use lwp_ptrace::limits::Room;
 use lwp_ptrace::tracee::OPTIONS;
-use lwp_ptrace::{Errno, spawn, sys, wards};
+use lwp_ptrace::{spawn, sys, wards};
 
-pub use error::{Error, search};
+pub use error::{Error, find_program};
+pub use lwp_ptrace::Errno;
 pub use lwps::LwpId;
 pub use run::{End, Flow, Handlers, Status};
 
@@ -71,8 +99,9 @@ use lwps::Lwps;
 /// A process id, a thread id.
 pub type Pid = i32;
 
-/// A process under control.
+/// A process under control. Dropping it lets the process go, which runs on by itself.
 #[derive(Debug)]
+#[must_use = "the process is let go when this is dropped"]
 pub struct Pctx {
     pid: Pid,
     means: Means,
@@ -85,6 +114,8 @@ pub struct Pctx {
     /// The process is being let go.
     leaving: Cell<bool>,
     wake: Arc<Wake>,
+    /// Children are followed although this process has other threads.
+    follows_from_threads: Cell<bool>,
     /// Copies of this controller that follow children.
     copies: RefCell<Vec<Pid>>,
     /// The thread that made this.
@@ -113,15 +144,16 @@ impl Terminator {
 }
 
 impl Pctx {
-    /// Starts `program`, searched for in `PATH` unless its name has a slash, with the whole
-    /// argument vector `argv`. It stands before its first instruction, and is killed if this
-    /// process dies.
+    /// Starts `program`, searched for in `PATH` unless its name has a slash. `argv` is its whole
+    /// argument vector, the first word included. It stands before its first instruction, and is
+    /// killed if this process dies.
     ///
     /// # Errors
     ///
-    /// The program cannot be found, executed or traced.
+    /// [`Error::NotFound`] or [`Error::NotExecutable`] for the program, [`Error::Nul`] for an
+    /// argument with a NUL byte, and [`Error::System`] if the system refuses to start or trace it.
     pub fn create(program: &OsStr, argv: &[OsString]) -> Result<Self, Error> {
-        let file = error::search(program)?;
+        let file = error::find_program(program)?;
         let fd = sys::event_fd().map_err(Error::System)?;
         let means = Means::here();
         let spawned = match means {
@@ -139,7 +171,9 @@ impl Pctx {
     ///
     /// # Errors
     ///
-    /// There is no such process, or it may not be traced.
+    /// [`Error::Ourselves`], [`Error::NoProcess`], [`Error::Zombie`], [`Error::Traced`],
+    /// [`Error::Permission`], [`Error::KernelThread`] or [`Error::Outside`], by what is wrong with
+    /// the process, and [`Error::System`] for any other refusal.
     pub fn capture(pid: Pid) -> Result<Self, Error> {
         if pid == std::process::id().cast_signed() {
             return Err(Error::Ourselves);
@@ -165,6 +199,7 @@ impl Pctx {
             leader_status: Cell::new(None),
             leaving: Cell::new(false),
             wake: Arc::new(Wake { fd, terminate: AtomicBool::new(false) }),
+            follows_from_threads: Cell::new(false),
             copies: RefCell::default(),
             owner: thread::current().id(),
             thread: PhantomData,

@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::os::fd::BorrowedFd;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use lwp_ptrace::{Errno, Stop, Tracee, spawn, sys, wards};
@@ -12,7 +14,7 @@ use crate::lwps::{Lwp, Lwps, State};
 use crate::{Error, LwpId, Pctx, Pid};
 use std::sync::atomic::Ordering;
 
-/// The wish of a handler.
+/// Whether the run goes on after a handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
     /// Go on.
@@ -27,13 +29,21 @@ pub struct Status(pub i32);
 
 impl Status {
     /// The exit code, if the process exited.
+    #[must_use]
     pub fn code(self) -> Option<i32> {
         libc::WIFEXITED(self.0).then(|| libc::WEXITSTATUS(self.0))
     }
 
     /// The signal, if one killed the process.
+    #[must_use]
     pub fn signal(self) -> Option<i32> {
         libc::WIFSIGNALED(self.0).then(|| libc::WTERMSIG(self.0))
+    }
+}
+
+impl From<Status> for ExitStatus {
+    fn from(status: Status) -> Self {
+        Self::from_raw(status.0)
     }
 }
 
@@ -53,7 +63,7 @@ pub enum End {
     Handler,
 }
 
-/// Handlers of events. Every method has a default: nothing.
+/// Handlers of events. Every method has a default, which does nothing and lets the run go on.
 #[allow(unused_variables, reason = "the defaults ignore what happened")]
 pub trait Handlers {
     /// LWP `lwp` is there, before its first instruction or when the run begins.
@@ -87,6 +97,9 @@ pub trait Handlers {
     }
 
     /// Returns whether children are taken over. Those that are not run on by themselves.
+    ///
+    /// Taking a child over copies this process. While it has other threads, children are not
+    /// followed ([`Error::Threads`]) unless [`Pctx::follow_forks_from_threads`] allows it.
     fn follows_forks(&self) -> bool {
         false
     }
@@ -94,8 +107,8 @@ pub trait Handlers {
     /// LWP `lwp` of process `parent` made the process that `child` controls.
     ///
     /// Called in a *copy* of this process, made for the child: it may run `child` to its end. When
-    /// it returns, the copy ends, and the child runs on by itself. Only the calling thread exists
-    /// in the copy, and nothing that the original registered for its own end is run there.
+    /// it returns, the copy ends, and the child runs on by itself. The copy ends without running
+    /// destructors or what the original registered with atexit(3).
     fn fork(&mut self, child: Pctx, parent: Pid, lwp: LwpId) {}
 
     /// Process `child` was to be followed and could not be; it runs on by itself.
@@ -125,7 +138,7 @@ pub trait Handlers {
     }
 }
 
-/// Nothing is wanted.
+/// Handlers that do nothing.
 struct Ignore;
 
 impl Handlers for Ignore {}
@@ -159,14 +172,15 @@ impl Ticks {
 }
 
 impl Pctx {
-    /// Lets the process run, with a tick every `period`, at most `ticks` of them, until something
-    /// ends the run; see [`End`].
+    /// Lets the process run until something ends the run; see [`End`]. Calls [`Handlers::tick`]
+    /// every `period` until `ticks` ticks were made; without a `period`, never.
     ///
-    /// SIGCHLD's disposition is changed for the duration of the run.
+    /// The run changes SIGCHLD's disposition and restores it.
     ///
     /// # Errors
     ///
-    /// The process could not be controlled to its end.
+    /// [`Error::NoProcess`] if the process has ended, and [`Error::System`] if the system refuses
+    /// to report its events.
     pub fn run(
         &self,
         period: Option<Duration>,
@@ -367,12 +381,16 @@ impl Pctx {
             self.means.let_new_go(new);
             return;
         }
-        match child::follow(self.means, new, self.created.get()) {
+        let followed = self
+            .may_copy_itself()
+            .and_then(|()| child::follow(self.means, new, self.created.get()));
+        match followed {
             Ok(Followed::Original(copy)) => self.copies.borrow_mut().push(copy),
             Ok(Followed::Copy(child)) => {
                 // The parent is the original's to control. Nothing here may touch it again.
                 self.gone.set(true);
                 self.copies.borrow_mut().clear();
+                child.follows_from_threads.set(self.follows_from_threads.get());
                 handlers.fork(*child, self.pid, maker);
                 sys::exit_controller(0);
             }

@@ -1,5 +1,6 @@
 //! Real programs under control: what is called, in which order, with what.
 #![allow(clippy::disallowed_methods, reason = "a test may panic")]
+#![allow(unsafe_code, reason = "the harness has threads, and tests follow forks beside them")]
 
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
@@ -51,6 +52,15 @@ fn compile(folder: &Path, text: &str) -> PathBuf {
 }
 
 fn create(words: &[&str]) -> Pctx {
+    let pctx = create_alone(words);
+    // SAFETY: the harness has another thread, which waits for the test, and other tests wait for
+    // `ONE`. None holds a lock that a copy uses, which are glibc's, and those are made for it.
+    unsafe { pctx.follow_forks_from_threads() };
+    pctx
+}
+
+/// Without the permission to follow forks beside the harness's threads.
+fn create_alone(words: &[&str]) -> Pctx {
     let argv: Vec<OsString> = words.iter().map(OsString::from).collect();
     Pctx::create(words[0].as_ref(), &argv).unwrap()
 }
@@ -414,6 +424,54 @@ fn families_are_followed() {
     assert!(count("fork by") >= 5, "{lines:?}");
     assert_eq!(count("exit "), count("fork by") + 1, "every process ended: {lines:?}");
     assert_eq!(count("exec 1 sort"), 1);
+}
+
+/// A copy of a process with several threads can't run any safe code: without a promise, children
+/// are not followed, and the handler learns why.
+#[test]
+fn a_process_with_threads_follows_no_forks() {
+    struct Refused(Vec<Error>);
+    impl Handlers for Refused {
+        fn follows_forks(&self) -> bool {
+            true
+        }
+        fn fork(&mut self, _: Pctx, _: Pid, _: LwpId) {
+            unreachable!("no copy is made");
+        }
+        fn not_followed(&mut self, _: &Pctx, _: Pid, error: &Error) {
+            self.0.push(error.clone());
+        }
+    }
+    let _one = alone();
+    // This thread and the harness's.
+    let mut handlers = Refused(Vec::new());
+    let pctx = create_alone(&["sh", "-c", "(exit 3); exit $?"]);
+    let (send, wait) = std::sync::mpsc::channel::<()>();
+    let other = std::thread::spawn(move || wait.recv());
+    let end = pctx.run(None, None, &mut handlers).unwrap();
+    drop(send);
+    assert!(other.join().is_ok());
+    assert_eq!(end, End::Exited(Status(3 << 8)), "the child ran on by itself");
+    assert_eq!(handlers.0, [Error::Threads]);
+}
+
+/// A process with one thread follows forks with no promise: the example has one.
+#[test]
+fn the_example_prints_what_happens() {
+    let example = example("follow");
+    let output = Command::new(example).args(["sh", "-c", "(exit 3); exit $?"]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}{errors}");
+    assert_eq!(text.matches(": is a child of ").count(), 1, "{text}{errors}");
+    assert_eq!(text.matches(": exit status: 3").count(), 2, "{text}{errors}");
+}
+
+/// An example of this crate, which cargo builds with its tests.
+fn example(name: &str) -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let debug = test.ancestors().find(|dir| dir.join("examples").is_dir());
+    debug.expect("a folder with examples").join("examples").join(name)
 }
 
 #[test]

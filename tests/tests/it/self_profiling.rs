@@ -375,6 +375,16 @@ fn lwp_spec_7_one_thread_drains_the_rings_of_others() {
     assert_eq!(printed, "3 threads, 60 records each: none lost, none torn\n");
 }
 
+/// Two threads that ran one profile would overwrite each other's records.
+///
+/// Spec: LWP §5.3
+#[test]
+fn lwp_spec_5_3_a_profile_runs_on_one_thread_at_a_time() {
+    let dir = TempDir::new();
+    let printed = profiled(&example("one_thread"), &[], dir.path());
+    assert_eq!(printed, "one thread at a time, and again afterwards\n");
+}
+
 /// Spec: LWP §7
 #[test]
 fn lwp_spec_7_a_second_process_drains_the_ring() {
@@ -399,7 +409,7 @@ fn lwp_spec_1_1_without_lwp_programs_say_so() {
     if host_has_lwp(dir.path()) {
         return;
     }
-    for name in ["branches", "drain_many", "second_process"] {
+    for name in ["branches", "drain_many", "one_thread", "second_process"] {
         let outcome = run(vec![example(name).into_os_string()], dir.path());
         assert_eq!(outcome.end, End::Code(1), "{name}");
         let stderr = String::from_utf8_lossy(&outcome.stderr);

@@ -137,7 +137,7 @@ fn configuration(options: &Options, sampling: &[Sampling]) -> Result<Config, Fai
     let target = match options.pid {
         Some(pid) => Target::Attach { pid },
         None => {
-            let program = pctx::search(&options.command[0])?;
+            let program = pctx::find_program(&options.command[0])?;
             Target::Launch { program, argv: options.command.clone() }
         }
     };

@@ -9,7 +9,8 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use ::lwp::arch::{Active, Lwp, Shared};
+use ::lwp::Lwp;
+use ::lwp::raw::{ControlBlock, Loaded};
 use lwp_arch::cpuid::Capabilities;
 use lwp_arch::cpuid::fn8000_001c::Features;
 
@@ -19,7 +20,7 @@ use crate::sys;
 
 // SAFETY: the block lies in front of its ring in words that are atomics throughout, and that are
 // freed when the value is dropped.
-unsafe impl Shared for Memory {
+unsafe impl ControlBlock for Memory {
     fn address(&self) -> u64 {
         self.address()
     }
@@ -32,7 +33,7 @@ pub(super) struct Hardware(Lwp);
 thread_local! {
     /// The block that the thread has loaded, kept alive for as long as the processor may write to
     /// it.
-    static LOADED: RefCell<Option<Active<Memory>>> = const { RefCell::new(None) };
+    static LOADED: RefCell<Option<Loaded<Memory>>> = const { RefCell::new(None) };
 }
 
 impl Hardware {
@@ -65,7 +66,7 @@ impl Unit for Hardware {
         LOADED.with(|loaded| {
             // Unloads what was loaded, also if it is the same.
             drop(loaded.take());
-            *loaded.borrow_mut() = Some(Active::load(self.0, Arc::clone(memory)));
+            *loaded.borrow_mut() = Some(Loaded::new(self.0, Arc::clone(memory)));
         });
     }
 
@@ -73,7 +74,7 @@ impl Unit for Hardware {
         // Fails while the thread ends; then it has been unloaded.
         let _ = LOADED.try_with(|loaded| {
             let ours =
-                loaded.borrow().as_ref().is_some_and(|active| Arc::ptr_eq(active.memory(), memory));
+                loaded.borrow().as_ref().is_some_and(|block| Arc::ptr_eq(block.memory(), memory));
             if ours {
                 drop(loaded.take());
             }

@@ -15,6 +15,7 @@ mod containers;
 mod escapes;
 mod facts;
 mod first_steps;
+mod front;
 mod gate;
 mod generated;
 mod harnesses;

@@ -34,12 +34,12 @@ fn read(path: &Path) -> String {
 #[test]
 fn names_that_would_break_a_line_are_refused() {
     for name in ["", "a\nb", "\n", "a\rb", "a\tb", "\0", "\u{7f}"] {
-        assert_eq!(register(16..32, name), Err(Error::Name), "{name:?}");
+        assert_eq!(register_code(16..32, name), Err(Error::CodeName), "{name:?}");
     }
-    assert_eq!(register(16..16, "empty"), Err(Error::Empty));
+    assert_eq!(register_code(16..16, "empty"), Err(Error::CodeEmpty));
     #[expect(clippy::reversed_empty_ranges, reason = "that is what is tested")]
     let reversed = 32..16;
-    assert_eq!(register(reversed, "reversed"), Err(Error::Empty));
+    assert_eq!(register_code(reversed, "reversed"), Err(Error::CodeEmpty));
     let line = line(&(0xABC0..0xABD1), "f(int) [17] \u{e9}".as_bytes()).unwrap();
     assert_eq!(line, "abc0 11 f(int) [17] \u{e9}\n".as_bytes());
 }
@@ -53,7 +53,7 @@ fn many_threads_write_whole_lines() {
             scope.spawn(move || {
                 for number in 0..lines {
                     let start = (thread + 1) << 20 | number << 4;
-                    register(start..start + 16, format!("t{thread} n{number}")).unwrap();
+                    register_code(start..start + 16, format!("t{thread} n{number}")).unwrap();
                 }
             });
         }
@@ -78,7 +78,7 @@ fn what_is_older_than_the_process_is_dropped() {
     let list = folder.list();
     std::fs::write(&list, "10 10 of somebody dead\n").unwrap();
     let old = std::fs::File::options().write(true).open(&list).unwrap();
-    let birth = birth::of_this_process();
+    let birth = process_start::of_this_process();
     assert!(birth.is_some());
     // What was written after the process began is somebody's of this process.
     append_first(&list, b"20 10 a\n", birth).unwrap();
@@ -99,22 +99,19 @@ fn what_somebody_else_has_put_there_is_not_written_to() {
     let (list, victim) = (folder.list(), folder.0.join("victim"));
     std::fs::write(&victim, "mine").unwrap();
     symlink(&victim, &list).unwrap();
-    assert_eq!(append_first(&list, b"10 10 a\n", None), Err(Error::NotOurs));
+    assert_eq!(append_first(&list, b"10 10 a\n", None), Err(Error::PerfMapNotOwned));
     std::fs::remove_file(&list).unwrap();
     std::fs::hard_link(&victim, &list).unwrap();
-    assert_eq!(append_first(&list, b"10 10 a\n", birth::of_this_process()), Err(Error::NotOurs));
+    assert_eq!(
+        append_first(&list, b"10 10 a\n", process_start::of_this_process()),
+        Err(Error::PerfMapNotOwned)
+    );
     assert_eq!(read(&victim), "mine");
     std::fs::remove_file(&list).unwrap();
     let mode = Mode::from_raw_mode(0o600);
     rustix::fs::mknodat(rustix::fs::CWD, &list, FileType::Fifo, mode, 0).unwrap();
-    assert_eq!(append_first(&list, b"10 10 a\n", None), Err(Error::NotOurs));
+    assert_eq!(append_first(&list, b"10 10 a\n", None), Err(Error::PerfMapNotOwned));
     std::fs::remove_file(&list).unwrap();
     std::fs::create_dir(&list).unwrap();
-    assert_eq!(append_first(&list, b"10 10 a\n", None), Err(Error::File(Errno::ISDIR)));
-}
-
-#[test]
-fn errors_have_the_numbers_of_c() {
-    let numbers = [Error::Name, Error::Empty, Error::NotOurs, Error::File(Errno::NOSPC)];
-    assert_eq!(numbers.map(|error| error.errno()), [22, 22, 1, 28]);
+    assert_eq!(append_first(&list, b"10 10 a\n", None), Err(Error::PerfMap(Errno::ISDIR)));
 }

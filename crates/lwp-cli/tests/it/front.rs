@@ -1,8 +1,7 @@
 //! lwp in front of a program: streams, ignored signals, and signals that a supervisor sends to it.
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
-#[path = "shared/tools.rs"]
-mod tools;
+use crate::shared::tools;
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};

@@ -1,0 +1,65 @@
+//! Prints what happens to a program, its threads and its children.
+//!
+//!     cargo run --example follow -- sh -c 'ls | wc -l'
+#![forbid(unsafe_code)]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example is short")]
+
+use std::ffi::OsString;
+
+use pctx::{Error, Flow, Handlers, LwpId, Pctx, Pid, Status};
+
+struct Printer;
+
+impl Handlers for Printer {
+    fn lwp_create(&mut self, pctx: &Pctx, lwp: LwpId) -> Flow {
+        println!("{}: thread {} starts", pctx.pid(), lwp.0);
+        Flow::Continue
+    }
+
+    fn lwp_exit(&mut self, pctx: &Pctx, lwp: LwpId) -> Flow {
+        println!("{}: thread {} ends", pctx.pid(), lwp.0);
+        Flow::Continue
+    }
+
+    fn follows_exec(&self) -> bool {
+        true
+    }
+
+    fn exec(&mut self, pctx: &Pctx, _: LwpId, command: &str) -> Flow {
+        println!("{}: executes {command}", pctx.pid());
+        Flow::Continue
+    }
+
+    fn follows_forks(&self) -> bool {
+        true
+    }
+
+    /// Called in a copy of this process.
+    fn fork(&mut self, child: Pctx, parent: Pid, _: LwpId) {
+        println!("{}: is a child of {parent}", child.pid());
+        if let Err(error) = child.run(None, None, self) {
+            eprintln!("{}: {error}", child.pid());
+        }
+        child.wait_for_copies();
+    }
+
+    fn not_followed(&mut self, _: &Pctx, child: Pid, error: &Error) {
+        eprintln!("{child}: not followed: {error}");
+    }
+
+    fn exit(&mut self, pctx: &Pctx, _: LwpId, status: Status) {
+        println!("{}: {}", pctx.pid(), std::process::ExitStatus::from(status));
+    }
+}
+
+fn main() -> Result<(), Error> {
+    let argv: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let Some(program) = argv.first() else {
+        eprintln!("usage: follow PROGRAM [ARGUMENT...]");
+        return Ok(());
+    };
+    let pctx = Pctx::create(program, &argv)?;
+    pctx.run(None, None, &mut Printer)?;
+    pctx.wait_for_copies();
+    Ok(())
+}

@@ -1,0 +1,67 @@
+//! When a controller may copy itself to follow a child.
+//!
+//! # Safety
+//!
+//! JUSTIFICATION: the copy of a process with several threads has one thread, and everything that
+//! the others held stays locked or half changed, so that only async-signal-safe functions may be
+//! called there. That is a promise that the compiler can't check, and [`Handlers::fork`] is any safe
+//! code. A process with one thread is copied whole, and needs no promise.
+//!
+//! [`Handlers::fork`]: crate::Handlers::fork
+#![allow(unsafe_code, reason = "a promise; see the module's safety section")]
+
+use std::fs;
+
+use crate::{Error, Pctx};
+
+impl Pctx {
+    /// Follows children even while this process has other threads.
+    ///
+    /// Without it, a child that is made while there are other threads runs on by itself, and
+    /// [`Handlers::not_followed`](crate::Handlers::not_followed) reports [`Error::Threads`]. Copies
+    /// inherit the permission for their own children.
+    ///
+    /// # Safety
+    ///
+    /// The copy of a process that has other threads has one thread only: locks that the others held
+    /// are never released there, and data that they were changing stays half changed. The caller
+    /// promises that [`Handlers::fork`](crate::Handlers::fork), all handlers that it runs the child
+    /// with, and everything else that the copy executes can stand that: that the other threads hold
+    /// nothing that they use, and that the allocator can be used in a copy (glibc's can).
+    ///
+    /// Spec: fork(2), signal-safety(7).
+    pub unsafe fn follow_forks_from_threads(&self) {
+        self.follows_from_threads.set(true);
+    }
+
+    /// Returns why this process must not copy itself now.
+    pub(crate) fn may_copy_itself(&self) -> Result<(), Error> {
+        if self.follows_from_threads.get() || has_one_thread() {
+            return Ok(());
+        }
+        Err(Error::Threads)
+    }
+}
+
+/// Returns whether the calling thread is this process's only one. If so, it remains so while it
+/// makes none.
+fn has_one_thread() -> bool {
+    // Without /proc nobody knows.
+    fs::read_dir("/proc/self/task").is_ok_and(|threads| threads.count() == 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The tests' harness has a thread of its own besides this one.
+    #[test]
+    fn other_threads_are_seen() {
+        let (send, wait) = std::sync::mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            scope.spawn(move || wait.recv());
+            assert!(!has_one_thread());
+            drop(send);
+        });
+    }
+}
