@@ -51,10 +51,10 @@ fn run(options: &Options) -> Result<Ending, Failure> {
     let names = NameArgs::offline().options();
     let search = lwp_symbols::Options { held: recorder.held_files(), ..names };
     recording.names = lwp_symbols::names(&recording, &search);
-    if options.quiet {
+    let lines = files::unmet(options);
+    if options.quiet && !lines.is_empty() {
         // Quiet or not, nobody shall take one thing for another.
         let pid = outcome.processes.first().map_or(0, |first| first.pid);
-        let lines = files::unmet(options);
         let lines: String = lines.iter().map(|line| format!("=={pid}== {line}\n")).collect();
         say(&options.log, pid, &lines)?;
     }
