@@ -292,8 +292,9 @@ impl Set {
     /// # Errors
     ///
     /// EINVAL if there is no such processor, ENOSYS if it is offline; EAGAIN if this process has
-    /// bound a set to it already; [`ErrorKind::ProcessorUnavailable`](crate::ErrorKind::ProcessorUnavailable) if the thread cannot be kept
-    /// there; EACCES if counting whole processors takes a right the caller lacks; else as
+    /// bound a set to it already; the kind
+    /// [`ProcessorUnavailable`](crate::ErrorKind::ProcessorUnavailable) if the thread cannot be
+    /// kept there; EACCES if counting whole processors takes a right the caller lacks; else as
     /// [`Self::bind_thread`].
     pub fn bind_cpu(&self, id: i32) -> Result<()> {
         self.bind_cpu_with(id, BindFlags::empty())

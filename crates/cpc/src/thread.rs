@@ -266,9 +266,9 @@ impl Inheritance {
     }
 }
 
-/// Stops the counters that the calling thread has bound, until [`resume`]. Their values are kept. If
-/// the thread has bound none, but a controlling process has bound some to it, this stops those; see
-/// [`crate::Requests`].
+/// Stops the counters that the calling thread has bound, until [`resume`]. Their values are kept.
+/// If the thread has bound none, but a controlling process has bound some to it, this stops those;
+/// see [`crate::Requests`].
 ///
 /// # Errors
 ///
