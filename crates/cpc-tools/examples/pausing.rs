@@ -25,12 +25,12 @@ fn spin(ms: i64) {
 }
 
 fn pause() -> Result<(), cpc::Error> {
-    cpc::enable(false)?;
+    cpc::pause()?;
     // A second time there is nothing to be switched.
-    assert_eq!(cpc::enable(false).unwrap_err().errno(), EINVAL);
+    assert_eq!(cpc::pause().unwrap_err().errno(), EINVAL);
     spin(60);
-    cpc::enable(true)?;
-    assert_eq!(cpc::enable(true).unwrap_err().errno(), EINVAL);
+    cpc::resume()?;
+    assert_eq!(cpc::resume().unwrap_err().errno(), EINVAL);
     spin(20);
     Ok(())
 }

@@ -17,9 +17,9 @@ fn turn(times: u64) -> u64 {
 
 fn work(uncounted: u64) -> Result<(), cpc::Error> {
     turn(500_000);
-    cpc::enable(false)?;
+    cpc::pause()?;
     turn(uncounted);
-    cpc::enable(true)?;
+    cpc::resume()?;
     turn(500_000);
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! From specifications to sets of libcpc.
 
-use cpc::{BindFlags, Cpc, Names, Request, RequestFlags, Set, Subcode, Walk};
+use cpc::{Cpc, ErrorKind, Names, Request, RequestFlags, Set, Walk};
 
 use crate::failure::Failure;
 use crate::spec::Spec;
@@ -63,7 +63,7 @@ impl Template {
                     return Ok(());
                 }
                 Err(error) => {
-                    let other = error.subcode() == Some(Subcode::PicNotCapable);
+                    let other = error.kind() == ErrorKind::CounterNotCapable;
                     refusal = Some(error);
                     if !other {
                         break;
@@ -98,7 +98,7 @@ impl Template {
     pub fn try_out(&self, cpc: &Cpc) -> Result<(), Failure> {
         let set = self.set(cpc)?;
         let tid = rustix::thread::gettid().as_raw_nonzero().get();
-        set.bind_lwp(tid, BindFlags::empty())
+        set.bind_lwp(tid)
             .map_err(|error| Failure::new(format!("'{}': {}", self.text, error.reason())))?;
         set.unbind().map_err(Failure::new)
     }

@@ -132,8 +132,8 @@ fn modifier<'a>(name: &'a str, attributes: &[&str]) -> Option<(&'a str, Option<u
 /// A number in decimal, hexadecimal or octal; negative ones wrap, as the original's did.
 fn number(text: &str) -> Option<u64> {
     match text.strip_prefix('-') {
-        Some(positive) => cpc::number(positive).map(u64::wrapping_neg),
-        None => cpc::number(text),
+        Some(positive) => cpc::parse_number(positive).map(u64::wrapping_neg),
+        None => cpc::parse_number(text),
     }
 }
 

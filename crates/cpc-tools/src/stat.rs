@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-use cpc::{Cpc, Version};
+use cpc::Cpc;
 use jiff::Timestamp;
 
 use crate::failure::Failure;
@@ -41,7 +41,7 @@ fn execute(options: &Options) -> Result<(), Failure> {
     if let Some(path) = options.replay.as_deref().filter(|_| !options.help) {
         return replay(options, path);
     }
-    let cpc = Cpc::open(Version::Current).map_err(Failure::new)?;
+    let cpc = Cpc::open().map_err(Failure::new)?;
     if options.help {
         let mut output = Output::open(None)?;
         let text = [options::USAGE, options::OPTIONS, &listing::text(&cpc)];

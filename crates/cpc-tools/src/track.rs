@@ -7,7 +7,7 @@ mod virtual_cpu;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use cpc::{Cpc, Version};
+use cpc::Cpc;
 
 use crate::failure::Failure;
 use crate::listing;
@@ -35,7 +35,7 @@ fn help(options: &Options) -> Result<(), Failure> {
     if options.lwp {
         text += &virtual_cpu::listing();
     } else {
-        let cpc = Cpc::open(Version::Current).map_err(Failure::new)?;
+        let cpc = Cpc::open().map_err(Failure::new)?;
         text += &listing::text(&cpc);
     }
     let mut output = crate::output::Output::open(None)?;

@@ -5,6 +5,9 @@ use std::cell::Cell;
 use crate::error::{Error, Result};
 use crate::records::Records;
 
+/// Buffers do not fit each other.
+const OTHER_SHAPE: Error = Error::invalid("the buffers have different requests");
+
 /// The values that a request of a set leaves in a buffer.
 #[derive(Debug)]
 enum Slot {
@@ -20,9 +23,10 @@ enum Slot {
 /// Every operation works on shared references and none allocates, so a destination may also be an
 /// operand, and handlers of signals may calculate. A buffer belongs to one thread at a time.
 ///
-/// Operations with several buffers ask that they have the same shape: as many requests, of the same
-/// kind. Where they do not, nothing happens, which is what the original does; [`Buf::fits`] tells.
+/// Operations with several buffers need buffers of the same shape, which have as many requests of
+/// the same kinds; see [`Buf::fits`].
 #[derive(Debug)]
+#[must_use]
 pub struct Buf {
     slots: Box<[Slot]>,
     hrtime_ns: Cell<i64>,
@@ -45,7 +49,7 @@ impl Buf {
         Some(Self { slots, hrtime_ns: Cell::new(0), tick: Cell::new(0) })
     }
 
-    /// Number of requests.
+    /// The number of requests.
     pub fn len(&self) -> usize {
         self.slots.len()
     }
@@ -66,12 +70,12 @@ impl Buf {
         self.len() == other.len() && self.slots.iter().zip(&other.slots).all(same)
     }
 
-    /// Returns the time of the sample: CLOCK_MONOTONIC in nanoseconds, 0 if none was taken.
+    /// The time of the sample in nanoseconds of CLOCK_MONOTONIC; 0 if none was taken.
     pub fn hrtime_ns(&self) -> i64 {
         self.hrtime_ns.get()
     }
 
-    /// Clock cycles for which the set had been counting.
+    /// The number of clock cycles for which the set had been counting.
     pub fn tick(&self) -> u64 {
         self.tick.get()
     }
@@ -106,6 +110,24 @@ impl Buf {
         self.counter(index).map(Cell::get)
     }
 
+    /// The values of all requests, in the order of their indices; `None` for one that collects
+    /// records.
+    pub fn counts(&self) -> impl Iterator<Item = Option<u64>> + '_ {
+        self.slots.iter().map(|slot| match slot {
+            Slot::Count(value) => Some(value.get()),
+            Slot::Records(_) => None,
+        })
+    }
+
+    /// The number of events of counter `index` since the sample `earlier`.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL if either buffer has no such request, or it is for SMPL.
+    pub fn get_since(&self, earlier: &Self, index: usize) -> Result<u64> {
+        Ok(self.get(index)?.wrapping_sub(earlier.get(index)?))
+    }
+
     /// Replaces the value of counter `index` in the buffer; the counter itself goes on untouched.
     ///
     /// # Errors
@@ -116,9 +138,9 @@ impl Buf {
     }
 
     /// `self[n] = a[n] op b[n]` for counters and tick; the later time of the two.
-    fn combine(&self, a: &Self, b: &Self, op: impl Fn(u64, u64) -> u64) {
+    fn combine(&self, a: &Self, b: &Self, op: impl Fn(u64, u64) -> u64) -> Result<()> {
         if !self.fits(a) || !self.fits(b) {
-            return;
+            return Err(OTHER_SHAPE);
         }
         for ((slot, a), b) in self.slots.iter().zip(&a.slots).zip(&b.slots) {
             if let (Slot::Count(slot), Slot::Count(a), Slot::Count(b)) = (slot, a, b) {
@@ -127,25 +149,38 @@ impl Buf {
         }
         self.tick.set(op(a.tick(), b.tick()));
         self.hrtime_ns.set(a.hrtime_ns().max(b.hrtime_ns()));
+        Ok(())
     }
 
-    /// `self[n] = a[n] − b[n]` modulo 2^64, for every counter and the tick. The time is the later
-    /// one. Records are left alone.
-    pub fn sub(&self, a: &Self, b: &Self) {
-        self.combine(a, b, u64::wrapping_sub);
+    /// Sets every counter and the tick to those of `a` minus those of `b`, modulo 2^64, and the
+    /// time to the later one. Leaves records alone.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL if the shapes differ; nothing has changed then.
+    pub fn set_difference(&self, a: &Self, b: &Self) -> Result<()> {
+        self.combine(a, b, u64::wrapping_sub)
     }
 
-    /// `self[n] = a[n] + b[n]` modulo 2^64, for every counter and the tick. The time is the later
-    /// one. Records are left alone.
-    pub fn add(&self, a: &Self, b: &Self) {
-        self.combine(a, b, u64::wrapping_add);
+    /// Sets every counter and the tick to those of `a` plus those of `b`, modulo 2^64, and the time
+    /// to the later one. Leaves records alone.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL if the shapes differ; nothing has changed then.
+    pub fn set_sum(&self, a: &Self, b: &Self) -> Result<()> {
+        self.combine(a, b, u64::wrapping_add)
     }
 
-    /// Takes over values, records, time and tick of `source`. Records that do not fit are left out,
-    /// the newest first.
-    pub fn copy(&self, source: &Self) {
+    /// Copies values, records, time and tick of `source`. Leaves out records that do not fit, the
+    /// newest first.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL if the shapes differ; nothing has changed then.
+    pub fn copy_from(&self, source: &Self) -> Result<()> {
         if !self.fits(source) {
-            return;
+            return Err(OTHER_SHAPE);
         }
         for (slot, source) in self.slots.iter().zip(&source.slots) {
             match (slot, source) {
@@ -155,6 +190,7 @@ impl Buf {
             }
         }
         self.stamp(source.hrtime_ns(), source.tick());
+        Ok(())
     }
 
     /// Zeroes values, time and tick, and forgets the records.
@@ -233,20 +269,20 @@ mod tests {
     #[test]
     fn other_shapes_are_left_alone() {
         let (three, two) = (buf(&[1, 2, 3], 5, 6), buf(&[7, 8], 9, 10));
-        three.add(&three, &two);
-        three.sub(&two, &two);
-        three.copy(&two);
+        assert_eq!(three.set_sum(&three, &two), Err(OTHER_SHAPE));
+        assert_eq!(three.set_difference(&two, &two), Err(OTHER_SHAPE));
+        assert_eq!(three.copy_from(&two), Err(OTHER_SHAPE));
         assert_eq!(content(&three), (vec![1, 2, 3], 5, 6));
         let mixed = Buf::new([None, None, Some((1, 1, !0))].into_iter()).unwrap();
-        three.copy(&mixed);
+        assert_eq!(three.copy_from(&mixed), Err(OTHER_SHAPE));
         assert_eq!(content(&three), (vec![1, 2, 3], 5, 6));
     }
 
     proptest! {
         #[test]
         fn adding_undoes_subtracting((a, b, d) in three()) {
-            d.sub(&a, &b);
-            d.add(&d, &b);
+            d.set_difference(&a, &b).unwrap();
+            d.set_sum(&d, &b).unwrap();
             let (values, hrtime, tick) = content(&d);
             prop_assert_eq!((values, tick), (content(&a).0, a.tick()));
             prop_assert_eq!(hrtime, a.hrtime_ns().max(b.hrtime_ns()));
@@ -254,7 +290,7 @@ mod tests {
 
         #[test]
         fn operations_are_element_by_element((a, b, d) in three()) {
-            d.sub(&a, &b);
+            d.set_difference(&a, &b).unwrap();
             for index in 0..a.len() {
                 let expected = a.get(index).unwrap().wrapping_sub(b.get(index).unwrap());
                 prop_assert_eq!(d.get(index).unwrap(), expected);
@@ -265,25 +301,25 @@ mod tests {
         #[test]
         fn addition_commutes_and_associates((a, b, c) in three()) {
             let (x, y) = (buf(&vec![0; a.len()], 0, 0), buf(&vec![0; a.len()], 0, 0));
-            x.add(&a, &b);
-            y.add(&b, &a);
+            x.set_sum(&a, &b).unwrap();
+            y.set_sum(&b, &a).unwrap();
             prop_assert_eq!(content(&x), content(&y));
-            x.add(&x, &c);
-            y.add(&b, &c);
-            y.add(&a, &y);
+            x.set_sum(&x, &c).unwrap();
+            y.set_sum(&b, &c).unwrap();
+            y.set_sum(&a, &y).unwrap();
             prop_assert_eq!(content(&x), content(&y));
         }
 
         #[test]
         fn the_destination_may_be_an_operand((a, b, fresh) in three()) {
             let (before_a, before_b) = (content(&a), content(&b));
-            fresh.sub(&a, &b);
-            a.sub(&a, &b);
+            fresh.set_difference(&a, &b).unwrap();
+            a.set_difference(&a, &b).unwrap();
             prop_assert_eq!(content(&a), content(&fresh));
             let again = buf(&before_a.0, before_a.1, before_a.2);
-            b.sub(&again, &b);
+            b.set_difference(&again, &b).unwrap();
             prop_assert_eq!(content(&b), content(&fresh));
-            b.add(&b, &b);
+            b.set_sum(&b, &b).unwrap();
             let doubled: Vec<u64> = content(&fresh).0.iter().map(|v| v.wrapping_mul(2)).collect();
             prop_assert_eq!(content(&b).0, doubled);
             prop_assert_eq!(before_b.0.len(), b.len());
@@ -293,12 +329,12 @@ mod tests {
         fn zero_is_neutral_and_copies_are_equal((a, z, d) in three()) {
             z.zero();
             prop_assert_eq!(content(&z), (vec![0; z.len()], 0, 0));
-            d.copy(&a);
+            d.copy_from(&a).unwrap();
             prop_assert_eq!(content(&d), content(&a));
-            d.add(&a, &z);
+            d.set_sum(&a, &z).unwrap();
             prop_assert_eq!(content(&d).0, content(&a).0);
             prop_assert_eq!(d.hrtime_ns(), a.hrtime_ns().max(0));
-            d.sub(&a, &a);
+            d.set_difference(&a, &a).unwrap();
             prop_assert_eq!((content(&d).0, d.tick()), (vec![0; a.len()], 0));
         }
     }

@@ -57,7 +57,48 @@ impl Function {
     }
 }
 
+/// What kind of failure an [`Error`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// No counter can count the event, or its name is unknown.
+    UnknownEvent,
+    /// The attribute is unknown, or means nothing for this event.
+    UnknownAttribute,
+    /// The value of an attribute does not fit.
+    AttributeOutOfRange,
+    /// The attribute `picnum` names a counter that does not exist.
+    NoSuchCounter,
+    /// The counter that `picnum` names cannot count the event.
+    CounterNotCapable,
+    /// The counters that the requests need are not there, together or at all.
+    CountersUnavailable,
+    /// Two requests contradict each other.
+    ConflictingRequests,
+    /// The flags are unknown, or cannot be honoured for this event.
+    InvalidFlags,
+    /// The thread could not be bound to the processor, or the processor is offline.
+    ProcessorUnavailable,
+    /// The caller lacks a right.
+    PermissionDenied,
+    /// The call makes no sense here: the set is not bound, an index is out of range, shapes differ.
+    InvalidInput,
+    /// There is no such thread.
+    NoSuchThread,
+    /// The counters are taken, the counts were lost, or the thread is not where it was bound.
+    TryAgain,
+    /// The machine cannot do this.
+    Unsupported,
+    /// There is no memory.
+    OutOfMemory,
+    /// The system refused for another reason; see [`Error::errno`].
+    Other,
+}
+
 /// The reason why a call failed.
+///
+/// [`Self::kind`] is for programs, the text for people: one sentence without a line end, which says
+/// what is wrong and, where it helps, what to do.
 ///
 /// Making one without a subcode allocates nothing, so calls that handlers of signals may make
 /// report their failures safely.
@@ -93,7 +134,8 @@ impl Error {
         Self { errno, subcode: Some(subcode), reason: reason.into() }
     }
 
-    /// The same failure with another `errno`.
+    /// This failure with another `errno`.
+    #[must_use]
     pub fn with_errno(self, errno: i32) -> Self {
         Self { errno, ..self }
     }
@@ -103,17 +145,53 @@ impl Error {
         Self::new(libc::EINVAL, reason)
     }
 
-    /// The number for `errno`.
+    /// What kind of failure this is.
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        match self.subcode {
+            Some(Subcode::InvalidEvent) => ErrorKind::UnknownEvent,
+            Some(Subcode::InvalidPicnum) => ErrorKind::NoSuchCounter,
+            Some(Subcode::InvalidAttribute) => ErrorKind::UnknownAttribute,
+            Some(Subcode::AttributeOutOfRange) => ErrorKind::AttributeOutOfRange,
+            // The kernel refuses counters to those who may not count, too.
+            Some(Subcode::ResourceUnavailable) if self.errno == libc::EACCES => {
+                ErrorKind::PermissionDenied
+            }
+            Some(Subcode::ResourceUnavailable) => ErrorKind::CountersUnavailable,
+            Some(Subcode::PicNotCapable) => ErrorKind::CounterNotCapable,
+            Some(Subcode::InvalidFlags) => ErrorKind::InvalidFlags,
+            Some(Subcode::ConflictingRequests) => ErrorKind::ConflictingRequests,
+            Some(Subcode::AttributeRequiresPrivilege | Subcode::HypervisorNoAccess) => {
+                ErrorKind::PermissionDenied
+            }
+            Some(Subcode::PbindFailed) => ErrorKind::ProcessorUnavailable,
+            None => match self.errno {
+                libc::EINVAL => ErrorKind::InvalidInput,
+                libc::ESRCH => ErrorKind::NoSuchThread,
+                libc::EAGAIN => ErrorKind::TryAgain,
+                libc::EACCES | libc::EPERM => ErrorKind::PermissionDenied,
+                libc::ENOTSUP => ErrorKind::Unsupported,
+                libc::ENOSYS => ErrorKind::ProcessorUnavailable,
+                libc::ENOMEM => ErrorKind::OutOfMemory,
+                _ => ErrorKind::Other,
+            },
+        }
+    }
+
+    /// The `errno` value that the C library `libcpc` reports for this error.
+    #[must_use]
     pub const fn errno(&self) -> i32 {
         self.errno
     }
 
-    /// The subcode, if an error handler is to hear of it.
+    /// The code that the C library `libcpc` tells an error handler, if that is to hear of it.
+    #[must_use]
     pub const fn subcode(&self) -> Option<Subcode> {
         self.subcode
     }
 
     /// One sentence without a line end: what is wrong and, where it helps, what to do.
+    #[must_use]
     pub fn reason(&self) -> &str {
         &self.reason
     }
@@ -130,6 +208,20 @@ mod tests {
         let denied = Error::coded(Subcode::AttributeRequiresPrivilege, "x");
         assert_eq!(denied.errno(), libc::EACCES);
         assert_eq!(Error::coded(Subcode::PbindFailed, "x").with_errno(1).errno(), 1);
+    }
+
+    #[test]
+    fn kinds_tell_failures_with_the_same_number_apart() {
+        let coded = |subcode| Error::coded(subcode, "x").kind();
+        assert_eq!(coded(Subcode::InvalidEvent), ErrorKind::UnknownEvent);
+        assert_eq!(coded(Subcode::PicNotCapable), ErrorKind::CounterNotCapable);
+        assert_eq!(coded(Subcode::HypervisorNoAccess), ErrorKind::PermissionDenied);
+        let unavailable = Error::coded(Subcode::ResourceUnavailable, "x");
+        assert_eq!(unavailable.kind(), ErrorKind::CountersUnavailable);
+        assert_eq!(unavailable.with_errno(libc::EACCES).kind(), ErrorKind::PermissionDenied);
+        assert_eq!(Error::invalid("x").kind(), ErrorKind::InvalidInput);
+        assert_eq!(Error::new(libc::EAGAIN, "x").kind(), ErrorKind::TryAgain);
+        assert_eq!(Error::new(libc::EIO, "x").kind(), ErrorKind::Other);
     }
 
     #[test]

@@ -76,13 +76,30 @@ impl fmt::Debug for Handle {
 }
 
 impl Cpc {
+    /// Opens a handle that can count and collect records.
+    ///
     /// Looks for counters: an LWP unit, the processor's counters by way of the kernel, and the
     /// kernel's own counters. All that are found are used.
     ///
     /// # Errors
     ///
-    /// ENOTSUP, or EACCES if that is the reason, if there is none at all.
-    pub fn open(version: Version) -> Result<Self> {
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if there are no counters at all,
+    /// or [`ErrorKind::PermissionDenied`](crate::ErrorKind::PermissionDenied) if that is why.
+    pub fn open() -> Result<Self> {
+        Self::open_version(Version::Current)
+    }
+
+    /// Opens a handle that counts and collects no records, as clients of the original interface
+    /// expect.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::open`].
+    pub fn open_counters() -> Result<Self> {
+        Self::open_version(Version::CpcOnly)
+    }
+
+    pub(crate) fn open_version(version: Version) -> Result<Self> {
         let found = detect::all()?;
         Ok(Self::with_backends(version, found.backends, found.missing))
     }
@@ -104,7 +121,7 @@ impl Cpc {
         Self { inner: Arc::new(Handle { backends, missing, cciname, cpuref, smpl }) }
     }
 
-    /// Number of counters.
+    /// The number of counters.
     pub fn npic(&self) -> u32 {
         self.inner.backends.iter().map(|backend| backend.description().npic).sum()
     }
@@ -232,7 +249,7 @@ impl Cpc {
         Err(Error::invalid("records of this machine do not have the item"))
     }
 
-    /// An empty set.
+    /// Makes an empty set.
     pub fn create_set(&self) -> Set {
         Set::new(Arc::clone(&self.inner))
     }

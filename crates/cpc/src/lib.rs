@@ -4,9 +4,9 @@
 //! or a processor, and samples its 64-bit counters into a [`Buf`]:
 //!
 //! ```no_run
-//! use cpc::{BindFlags, Cpc, Request, Version};
+//! use cpc::{BindFlags, Cpc, Request};
 //!
-//! let cpc = Cpc::open(Version::Current)?;
+//! let cpc = Cpc::open()?;
 //! let set = cpc.create_set();
 //! let instructions = set.add(Request::new("PAPI_tot_ins"))?;
 //! let (before, after) = (set.create_buf(), set.create_buf());
@@ -14,8 +14,7 @@
 //! set.sample(&before)?;
 //! // the work
 //! set.sample(&after)?;
-//! after.sub(&after, &before);
-//! println!("{} instructions", after.get(instructions)?);
+//! println!("{} instructions", after.get_since(&before, instructions)?);
 //! # Ok::<(), cpc::Error>(())
 //! ```
 //!
@@ -33,14 +32,20 @@
 //! nor wait, and may be called by handlers of signals. Overflows are signalled to the thread by
 //! [`SIGEMT`]. Children of `fork` have nothing bound.
 //!
-//! # For a C edge, and for a control library
+//! # Errors
 //!
-//! Everything is shared by reference and nothing needs `&mut`: a C library keeps the objects behind
-//! pointers. [`Set::bind_lwp`] takes the kernel's thread number, so a library that controls
-//! processes (libpctx) translates its own numbers before it binds.
+//! [`Error::kind`] says what kind of failure it is; the documentation of each function names the
+//! `errno` value that the C library reports, [`Error::errno`].
+//!
+//! # For C, and for libraries that control processes
+//!
+//! [`c`] has what only the C library needs. Everything is shared by reference and nothing needs
+//! `&mut`: a C library keeps the objects behind pointers. [`Set::bind_lwp`] takes the kernel's
+//! thread number, so a library that controls processes (libpctx) translates its own numbers first.
 
 #![deny(unsafe_code)]
 
+pub mod c;
 pub mod items;
 
 mod backend;
@@ -60,14 +65,17 @@ mod set;
 mod sys;
 mod thread;
 
-pub use backend::{EventInfo, Target};
 pub use buf::Buf;
 pub use clock::cycles;
 pub use control::Requests;
-pub use error::{Error, Function, Result, Subcode};
-pub use handle::{Cpc, Names, Version, Walk};
+pub use error::{Error, ErrorKind, Result};
+pub use handle::{Cpc, Names, Walk};
 pub use records::{Records, SpecialItem};
-pub use request::{Attribute, BindFlags, Caps, Request, RequestFlags, number};
-pub use set::{DEFAULT_RECORDS, MAX_RECORDS, Set, binder};
-pub use sys::{EMT_CPCOVF, SIGEMT};
-pub use thread::{Inheritance, enable, inherit, request_preset};
+pub use request::{Attribute, BindFlags, Caps, Request, RequestFlags, number as parse_number};
+pub use set::{DEFAULT_RECORDS, MAX_RECORDS, Set};
+pub use sys::SIGEMT;
+pub use thread::{Inheritance, inherit, pause, resume};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeExamples;

@@ -64,7 +64,7 @@ impl Records {
         Some(Self { words, items, asked, len: Cell::new(0), lost: Cell::new(0) })
     }
 
-    /// Number of records.
+    /// The number of records.
     pub fn len(&self) -> usize {
         self.len.get()
     }
@@ -74,7 +74,7 @@ impl Records {
         self.len() == 0
     }
 
-    /// Items of each record.
+    /// The number of items of each record.
     pub fn items(&self) -> usize {
         self.items
     }
@@ -83,6 +83,11 @@ impl Records {
     /// room.
     pub fn lost(&self) -> u64 {
         self.lost.get()
+    }
+
+    /// The records, oldest first. Each is its items, which [`crate::Cpc::record_items`] names.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &[Cell<u64>]> + '_ {
+        (0..self.len()).map(|index| &self.words[index * self.items..][..self.items])
     }
 
     /// The items of record `index`.
@@ -171,6 +176,8 @@ mod tests {
         }
         assert!(!records.push(&[7]));
         assert_eq!(records.len(), 2);
+        let firsts: Vec<u64> = records.iter().map(|record| record[0].get()).collect();
+        assert_eq!(firsts, [1, 4]);
     }
 
     #[test]

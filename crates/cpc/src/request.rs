@@ -96,6 +96,7 @@ impl Request {
     pub const MAX_ATTRIBUTES: usize = 50;
 
     /// Counts `event` in user mode from 0.
+    #[must_use]
     pub fn new(event: impl Into<String>) -> Self {
         Self {
             event: event.into(),
@@ -108,6 +109,7 @@ impl Request {
     /// Collects a record of every `interval`-th `event` in user mode.
     ///
     /// An interval of 0 is `2^64`: no record is ever due.
+    #[must_use]
     pub fn records(event: impl Into<String>, interval: u64) -> Self {
         Self {
             preset: interval.wrapping_neg(),
@@ -116,17 +118,20 @@ impl Request {
         }
     }
 
-    /// The same request with another start value.
+    /// Starts the counter at `preset`.
+    #[must_use]
     pub fn preset(self, preset: u64) -> Self {
         Self { preset, ..self }
     }
 
-    /// The same request with other flags.
+    /// Counts as `flags` say, in place of the flags before.
+    #[must_use]
     pub fn flags(self, flags: RequestFlags) -> Self {
         Self { flags, ..self }
     }
 
-    /// The same request with one attribute more.
+    /// Adds an attribute.
+    #[must_use]
     pub fn attribute(mut self, name: impl Into<String>, value: u64) -> Self {
         self.attributes.push(Attribute::new(name, value));
         self

@@ -8,7 +8,7 @@ use crate::backend::Target;
 use crate::binding::Binding;
 use crate::buf::Buf;
 use crate::cpu;
-use crate::error::{Error, Function, Result, Subcode};
+use crate::error::{Error, Result, Subcode};
 use crate::handle::Handle;
 use crate::items;
 use crate::request::{Attribute, BindFlags, Request, RequestFlags};
@@ -118,6 +118,7 @@ impl SetState {
 /// A set may be bound by many threads at once. Each has counters of its own, and sampling,
 /// restarting and unbinding are about those of the calling thread. Dropping a set unbinds it.
 #[derive(Debug)]
+#[must_use = "dropping a set unbinds it"]
 pub struct Set {
     state: Arc<SetState>,
 }
@@ -138,7 +139,7 @@ impl Set {
         &self.state.handle
     }
 
-    /// Number of requests.
+    /// The number of requests.
     pub fn len(&self) -> usize {
         self.state.entries().len()
     }
@@ -187,13 +188,14 @@ impl Set {
         self.state.entries().iter().map(|entry| entry.request.clone()).collect()
     }
 
-    /// A buffer for the requests the set has now. Without memory the process ends, as with every
-    /// value of Rust; see [`Self::try_create_buf`].
+    /// Makes a buffer for the requests that the set has now. The process ends if there is no
+    /// memory, as with every allocation in Rust; see [`Self::try_create_buf`].
+    #[must_use]
     pub fn create_buf(&self) -> Buf {
         self.try_create_buf().unwrap_or_else(|_| handle_alloc_error(Layout::new::<Buf>()))
     }
 
-    /// A buffer for the requests the set has now.
+    /// Makes a buffer for the requests that the set has now.
     ///
     /// # Errors
     ///
@@ -263,7 +265,11 @@ impl Set {
     ///
     /// ESRCH if there is no such thread; EACCES or EPERM if it may not be observed; else as
     /// [`Self::bind_thread`].
-    pub fn bind_lwp(&self, tid: i32, flags: BindFlags) -> Result<()> {
+    pub fn bind_lwp(&self, tid: i32) -> Result<()> {
+        self.bind_lwp_with(tid, BindFlags::empty())
+    }
+
+    pub(crate) fn bind_lwp_with(&self, tid: i32, flags: BindFlags) -> Result<()> {
         let _guard = thread::enter()?;
         self.check(flags, BindFlags::empty())?;
         if tid <= 0 {
@@ -286,10 +292,15 @@ impl Set {
     /// # Errors
     ///
     /// EINVAL if there is no such processor, ENOSYS if it is offline; EAGAIN if this process has
-    /// bound a set to it already; the subcode [`Subcode::PbindFailed`] if the thread cannot be kept
-    /// there; EACCES if counting whole processors takes a right the caller lacks; else as
+    /// bound a set to it already; the kind
+    /// [`ProcessorUnavailable`](crate::ErrorKind::ProcessorUnavailable) if the thread cannot be
+    /// kept there; EACCES if counting whole processors takes a right the caller lacks; else as
     /// [`Self::bind_thread`].
-    pub fn bind_cpu(&self, id: i32, flags: BindFlags) -> Result<()> {
+    pub fn bind_cpu(&self, id: i32) -> Result<()> {
+        self.bind_cpu_with(id, BindFlags::empty())
+    }
+
+    pub(crate) fn bind_cpu_with(&self, id: i32, flags: BindFlags) -> Result<()> {
         let _guard = thread::enter()?;
         self.check(flags, BindFlags::empty())?;
         let mut elsewhere = lock(&self.state.elsewhere);
@@ -395,15 +406,6 @@ impl Drop for Set {
             thread::clean_up();
             drop(lock(&self.state.elsewhere).take());
         }
-    }
-}
-
-/// The function of the C interface that binds to `target`.
-pub const fn binder(target: Target) -> Function {
-    match target {
-        Target::ThisThread => Function::BindCurlwp,
-        Target::Thread(_) => Function::BindPctx,
-        Target::Cpu(_) => Function::BindCpu,
     }
 }
 

@@ -266,6 +266,28 @@ impl Inheritance {
     }
 }
 
+/// Stops the counters that the calling thread has bound, until [`resume`]. Their values are kept.
+/// If the thread has bound none, but a controlling process has bound some to it, this stops those;
+/// see [`crate::Requests`].
+///
+/// # Errors
+///
+/// EINVAL if there are no counters, or they stand still already; EAGAIN if the counts were lost, or
+/// the controlling process does not answer.
+pub fn pause() -> Result<()> {
+    enable(false)
+}
+
+/// Lets counters run that [`pause`] has stopped.
+///
+/// # Errors
+///
+/// EINVAL if there are no counters, or they run already; EAGAIN if the counts were lost, or the
+/// controlling process does not answer.
+pub fn resume() -> Result<()> {
+    enable(true)
+}
+
 /// Lets the counters that the calling thread has bound run (`cpc_enable`) or stand still
 /// (`cpc_disable`). Values are kept. If it has bound none, but a controlling process has bound some
 /// to it, it is about those; see [`crate::Requests`].

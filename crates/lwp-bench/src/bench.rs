@@ -51,8 +51,8 @@ impl Bench {
         self.run_with_setup(name, || (), |()| work());
     }
 
-    /// Counts the instructions of `work` on a value that `setup` makes, without those of `setup` and
-    /// those that drop the result.
+    /// Counts the instructions of `work` on a value that `setup` makes, without those of `setup`
+    /// and those that drop the result.
     ///
     /// Return the input from `work` if dropping it should not be counted either:
     ///

@@ -7,7 +7,8 @@
 //! ```no_run
 //! fn sorting(bench: &mut lwp_bench::Bench) {
 //!     bench.run("sum", || (0..1000u64).sum::<u64>());
-//!     bench.run_for_inputs("sort", [10, 1000], |n| (0..n).rev().collect::<Vec<u64>>(), |mut numbers| {
+//!     let reversed = |n| (0..n).rev().collect::<Vec<u64>>();
+//!     bench.run_for_inputs("sort", [10, 1000], reversed, |mut numbers| {
 //!         numbers.sort();
 //!         numbers
 //!     });

@@ -17,8 +17,8 @@ use crate::counter::{NOT_COUNTED, so_far};
 #[non_exhaustive]
 pub struct Instructions;
 
-/// Makes a criterion that measures instructions. Every sample has one iteration, whatever the time it takes,
-/// after one that warms up: counts need no more, and are the same in every run.
+/// Makes a criterion that measures instructions. Every sample has one iteration, whatever the time
+/// it takes, after one that warms up: counts need no more, and are the same in every run.
 ///
 /// ```no_run
 /// # use criterion::{criterion_group, criterion_main, Criterion};

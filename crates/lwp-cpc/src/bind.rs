@@ -2,7 +2,8 @@
 
 use std::ffi::{c_int, c_uint};
 
-use cpc::{BindFlags, Error, Function};
+use cpc::Error;
+use cpc::c::{self, Function};
 
 use crate::buf::{CpcBufT, buf_of, index};
 use crate::errno::{invalid, reported};
@@ -42,9 +43,8 @@ pub unsafe extern "C" fn cpc_bind_curlwp(
     set: *mut CpcSetT,
     flags: c_uint,
 ) -> c_int {
-    let flags = BindFlags::from_bits_retain(flags);
     // SAFETY: the caller's promise.
-    unsafe { bound(cpc, set, Function::BindCurlwp, |set| set.set.bind_thread(flags)) }
+    unsafe { bound(cpc, set, Function::BindCurlwp, |set| c::bind_curlwp(&set.set, flags)) }
 }
 
 /// `cpc_bind_pctx(3CPC)`.
@@ -61,10 +61,9 @@ pub unsafe extern "C" fn cpc_bind_pctx(
     flags: c_uint,
 ) -> c_int {
     let bind = |set: &CpcSet| {
-        let flags = BindFlags::from_bits_retain(flags);
         // SAFETY: the caller's promise.
         let (handle, tid) = unsafe { (get(cpc)?, pctx::tid(pctx, id)?) };
-        set.set.bind_lwp(tid, flags)?;
+        c::bind_lwp(&set.set, tid, flags)?;
         handle.controlled.add(pctx);
         // SAFETY: the caller's promise.
         unsafe { pctx::listen(pctx) };
@@ -86,9 +85,8 @@ pub unsafe extern "C" fn cpc_bind_cpu(
     set: *mut CpcSetT,
     flags: c_uint,
 ) -> c_int {
-    let flags = BindFlags::from_bits_retain(flags);
     // SAFETY: the caller's promise.
-    unsafe { bound(cpc, set, Function::BindCpu, |set| set.set.bind_cpu(id, flags)) }
+    unsafe { bound(cpc, set, Function::BindCpu, |set| c::bind_cpu(&set.set, id, flags)) }
 }
 
 /// `cpc_unbind(3CPC)`.
@@ -166,7 +164,7 @@ pub unsafe extern "C" fn cpc_request_preset(cpc: *mut CpcT, index_: c_int, prese
     reported(|| {
         // SAFETY: the caller's promise.
         unsafe { get(cpc)? };
-        cpc::request_preset(index(index_)?, preset)?;
+        c::request_preset(index(index_)?, preset)?;
         Ok(0)
     })
 }
@@ -200,7 +198,7 @@ pub unsafe extern "C" fn cpc_enable(cpc: *mut CpcT) -> c_int {
     reported(|| {
         // SAFETY: the caller's promise.
         unsafe { get(cpc)? };
-        cpc::enable(true)?;
+        c::enable(true)?;
         Ok(0)
     })
 }
@@ -215,7 +213,7 @@ pub unsafe extern "C" fn cpc_disable(cpc: *mut CpcT) -> c_int {
     reported(|| {
         // SAFETY: the caller's promise.
         unsafe { get(cpc)? };
-        cpc::enable(false)?;
+        c::enable(false)?;
         Ok(0)
     })
 }

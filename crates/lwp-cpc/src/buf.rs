@@ -96,7 +96,8 @@ pub unsafe extern "C" fn cpc_buf_sub(
     // SAFETY: the caller's promise. Nothing happens without three buffers, as there is no way to
     // tell.
     if let (Ok(ds), Ok(a), Ok(b)) = unsafe { (buf_of(ds), buf_of(a), buf_of(b)) } {
-        ds.sub(a, b);
+        // The original does nothing either where the shapes differ.
+        let _ = ds.set_difference(a, b);
     }
 }
 
@@ -114,7 +115,7 @@ pub unsafe extern "C" fn cpc_buf_add(
 ) {
     // SAFETY: as for cpc_buf_sub.
     if let (Ok(ds), Ok(a), Ok(b)) = unsafe { (buf_of(ds), buf_of(a), buf_of(b)) } {
-        ds.add(a, b);
+        let _ = ds.set_sum(a, b);
     }
 }
 
@@ -127,7 +128,7 @@ pub unsafe extern "C" fn cpc_buf_add(
 pub unsafe extern "C" fn cpc_buf_copy(_cpc: *mut CpcT, ds: *mut CpcBufT, src: *mut CpcBufT) {
     // SAFETY: as for cpc_buf_sub.
     if let (Ok(ds), Ok(src)) = unsafe { (buf_of(ds), buf_of(src)) } {
-        ds.copy(src);
+        let _ = ds.copy_from(src);
     }
 }
 

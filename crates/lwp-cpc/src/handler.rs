@@ -4,7 +4,8 @@ use std::ffi::{CString, c_char, c_int, c_void};
 use std::io::Write;
 use std::ptr;
 
-use cpc::{Error, Function};
+use cpc::Error;
+use cpc::c::Function;
 
 use crate::errno::{self, reported};
 use crate::object::get;

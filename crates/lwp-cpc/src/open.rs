@@ -6,7 +6,8 @@ use std::ffi::{CString, c_char, c_int, c_uint};
 use std::ptr;
 use std::sync::Mutex;
 
-use cpc::{Cpc, Version};
+use cpc::Cpc;
+use cpc::c::{self, Version};
 
 use crate::buf::CpcBuf;
 use crate::errno::{invalid, reported};
@@ -49,7 +50,7 @@ pub(crate) fn text(text: &str) -> CString {
 pub extern "C" fn cpc_open(ver: c_int) -> *mut CpcT {
     reported(|| {
         let version = Version::from_number(ver).ok_or(invalid("unknown interface version"))?;
-        let cpc = Cpc::open(version)?;
+        let cpc = c::open(version)?;
         let (cciname, cpuref) = (text(cpc.cciname()), text(cpc.cpuref()));
         let iname = cpc.smpl_iname().map(text);
         Ok(Object::create(CpcHandle {

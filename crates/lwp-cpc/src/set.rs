@@ -5,7 +5,8 @@ use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::slice;
 use std::sync::Mutex;
 
-use cpc::{Attribute, Error, Function, Request, RequestFlags, Set, Subcode};
+use cpc::c::{Function, Subcode};
+use cpc::{Attribute, Error, Request, RequestFlags, Set};
 
 use crate::errno::{invalid, reported};
 use crate::handler::tell;

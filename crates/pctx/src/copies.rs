@@ -4,8 +4,8 @@
 //!
 //! JUSTIFICATION: the copy of a process with several threads has one thread, and everything that
 //! the others held stays locked or half changed, so that only async-signal-safe functions may be
-//! called there. That is a promise that the compiler can't check, and [`Handlers::fork`] is any safe
-//! code. A process with one thread is copied whole, and needs no promise.
+//! called there. That is a promise that the compiler can't check, and [`Handlers::fork`] is any
+//! safe code. A process with one thread is copied whole, and needs no promise.
 //!
 //! [`Handlers::fork`]: crate::Handlers::fork
 #![allow(unsafe_code, reason = "a promise; see the module's safety section")]

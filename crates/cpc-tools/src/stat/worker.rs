@@ -5,7 +5,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
-use cpc::{BindFlags, Buf, Cpc, Set};
+use cpc::{Buf, Cpc, Set};
 use rustix::process::setpriority_process;
 use rustix::thread::{CpuSet, gettid, sched_setaffinity};
 
@@ -181,7 +181,7 @@ fn count_all(
     let sets: Vec<Set> = sets.collect::<Result<_, _>>()?;
     let id = i32::try_from(cpu).map_err(Failure::new)?;
     let failure = |error: cpc::Error| Failure::new(error.reason());
-    let bind = |set: &Set| set.bind_cpu(id, BindFlags::empty()).map_err(failure);
+    let bind = |set: &Set| set.bind_cpu(id).map_err(failure);
     bind(&sets[0])?;
     let _ = sender.send(Message::Ready);
     let Some(start) = plan.start() else {
@@ -203,7 +203,7 @@ fn count_all(
         let partial = !plan.sleep_until(start + end);
         set.sample(&now).map_err(failure)?;
         let seconds = (now.hrtime_ns() - start_ns) as f64 / 1e9;
-        now.sub(&now, &before);
+        now.set_difference(&now, &before).map_err(failure)?;
         let (tsc, counts) = (now.tick(), values(&now));
         let sampled = Sampled { slot, cpu, set: index, seconds, tsc, counts, partial };
         let _ = sender.send(Message::Sampled(sampled));

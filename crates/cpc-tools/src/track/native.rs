@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use cpc::{BindFlags, Buf, Cpc, Requests, Set, Version};
+use cpc::{Buf, Cpc, Requests, Set};
 use pctx::{End, Error, Flow, Handlers, LwpId, Pctx, Pid, Status};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -17,7 +17,7 @@ use crate::signals::Interrupted;
 
 /// Counts what the options ask for.
 pub fn track(options: &Options) -> Result<(), Failure> {
-    let cpc = Cpc::open(Version::Current).map_err(Failure::new)?;
+    let cpc = Cpc::open().map_err(Failure::new)?;
     let templates = templates(&cpc, &options.specs)?;
     for template in &templates {
         template.try_out(&cpc)?;
@@ -143,16 +143,12 @@ impl Tracker<'_> {
         let Some(counted) = self.lwps.get_mut(&lwp).filter(|counted| counted.live) else {
             return false;
         };
-        counted.before.copy(&counted.now);
-        if let Err(error) = counted.sets[counted.current].sample(&counted.now) {
+        if let Err(error) = counted.sample_into(&self.totals[counted.current]) {
             counted.live = false;
             let reason = format!("lwp {}: {}", lwp.0, error.reason());
             self.fail(pctx, "sample", &reason);
             return false;
         }
-        counted.spare.sub(&counted.now, &counted.before);
-        let total = &self.totals[counted.current];
-        total.add(total, &counted.spare);
         true
     }
 
@@ -215,13 +211,21 @@ impl Tracker<'_> {
 }
 
 impl Counted {
+    /// Samples the bound set, and adds what is new to `total`.
+    fn sample_into(&self, total: &Buf) -> Result<(), cpc::Error> {
+        self.before.copy_from(&self.now)?;
+        self.sets[self.current].sample(&self.now)?;
+        self.spare.set_difference(&self.now, &self.before)?;
+        total.set_sum(total, &self.spare)
+    }
+
     /// Binds set `index` to the thread and looks at it for the first time.
     fn bind(&mut self, pctx: &Pctx, lwp: LwpId, index: usize) -> Result<(), Failure> {
         let tid = pctx.tid(lwp).ok_or_else(|| Failure::new(format!("lwp {} is gone", lwp.0)))?;
         let set = &self.sets[index];
         let failure =
             |error: cpc::Error| Failure::new(format!("lwp {}: {}", lwp.0, error.reason()));
-        set.bind_lwp(tid, BindFlags::empty()).map_err(failure)?;
+        set.bind_lwp(tid).map_err(failure)?;
         [self.now, self.before, self.spare] = [0; 3].map(|_| set.create_buf());
         set.sample(&self.now).map_err(failure)?;
         // What was counted before the first look is the thread's too.

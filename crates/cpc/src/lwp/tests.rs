@@ -244,12 +244,12 @@ fn disabled_counters_keep_their_values() {
     let (unit, cpc) = open(presets::FULL);
     let (set, buf) = bound(&cpc, &[Request::new("lwp_ire")]);
     unit.instructions(10);
-    crate::enable(false).unwrap();
-    assert_eq!(crate::enable(false).unwrap_err().errno(), libc::EINVAL);
+    crate::c::enable(false).unwrap();
+    assert_eq!(crate::c::enable(false).unwrap_err().errno(), libc::EINVAL);
     unit.instructions(1000);
     set.sample(&buf).unwrap();
     assert_eq!(buf.get(0), Ok(10));
-    crate::enable(true).unwrap();
+    crate::c::enable(true).unwrap();
     unit.instructions(5);
     set.sample(&buf).unwrap();
     assert_eq!(buf.get(0), Ok(15));
@@ -400,7 +400,7 @@ fn an_overflow_freezes_the_set_and_signals_at_its_instruction() {
         assert_eq!((buf.get(0), buf.get(1)), (Ok(0), Ok(7)), "frozen at the wrap");
         set.restart().unwrap();
     }
-    crate::enable(false).unwrap();
+    crate::c::enable(false).unwrap();
     assert!((0..150).all(|_| !unit.retire_interrupted(&plain)), "disabled");
 }
 
@@ -519,9 +519,9 @@ fn other_targets_are_not_supported() {
     let (_unit, cpc) = open(presets::FULL);
     let set = cpc.create_set();
     set.add(Request::new("lwp_ire")).unwrap();
-    let error = set.bind_lwp(crate::sys::thread_id(), BindFlags::empty()).unwrap_err();
+    let error = set.bind_lwp(crate::sys::thread_id()).unwrap_err();
     assert_eq!(error.errno(), libc::ENOTSUP);
-    assert_eq!(set.bind_lwp(0, BindFlags::empty()).unwrap_err().errno(), libc::ESRCH);
+    assert_eq!(set.bind_lwp(0).unwrap_err().errno(), libc::ESRCH);
 }
 
 /// The tick is CPU time while counting: it goes on over a restart and stands still in between.
@@ -539,7 +539,7 @@ fn the_tick_is_time_spent_counting() {
     unit.instructions(1000);
     let second = tick();
     assert!(0 < first && first < second);
-    crate::enable(false).unwrap();
+    crate::c::enable(false).unwrap();
     let stopped = tick();
     unit.instructions(1000);
     assert_eq!(tick(), stopped);

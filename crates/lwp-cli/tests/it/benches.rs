@@ -58,7 +58,11 @@ const OWN: &str = r#"
 fn numbers(n: u64) -> Vec<u64> { (0..n).rev().collect() }
 fn sums(bench: &mut lwp_bench::Bench) {
     bench.run("nothing", || ());
-    bench.run_with_setup("big set-up", || numbers(100_000), |numbers| { std::hint::black_box(numbers[7]); numbers });
+    let big = || numbers(100_000);
+    bench.run_with_setup("big set-up", big, |numbers| {
+        std::hint::black_box(numbers[7]);
+        numbers
+    });
 }
 fn sorts(bench: &mut lwp_bench::Bench) {
     bench.run_for_inputs("sort", [10, 1000], numbers, |mut numbers| { numbers.sort(); numbers });

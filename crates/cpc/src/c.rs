@@ -1,0 +1,48 @@
+//! The C interface's shape, for `libcpc.so.1` (the crate `lwp-cpc`): numbers, bit masks and
+//! functions that Rust programs have better forms of.
+
+use crate::error::Result;
+use crate::handle::Cpc;
+use crate::request::BindFlags;
+use crate::set::Set;
+
+pub use crate::error::{Function, Subcode};
+pub use crate::handle::Version;
+pub use crate::sys::EMT_CPCOVF;
+pub use crate::thread::{enable, request_preset};
+
+/// Opens a handle for a client of this interface version (`cpc_open`).
+///
+/// # Errors
+///
+/// As [`Cpc::open`].
+pub fn open(version: Version) -> Result<Cpc> {
+    Cpc::open_version(version)
+}
+
+/// Binds `set` to the calling thread (`cpc_bind_curlwp`). Unknown flags are refused here.
+///
+/// # Errors
+///
+/// EINVAL for unknown flags; else as [`Set::bind_thread`].
+pub fn bind_curlwp(set: &Set, flags: u32) -> Result<()> {
+    set.bind_thread(BindFlags::from_bits_retain(flags))
+}
+
+/// Binds `set` to a thread by the kernel's number (`cpc_bind_pctx`), which takes no flags.
+///
+/// # Errors
+///
+/// EINVAL for any flag; else as [`Set::bind_lwp`].
+pub fn bind_lwp(set: &Set, tid: i32, flags: u32) -> Result<()> {
+    set.bind_lwp_with(tid, BindFlags::from_bits_retain(flags))
+}
+
+/// Binds `set` to a processor (`cpc_bind_cpu`), which takes no flags.
+///
+/// # Errors
+///
+/// EINVAL for any flag; else as [`Set::bind_cpu`].
+pub fn bind_cpu(set: &Set, id: i32, flags: u32) -> Result<()> {
+    set.bind_cpu_with(id, BindFlags::from_bits_retain(flags))
+}
