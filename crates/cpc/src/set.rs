@@ -190,7 +190,6 @@ impl Set {
 
     /// Makes a buffer for the requests that the set has now. The process ends if there is no
     /// memory, as with every allocation in Rust; see [`Self::try_create_buf`].
-    #[must_use]
     pub fn create_buf(&self) -> Buf {
         self.try_create_buf().unwrap_or_else(|_| handle_alloc_error(Layout::new::<Buf>()))
     }

@@ -30,6 +30,9 @@ pub struct Recorder {
     state: Arc<Mutex<State>>,
 }
 
+/// A file by path, and the inode and time of change of the one that was mapped.
+type FileVersion = (String, Option<(u64, i64)>);
+
 /// The place that a recording is written to.
 #[derive(Debug)]
 struct Place {
@@ -87,7 +90,7 @@ struct State {
     /// Additions to the beginnings of programs.
     added: BTreeSet<String>,
     /// Files of modules that have been seen, by path and version, and held open for their names.
-    files: BTreeMap<(String, Option<(u64, i64)>), Option<Arc<File>>>,
+    files: BTreeMap<FileVersion, Option<Arc<File>>>,
     samples: Samples,
     interpreted: Interpreted,
     /// Most bytes of samples that wait for the file.

@@ -107,7 +107,7 @@ pub fn answer(requests: Arc<Requests>, program: Program) -> Result<Interrupted, 
         lwp_vcpu::unblock_signals();
         let _held = lwp_vcpu::hold_child_events();
         let mut asked: Option<Instant> = None;
-        while let Some(info) = arrivals.next() {
+        while let Some(info) = arrivals.wait() {
             let signal = info.signo();
             let ends = ENDING.contains(&signal);
             let heeded = ends && ignored & bit(signal) == 0;

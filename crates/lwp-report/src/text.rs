@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn a_part_is_not_every_event() {
         let table = Table { event: "calls".into(), partial: true, total: 3, ..Table::default() };
-        assert!(printed(&table).starts_with("# calls: 3 (the part that can be read)\n#\n"));
+        assert!(text_of(&table).starts_with("# calls: 3 (the part that can be read)\n#\n"));
     }
 
     #[test]

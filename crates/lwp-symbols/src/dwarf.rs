@@ -236,7 +236,7 @@ const LARGEST_UNPACKED: u64 = 4 << 30;
 
 /// Returns whether a compressed section is no trap for those who unpack it.
 pub fn is_plausible(compressed: u64, uncompressed: u64) -> bool {
-    let most = compressed.saturating_mul(MOST_UNPACKED).max(SMALL).min(LARGEST_UNPACKED);
+    let most = compressed.saturating_mul(MOST_UNPACKED).clamp(SMALL, LARGEST_UNPACKED);
     uncompressed <= most
 }
 

@@ -74,7 +74,6 @@ impl Lwp {
     }
 
     /// Starts to describe a profile.
-    #[must_use]
     pub fn profile(self) -> ProfileBuilder {
         ProfileBuilder::new(self)
     }

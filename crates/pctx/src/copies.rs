@@ -59,6 +59,7 @@ mod tests {
     fn other_threads_are_seen() {
         let (send, wait) = std::sync::mpsc::channel::<()>();
         std::thread::scope(|scope| {
+            #[allow(clippy::disallowed_methods, reason = "a test without a thread fails")]
             scope.spawn(move || wait.recv());
             assert!(!has_one_thread());
             drop(send);

@@ -7,7 +7,6 @@ use lwp_tests::{End, Outcome, TempDir, lwp_binary};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
 
 const REFERENCE: &str = env!("CARGO_BIN_EXE_lwp-reference");
 

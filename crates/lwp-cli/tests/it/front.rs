@@ -1,5 +1,6 @@
 //! lwp in front of a program: streams, ignored signals, and signals that a supervisor sends to it.
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
+#![allow(clippy::disallowed_methods, reason = "a test without a thread fails")]
 
 use crate::shared::tools;
 

@@ -126,9 +126,8 @@ impl Arrivals {
         Ok(Self(reader))
     }
 
-    /// Lets those of the calling thread through that it was started with blocked, and waits for the
-    /// next. `None` if there will be none.
-    pub fn next(&mut self) -> Option<SigInfo> {
+    /// Waits for the next one. `None` if there will be none.
+    pub fn wait(&mut self) -> Option<SigInfo> {
         let mut bytes = [0u8; size_of::<libc::siginfo_t>()];
         self.0.read_exact(&mut bytes).ok()?;
         // SAFETY: as many bytes as the structure has, which is plain numbers.
