@@ -1,4 +1,4 @@
-//! Rules for every file: sizes, of types too, line widths, and no place on one machine.
+//! Rules for every file: sizes, line widths, structure, and no place on one machine.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,11 +10,11 @@ use clap::Args;
 use crate::workspace;
 
 mod budget;
+mod items;
 mod measure;
-mod sizes;
 mod structure;
 
-use budget::BUDGET;
+use budget::{BUDGET, STRUCTURE};
 use measure::Kind;
 pub use measure::before_tests;
 
@@ -41,13 +41,15 @@ type Counts = BTreeMap<String, [usize; Kind::ALL.len()]>;
 /// Folders of users, which exist on one machine only. Split here, or this file would fail.
 const HOMES: &[&str] = &[concat!("/ho", "me/"), concat!("/ro", "ot/"), concat!("/Use", "rs/")];
 
-/// Fails on absolute paths into somebody's home, on types of the engine that are too large, and
-/// where a package has more exceptions than its budget.
+/// What is kept down of each package's structure.
+type Structures = BTreeMap<String, [usize; 3]>;
+
+/// Fails on absolute paths into somebody's home, and where a package has more exceptions than its
+/// budget, or less structure.
 pub fn check(options: &Options) -> Result<()> {
     let mut faults = Vec::new();
     let mut counts = Counts::new();
     let mut places = Vec::new();
-    let mut sizes = BTreeMap::<String, sizes::Sizes>::new();
     let mut sources = BTreeMap::<String, structure::Sources>::new();
     for file in workspace::files()? {
         // Files that are not text have neither lines nor words.
@@ -62,11 +64,6 @@ pub fn check(options: &Options) -> Result<()> {
                 package.insert(inner.to_owned(), lines.collect());
             }
             let row = counts.entry(package.clone()).or_default();
-            if sizes::MEASURED.contains(&&*package) {
-                let lines: Vec<&str> = text.lines().collect();
-                let lines = &lines[..measure::before_tests(&text)];
-                sizes::measure(lines, sizes.entry(package.clone()).or_default());
-            }
             for (kind, line) in measure::faults(&text) {
                 row[kind as usize] += 1;
                 places.push((package.clone(), kind, format!("{}:{line}", file.display())));
@@ -89,10 +86,16 @@ pub fn check(options: &Options) -> Result<()> {
     if options.budget {
         print!("{}", table(&counts));
     }
-    faults.extend(sizes.iter().flat_map(|(package, sizes)| sizes::faults(package, sizes)));
-    match std::env::var_os("LWP_BLESS") {
-        Some(_) => bless(&table(&counts))?,
-        None => faults.extend(beyond_budget(&counts, &places)),
+    let structures: Structures = sources
+        .iter()
+        .map(|(name, it)| (name.clone(), structure::measure(it).kept_down()))
+        .collect();
+    if std::env::var_os("LWP_BLESS").is_some() {
+        bless(0, &table(&counts))?;
+        bless(1, &structure_table(&structures))?;
+    } else {
+        faults.extend(beyond_budget(&counts, &places));
+        faults.extend(beyond_structure(&structures));
     }
     if !faults.is_empty() {
         bail!("{}", faults.join("\n  "));
@@ -111,17 +114,46 @@ fn print_structure(sources: &BTreeMap<String, structure::Sources>) {
     }
 }
 
-/// Writes the table of exceptions anew, as after a merge of branches that have some each.
-fn bless(table: &str) -> Result<()> {
+/// Writes a table of the budgets anew, as after a merge of branches that have exceptions each.
+fn bless(number: usize, table: &str) -> Result<()> {
+    const HEAD: &str = "= &[\n";
     let place = workspace::root().join("xtask/src/tree/budget.rs");
     let text = fs::read_to_string(&place)?;
-    let parts = text.split_once("= &[\n");
-    let Some((before, (_, after))) =
-        parts.and_then(|(before, rest)| Some((before, rest.split_once("];\n")?)))
-    else {
-        bail!("{} has no table", place.display())
-    };
-    Ok(fs::write(&place, format!("{before}= &[\n{table}];\n{after}"))?)
+    let start = text.match_indices(HEAD).nth(number).map(|(at, _)| at + HEAD.len());
+    let found = start.and_then(|start| Some((start, start + text[start..].find("];\n")?)));
+    let Some((start, end)) = found else { bail!("{} has no table", place.display()) };
+    Ok(fs::write(&place, format!("{}{table}{}", &text[..start], &text[end..]))?)
+}
+
+/// A line for each package that has become less of a structure.
+fn beyond_structure(structures: &Structures) -> Vec<String> {
+    const KINDS: [&str; 3] = [
+        "blocks of methods away from their type",
+        "fields that other modules can change",
+        "modules in a circle of references",
+    ];
+    let mut faults = Vec::new();
+    for (package, found) in structures {
+        let allowed = STRUCTURE.iter().find(|(name, _)| *name == package);
+        let allowed = allowed.map_or_else(Default::default, |it| it.1);
+        for ((kind, found), most) in KINDS.into_iter().zip(found).zip(allowed) {
+            if *found > most {
+                let help = "cargo xtask tree --structure";
+                faults.push(format!("{package}: {found} {kind}, and may have {most} ({help})"));
+            }
+        }
+    }
+    faults
+}
+
+/// The table of structures, as Rust.
+fn structure_table(structures: &Structures) -> String {
+    let rows = structures.iter().filter(|(_, row)| row.iter().any(|count| *count > 0));
+    rows.map(|(package, [away, open, circle])| {
+        let name = format!("(\"{package}\",");
+        format!("    {name:<18} [{away:>3}, {open:>4}, {circle:>4}]),\n")
+    })
+    .collect()
 }
 
 /// The exceptions that a package may have.

@@ -29,3 +29,43 @@ pub const BUDGET: &[(&str, [usize; 4])] = &[
     ("lwp-vcpu",       [  0,    5,    1,   28]),
     ("xtask",          [  0,    0,    0,   12]),
 ];
+
+/// Package; blocks of methods away from their type, fields that other modules can change, modules
+/// in the largest circle of references.
+#[rustfmt::skip] // A table: one package a line.
+pub const STRUCTURE: &[(&str, [usize; 3])] = &[
+    ("cpc",            [  0,   52,   11]),
+    ("cpc-tools",      [  0,   88,    0]),
+    ("lwp",            [  1,    0,    4]),
+    ("lwp-arch",       [  1,   57,    3]),
+    ("lwp-bench",      [  0,    7,    0]),
+    ("lwp-capi",       [  0,    3,    2]),
+    ("lwp-cli",        [  1,  274,   22]),
+    ("lwp-cpc",        [  0,   11,    5]),
+    ("lwp-dbt",        [ 17,  351,   21]),
+    ("lwp-export",     [  0,   14,    0]),
+    ("lwp-facts",      [  4,   56,    0]),
+    ("lwp-fleet",      [  0,   96,    0]),
+    ("lwp-fleet-node", [  0,   11,    0]),
+    ("lwp-fuzz",       [  0,    2,    0]),
+    ("lwp-import",     [  0,    1,    0]),
+    ("lwp-languages",  [  1,  131,    9]),
+    ("lwp-model",      [ 12,  105,    4]),
+    ("lwp-page",       [  0,   92,    4]),
+    ("lwp-pctx",       [  0,   17,    2]),
+    ("lwp-perf",       [  0,  102,    2]),
+    ("lwp-profile",    [  5,  228,    3]),
+    ("lwp-ptrace",     [  0,   27,    9]),
+    ("lwp-query",      [  1,   84,    0]),
+    ("lwp-reference",  [  0,   32,    0]),
+    ("lwp-report",     [  0,  106,    0]),
+    ("lwp-serve",      [  0,   44,    9]),
+    ("lwp-store",      [  8,   46,    2]),
+    ("lwp-symbols",    [  4,   65,    6]),
+    ("lwp-testkit",    [  0,   14,    0]),
+    ("lwp-uarch",      [  0,   34,    0]),
+    ("lwp-unwind",     [  0,   13,    4]),
+    ("lwp-vcpu",       [104,  481,   36]),
+    ("pctx",           [  3,    3,    3]),
+    ("xtask",          [  0,   47,    0]),
+];

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::sizes;
+use super::items;
 
 /// A package's sources without their tests: the path below `src`, and the lines.
 pub type Sources = BTreeMap<String, Vec<String>>;
@@ -23,6 +23,14 @@ pub struct Structure {
     pub modules: usize,
 }
 
+impl Structure {
+    /// The numbers that only go down: blocks of methods away from their type, open fields, modules
+    /// in a circle.
+    pub fn kept_down(&self) -> [usize; 3] {
+        [self.away, self.open, self.circle]
+    }
+}
+
 /// Measures a package.
 pub fn measure(sources: &Sources) -> Structure {
     let mut homes = BTreeMap::<String, BTreeSet<&str>>::new();
@@ -34,7 +42,7 @@ pub fn measure(sources: &Sources) -> Structure {
             if let Some(name) = defined(line) {
                 homes.entry(name).or_default().insert(file);
             }
-            match sizes::opened(line) {
+            match items::opened(line) {
                 Some((name, false)) => blocks.push((name, file.as_str())),
                 Some((_, true)) => in_struct = true,
                 None if line == "}" => in_struct = false,
@@ -53,14 +61,14 @@ pub fn measure(sources: &Sources) -> Structure {
 
 /// The type that a line defines.
 fn defined(line: &str) -> Option<String> {
-    let bare = sizes::without_visibility(line);
+    let bare = items::without_visibility(line);
     let rest = ["struct ", "enum ", "union "].iter().find_map(|word| bare.strip_prefix(word))?;
     Some(rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect())
 }
 
 fn is_open(line: &str) -> bool {
     let field = line.strip_prefix("    ").filter(|it| !it.starts_with(' '));
-    field.is_some_and(|it| sizes::without_visibility(it).len() < it.len() && it.contains(':'))
+    field.is_some_and(|it| items::without_visibility(it).len() < it.len() && it.contains(':'))
 }
 
 /// The top-level module of a file.
