@@ -38,9 +38,9 @@ impl Stack {
     pub fn is_complete(&self) -> bool {
         let Some(last) = self.frames.last() else { return false };
         let begins = ["_start", "clone", "__clone", "clone3", "__clone3", "start_thread"];
-        // Programs without symbols begin at an address.
+        // Programs without symbols begin at an address: java+0x1280.
         begins.contains(&last.function.as_str())
-            || last.function.starts_with("[0x") && last.module.contains("/bin/")
+            || last.function.contains("+0x") && last.module.contains("/bin/")
     }
 }
 
