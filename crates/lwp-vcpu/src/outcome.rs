@@ -97,7 +97,7 @@ pub struct ThreadReport {
 /// One process's counts: of one program image run by it; an exec starts the next report.
 #[derive(Clone, Debug)]
 pub struct ProcessReport {
-    /// Process id.
+    /// Process id; 0 for a program that was killed before its first instruction.
     pub pid: i32,
     /// Its parent's process id, 0 for the first.
     pub parent: i32,
@@ -116,6 +116,11 @@ pub struct ProcessReport {
 }
 
 impl ProcessReport {
+    /// Returns whether it executed instructions that were not counted.
+    pub fn ran_natively(&self) -> bool {
+        self.uncounted.is_some() && self.pid != 0
+    }
+
     /// The sum over all threads.
     pub fn counts(&self) -> Counts {
         let mut sum = Counts::default();

@@ -23,7 +23,8 @@ pub fn execute(args: &RunArgs) -> Result<Ending, Failure> {
     let control = requests.connect();
     signals::answer(requests, Program::Launched)?;
     let outcome = lwp_vcpu::run(&config, Some(control))?;
-    for process in outcome.processes.iter().filter_map(report::uncounted) {
+    let native = outcome.processes.iter().filter(|process| process.ran_natively());
+    for process in native.filter_map(report::uncounted) {
         lwp_terminal::say!("lwp: not on the virtual CPU: {}", printable(&process));
     }
     if args.machine.verbose
