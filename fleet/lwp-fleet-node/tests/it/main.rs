@@ -7,6 +7,7 @@ mod lost;
 /// What several of them use.
 mod shared {
     #[path = "../../../../lwp-fleet/tests/it/shared/bucket.rs"]
+    #[allow(dead_code, reason = "other packages use the rest")]
     pub mod bucket;
     pub mod cluster;
 }

@@ -19,9 +19,10 @@ mod walk;
 
 /// What several of them use.
 mod shared {
-    #[path = "../../../../../crates/lwp-page/tests/it/shared/driver.rs"]
-    pub mod driver;
     pub mod bucket;
+    #[path = "../../../../../crates/lwp-page/tests/it/shared/driver.rs"]
+    #[allow(dead_code, reason = "other packages use the rest")]
+    pub mod driver;
     pub mod facts;
     pub mod http;
     pub mod recorder;

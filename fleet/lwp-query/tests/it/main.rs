@@ -8,5 +8,6 @@ mod trimmed;
 /// What several of them use.
 #[path = "../../../lwp-fleet/tests/it/shared"]
 mod shared {
+    #[allow(dead_code, reason = "other packages use the rest")]
     pub mod facts;
 }
