@@ -331,13 +331,19 @@ mod tests {
         let child = std::os::unix::process::CommandExt::uid(sleeps.arg("60"), 65534).spawn();
         let mut child = child.expect("a process");
         let reader = child.id().cast_signed();
+        // Not this process itself: a thread may always look into its own memory.
+        let other = std::process::Command::new("sleep").arg("60").spawn();
+        let mut other = other.expect("a process");
+        let of_other = format!("{}/", other.id());
         let told = |name: &str| {
             let flags = OFlags::PATH | OFlags::CLOEXEC;
             let handle = open(format!("/proc/{name}"), flags, Mode::empty()).expect("a file");
             [reader, own()].map(|tid| read_as(tid, &handle).is_ok())
         };
-        let (maps, status) = (told("self/maps"), told("self/status"));
-        child.kill().and_then(|()| child.wait()).expect("it ends");
+        let (maps, status) = (told(&(of_other.clone() + "maps")), told(&(of_other + "status")));
+        for process in [&mut child, &mut other] {
+            process.kill().and_then(|()| process.wait()).expect("it ends");
+        }
         assert_eq!((maps, status), ([false, true], [true, true]));
         // This thread may still do what it could.
         assert_eq!(sys::file_credentials(), (0, 0));

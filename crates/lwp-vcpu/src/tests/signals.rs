@@ -544,8 +544,11 @@ fn other_processes_signals_are_held_once_they_come_again_and_again() {
 
 /// A thread that was parked in a call, whose result is `result`, and has been let on.
 fn let_on_in_call(result: u64) -> (Stage, Idle, u64) {
-    let (stage, _, site) = Stage::in_call(EPOLL_WAIT, result);
+    let (stage, mut regs, site) = Stage::in_call(EPOLL_WAIT, result);
     let (tid, other) = (stage.tid, stage.another());
+    // Its timeout, which is not over.
+    regs.0.r10 = -1i64 as u64;
+    stage.stands(tid, &regs);
     let index = stage.machine().tasks.space_index(tid).expect("an address space");
     stage.machine().caches.flushes.push(index);
     stage.stop(tid, Stop::Interrupted);
