@@ -180,7 +180,7 @@ fn record(args: &GateArgs) -> Result<Ending, Failure> {
     words.extend(args.command.iter().cloned());
     let line = <CommandLine as clap::Parser>::try_parse_from(words);
     match line.map_err(|error| Failure::usage(&error))?.command {
-        Command::Record(args) => super::record::execute(&args),
+        Command::Record(args) => super::record::execute_first(&args),
         _ => Err(Failure::new(OWN_FAILURE, "this is no recording")),
     }
 }

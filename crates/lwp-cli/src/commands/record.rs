@@ -141,6 +141,16 @@ const HOTTEST: usize = 10;
 
 /// Records, and says what was found and what to do next.
 pub fn execute(args: &RecordArgs) -> Result<Ending, Failure> {
+    // The program has the standard streams alone.
+    record(args, [true; 2])
+}
+
+/// Records for a command that has something to print to standard output afterwards.
+pub fn execute_first(args: &RecordArgs) -> Result<Ending, Failure> {
+    record(args, [true, false])
+}
+
+fn record(args: &RecordArgs, lets_go: [bool; 2]) -> Result<Ending, Failure> {
     let count = args.count.as_deref().map(interval_of).transpose()?;
     let count = count.or(args.freq.map(|freq| VIRTUAL_SECOND / freq));
     let duration = args.duration.map(duration).transpose()?;
@@ -152,7 +162,7 @@ pub fn execute(args: &RecordArgs) -> Result<Ending, Failure> {
         // The countdown of LWP is what samples.
         config.lwp = None;
     }
-    config.program.lets_go = [true; 2];
+    config.program.lets_go = lets_go;
     choose_model(args, &mut config)?;
     choose_languages(args, &mut config);
     choose_samples(args, &mut config)?;
