@@ -10,12 +10,10 @@
 //!
 //! The call waits for those that were on their way when it first asked, and for no later ones: a
 //! thread that raises signals all the time holds nobody up. A thread that is to take a signal may
-//! get no processor for a while, so the call waits as long as nothing happens. How many real-time
-//! signals are queued is not known: those are waited for while they come.
+//! get no processor for a while, so the call waits as long as nothing happens.
 //!
-//! A process has one budget for all that. Once it is spent, a call is made at once, as if all
-//! signals on their way had been sent just behind it; save one that goes back to the default, by
-//! which a signal might end the process.
+//! How many real-time signals are queued is not known: those are waited for while they come, for
+//! which a process has one budget. Once it is spent, a call waits as for other signals.
 
 use std::time::Duration;
 
@@ -34,8 +32,8 @@ use crate::syscalls::nr;
 /// The most times that a call asks: seconds.
 const MOST_ASKED: u32 = 100_000;
 
-/// The number of times that the calls of a process may ask at first, and the time after which they
-/// may once more.
+/// The number of times that the calls of a process may ask for real-time signals at first, and the
+/// time after which they may once more.
 const BUDGET: u64 = 1000;
 const REFILL: Duration = Duration::from_millis(10);
 
@@ -130,13 +128,11 @@ pub fn concerns(machine: &Machine, tid: Tid, slot: usize) -> bool {
         && action != 0
         && context.get(Slot::NoSyscalls) == 0
         && beside(machine, tid).nth(1).is_some()
-        && memory::read_u64(tid, action).is_ok_and(|handler| {
-            (handler == SIG_DFL || may_ask(machine, tid))
-                && matters(&Status::read(tid), signal as u32, handler)
-        })
+        && memory::read_u64(tid, action)
+            .is_ok_and(|handler| matters(&Status::read(tid), signal as u32, handler))
 }
 
-/// Returns whether the process of a thread has not spent its budget.
+/// Returns whether the process of a thread has not spent its budget for real-time signals.
 fn may_ask(machine: &Machine, tid: Tid) -> bool {
     let pid = machine.tasks.threads.get(&tid).map(|thread| thread.pid);
     let process = pid.and_then(|pid| machine.tasks.processes.get(&pid));
@@ -182,13 +178,16 @@ pub fn call(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
     let more = may_ask(machine, tid);
     let Some(thread) = machine.tasks.threads.get_mut(&tid) else { return Ok(()) };
     let queued = signal >= SIGRTMIN && coming.iter().any(|(_, it)| it.own > 0 || it.shared);
-    if let Some(process) = machine.tasks.processes.get_mut(&thread.pid) {
+    let goes_on = thread.signals.wait.goes_on(&coming);
+    if queued && let Some(process) = machine.tasks.processes.get_mut(&thread.pid) {
         process.asked += 1;
     }
-    if thread.signals.wait.goes_on(&coming) || queued && more {
+    if goes_on || queued && more {
         return go_on(machine, tid, app);
     }
-    thread.signals.wait = Wait::default();
+    if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
+        thread.signals.wait = Wait::default();
+    }
     step(machine, tid, app)
 }
 
