@@ -200,10 +200,12 @@ fn first_difference(name: &str, native: &[u8], other: &[u8]) -> String {
 }
 
 /// Drops lines that begin with `# `: notes of a program, such as an instruction set that is
-/// missing.
+/// missing. So are the lines in which lwp names processes that went on natively, at its end.
 fn without_notes(output: &[u8]) -> Vec<u8> {
+    const NATIVE: &[u8] = b"lwp: not on the virtual CPU: ";
     let lines = output.split_inclusive(|&b| b == b'\n');
-    lines.filter(|line| !line.starts_with(b"# ")).flatten().copied().collect()
+    let is_note = |line: &&[u8]| line.starts_with(b"# ") || line.starts_with(NATIVE);
+    lines.filter(|line| !is_note(line)).flatten().copied().collect()
 }
 
 fn show(outcome: &Outcome) -> String {

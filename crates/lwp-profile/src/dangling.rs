@@ -14,6 +14,7 @@ impl Recording {
             dropped += before - thread.blocks.len() - thread.partial.len();
         }
         if dropped > 0 {
+            self.lost_counts = true;
             self.warnings.push(format!("{dropped} counts of blocks that are missing are left out"));
         }
         let dropped = match forest {
@@ -21,6 +22,7 @@ impl Recording {
             None => self.drop_samples(),
         };
         if dropped > 0 {
+            self.lost_counts = true;
             self.warnings.push(format!(
                 "{dropped} samples whose event, stack or thread is missing are left out"
             ));

@@ -170,6 +170,7 @@ impl Recording {
             let last = batch.chunks.last().map_or(0, |chunk| chunk.payload.end);
             let left =
                 (batch.bytes.len() - last) as u64 + batches.skip_rest().map_err(unreadable)?;
+            recording.lost_counts |= !recording.complete;
             recording.warnings.push(format!(
                 "{what} at byte {at}: the last {left} of {} bytes are left out",
                 at + left
@@ -189,6 +190,7 @@ impl Recording {
     }
 
     fn left_out(&mut self, kind: Kind, at: u64, error: WireError) {
+        self.lost_counts |= !self.complete;
         self.warnings.push(format!("chunk {kind} at byte {at}: {error}; it is left out"));
     }
 
@@ -430,6 +432,7 @@ mod tests {
             files: vec![file],
             complete: true,
             warnings: Vec::new(),
+            lost_counts: false,
         }
     }
 

@@ -73,6 +73,7 @@ impl Recording {
         }
         self.complete &= other.complete;
         self.warnings.extend(other.warnings);
+        self.lost_counts |= other.lost_counts;
         Ok(())
     }
 

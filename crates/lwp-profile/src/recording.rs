@@ -290,6 +290,8 @@ pub struct Recording {
     pub complete: bool,
     /// Remarks on data that the reader had to leave out.
     pub warnings: Vec<String>,
+    /// True if counts are among them, and not only names, which stand behind the counts.
+    pub lost_counts: bool,
 }
 
 impl Recording {
@@ -305,7 +307,7 @@ impl Recording {
 
     /// Returns whether counts are missing: the recording is damaged, or its recorder was stopped.
     pub fn is_partial(&self) -> bool {
-        !self.complete || !self.warnings.is_empty()
+        !self.complete || self.lost_counts
     }
 
     /// Returns whether it holds neither counts nor samples.

@@ -4,23 +4,12 @@
  * wherever they come, and what it does of itself is not disturbed. */
 #include "check.h"
 
-static volatile long ticks, nested, depth;
+static volatile long ticks;
 
 static void tick(int number, siginfo_t *info, void *context)
 {
     (void)number, (void)info, (void)context;
     ticks++;
-}
-
-/* A handler that others of its kind interrupt: it must come to its end all the same. */
-static void deep(int number, siginfo_t *info, void *context)
-{
-    (void)number, (void)info, (void)context;
-    if (++depth > 1)
-        nested++;
-    for (volatile int i = 0; i < 200; i++)
-        ;
-    depth--;
 }
 
 static uint64_t work(long turns)
@@ -65,8 +54,6 @@ static void by_posix_timers(void)
 {
     by_timer(SIGUSR1, 0, tick);
     by_timer(SIGRTMIN + 1, 0, tick);
-    by_timer(SIGUSR2, SA_NODEFER, deep);
-    CHECK_EQ(depth, 0, "handlers have returned");
 }
 
 /* Another process signals as fast as it can. */

@@ -131,6 +131,11 @@ impl Arena {
             for way in ways {
                 let outcome = self.run(way, LIMIT);
                 let error = String::from_utf8_lossy(&outcome.stderr).into_owned();
+                // As execvp(3) has it: a shell takes a file without a format, and this one is empty.
+                if program.is_empty() {
+                    assert_eq!((outcome.end, &*error), (End::Code(0), ""), "{name}");
+                    continue;
+                }
                 assert_eq!(outcome.end, End::Code(126), "{name}: {error}");
                 assert!(error.starts_with("lwp: "), "{name}: {error}");
             }

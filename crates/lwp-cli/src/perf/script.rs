@@ -157,9 +157,14 @@ mod tests {
         let comm = " a long name of many letters".into();
         let thread = builder.thread(Thread { comm, pid: 7, tid: 8 });
         let places = [("leaf", 0x1010), ("main", 0x2005)].map(|(name, address)| {
-            let start = address & !0xf;
-            let function =
-                Function { name: name.into(), module, address: start, ..Function::default() };
+            let (start, origin) = (address & !0xf, lwp_profile::Origin::Symbol);
+            let function = Function {
+                name: name.into(),
+                module,
+                address: start,
+                origin,
+                ..Function::default()
+            };
             let function = builder.function(function);
             let frames = [Frame { function, file: "a.c".into(), line: 3 }].into();
             builder.location(Location { module, address, frames, ..Location::default() })

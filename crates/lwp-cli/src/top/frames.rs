@@ -248,7 +248,7 @@ mod tests {
 
     fn executed(at: u64, times: i64) -> Piece {
         Piece::Thread(ThreadExecutions {
-            steps: vec![(Some(0), at, times), (Some(0), 0x9000, 10)],
+            steps: vec![(Some(0), at, times), (Some(1), 0x9000, 10)],
             ..ThreadExecutions::default()
         })
     }
@@ -257,6 +257,8 @@ mod tests {
     fn a_frame_shows_what_has_happened_since_the_last() {
         let mut frames = Frames::new("a\x1bb".into(), Vec::new(), Duration::from_secs(9));
         frames.take(Piece::Module(RecordedModule::default(), None));
+        let other = RecordedModule { id: 1, path: "/b".into(), ..RecordedModule::default() };
+        frames.take(Piece::Module(other, None));
         assert!(!frames.advance(false));
         frames.take(executed(0x1000, 5));
         assert!(frames.advance(false));

@@ -1,4 +1,5 @@
 //! A server of S3's protocol on this machine, that lives as long as a test. `LWP_MOTO_SERVER` names the program (PyPI: `moto[server]`).
+#![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

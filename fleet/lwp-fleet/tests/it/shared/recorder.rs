@@ -1,4 +1,5 @@
 //! The lwp of the other workspace, for tests that record programs.
+#![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
