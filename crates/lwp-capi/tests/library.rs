@@ -319,6 +319,8 @@ fn named(text: &str) -> Vec<String> {
 fn what_is_installed_builds_a_client() {
     let prefix = folder().join("installed");
     let built = folder().join("built");
+    // An earlier run of this test may have left them.
+    let _ = (fs::remove_dir_all(&prefix), fs::remove_dir_all(&built));
     fs::create_dir_all(&built).unwrap();
     let script = here().join("../lwp-cpc/install.sh");
     let install = || {

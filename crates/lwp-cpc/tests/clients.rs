@@ -163,6 +163,8 @@ fn a_controlled_program_switches_its_counters() {
     }
     let folder = folder();
     fs::copy(pctx, folder.join("libpctx.so.1")).unwrap();
+    // An earlier run of this test may have made it.
+    let _ = fs::remove_file(folder.join("libpctx.so"));
     symlink("libpctx.so.1", folder.join("libpctx.so")).unwrap();
     let program = folder.join("controller");
     let mut compiler = Command::new("cc");
