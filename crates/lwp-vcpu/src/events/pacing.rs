@@ -168,7 +168,10 @@ fn patience(info: &SigInfo, pid: i32) -> Option<u32> {
         // The kernel has one of a timer at most.
         SI_TIMER => Some(0),
         SI_KERNEL if signal < SIGRTMIN => Some(0),
-        SI_USER | SI_QUEUE if info.sender() == pid => None,
+        // This process sends the threshold interrupts of Lightweight Profiling.
+        SI_USER | SI_QUEUE if [pid, std::process::id().cast_signed()].contains(&info.sender()) => {
+            None
+        }
         SI_TKILL => None,
         _ if signal < SIGRTMIN => Some(STANDARD),
         _ => Some(QUEUED),
