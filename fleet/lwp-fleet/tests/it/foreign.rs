@@ -187,7 +187,7 @@ fn damaged_profiles_are_refused_by_what_is_wrong() {
         ("otlp", &[0x12, 0x02, 0x2a, 0x00], "count"),
         ("folded", b"a;b 1\nmain;find\n", "line 2: a stack and a count are wanted"),
         ("callgrind", b"# callgrind format\nevents: Ir\n12 5\n", "line 3: costs before a function"),
-        ("perf-script", b"a 1 2.5: cycles: \n\tzz main (a)\n", "line 2: no line of a stack"),
+        ("perf-script", b"a 1 2.5: cycles: \n\t12 main (a)\n\nno head\n", "no head of a sample"),
         ("bencher", b"{\"a\":{\"latency\":{}}}", "latency of 'a' has no value"),
     ];
     for (format, bytes, wanted) in cases {
