@@ -54,7 +54,7 @@ pub const STRUCTURE: &[(&str, [usize; 3])] = &[
     ("lwp-page",       [  0,   92,    4]),
     ("lwp-pctx",       [  0,   17,    2]),
     ("lwp-perf",       [  0,  102,    2]),
-    ("lwp-profile",    [  5,  228,    3]),
+    ("lwp-profile",    [  5,  229,    3]),
     ("lwp-ptrace",     [  0,   27,    9]),
     ("lwp-query",      [  1,   84,    0]),
     ("lwp-reference",  [  0,   32,    0]),
