@@ -40,7 +40,7 @@ const SIGPWR: i32 = 30;
 pub enum Program {
     /// It has been started, and gets them.
     Launched,
-    /// The same, while lwp has the terminal and follows its size.
+    /// It has been started and gets them, save SIGWINCH: lwp has the terminal and follows its size.
     Beside,
     /// It ran before.
     Attached,

@@ -12,8 +12,8 @@ pub fn table(table: &Table, limit: Option<usize>) -> String {
     painted(table, limit, Paint::Plain)
 }
 
-/// The same in lines of at most `width` characters, as far as that can be had: columns that say
-/// least are left out, and names are shortened around the function's own.
+/// Renders a table in lines of at most `width` characters where possible: drops the columns that
+/// say least, and shortens names around the function's own.
 pub fn fitting(table: &Table, limit: Option<usize>, width: usize) -> String {
     let rows = first(table, limit);
     printed(table, rows, &narrowed(columns(table, rows), width), Paint::Plain)

@@ -135,7 +135,7 @@ pub fn stable_name(symbol: &str) -> String {
     stable_name_as(symbol, Scheme::Linker)
 }
 
-/// The same of a symbol of this scheme.
+/// Returns the part of a name that stays from build to build, of a symbol of this scheme.
 pub fn stable_name_as(symbol: &str, scheme: Scheme) -> String {
     let (base, suffix) = split_suffix(symbol, scheme);
     with_kinds(&demangle_as(base, scheme), suffix)

@@ -67,7 +67,7 @@ pub enum View {
 pub struct Line {
     /// Its text.
     pub text: String,
-    /// The same in the width of the screen.
+    /// Its text, cut to the width of the screen.
     pub narrow: String,
     /// The row of the table that it belongs to; `None` for what is opened below a row.
     pub row: Option<usize>,
@@ -83,7 +83,7 @@ pub struct App<'a> {
     opened: Option<usize>,
     /// Heading of the table.
     heading: Vec<String>,
-    /// The same in the width of the screen.
+    /// Heading of the table, cut to the width of the screen.
     narrow_heading: Vec<String>,
     /// Lines of the table view.
     pub lines: Vec<Line>,

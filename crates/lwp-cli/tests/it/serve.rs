@@ -45,7 +45,7 @@ fn serving(dir: &Recorded) -> (Serving, String, String) {
     started(dir, serve)
 }
 
-/// The same, started by a command of its own.
+/// Starts a server by a command of the caller's, in a directory with a recording.
 fn started(dir: &Recorded, mut serve: Command) -> (Serving, String, String) {
     serve.current_dir(&dir.0).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut serving = Serving(serve.spawn().expect("lwp starts"));
