@@ -1,6 +1,7 @@
 //! Builds test programs with the system's C compiler, once per content.
 
 use crate::directives::{Directives, Variant};
+use crate::lwp::target_directory;
 use std::collections::hash_map::DefaultHasher;
 use std::ffi::OsString;
 use std::fs;
@@ -160,7 +161,5 @@ fn compiler_version() -> &'static [u8] {
 
 /// `TARGET/lwp-tests`, found from the running test executable.
 fn cache_dir() -> PathBuf {
-    let exe = std::env::current_exe().expect("path of the running test");
-    let target = exe.ancestors().find(|dir| dir.join("CACHEDIR.TAG").is_file());
-    target.map_or_else(|| std::env::temp_dir().join("lwp-tests-cache"), |t| t.join("lwp-tests"))
+    target_directory().join("lwp-tests")
 }

@@ -179,20 +179,21 @@ pub fn lwp_binary() -> &'static Path {
 
 /// The cache that all tests share, from one session to the next: each finds what others have left.
 pub fn translations() -> PathBuf {
-    match target() {
-        Some(target) => target.join("tmp/translations"),
-        None => std::env::temp_dir().join("lwp-tests-translations"),
-    }
+    target_directory().join("tmp/translations")
 }
 
-fn target() -> Option<PathBuf> {
-    let exe = std::env::current_exe().ok()?;
-    let target = exe.ancestors().find(|dir| dir.join("CACHEDIR.TAG").is_file())?;
-    Some(target.to_owned())
+/// The target directory of the running test, which lies in `TARGET/PROFILE/deps`, or of a program in
+/// `TARGET/PROFILE`. Cargo tags only the directories that it creates, so its tag does not help.
+pub(crate) fn target_directory() -> PathBuf {
+    let test = std::env::current_exe().expect("path of the running test");
+    let dir = test.parent().expect("a directory");
+    let is_below_profile = dir.ends_with("deps") || dir.ends_with("examples");
+    let above = if is_below_profile { 2 } else { 1 };
+    dir.ancestors().nth(above).expect("cargo's directories").to_owned()
 }
 
 fn newest() -> Option<PathBuf> {
-    let target = target()?;
+    let target = target_directory();
     let candidates = ["release", "debug"].map(|profile| target.join(profile).join("lwp"));
     let built = candidates.into_iter().filter(|p| p.is_file());
     built.max_by_key(|p| p.metadata().and_then(|m| m.modified()).ok())

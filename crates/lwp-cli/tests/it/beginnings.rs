@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::shared::tools::fresh;
+
 const LWP: &str = env!("CARGO_BIN_EXE_lwp");
 
 /// Children of a process, whichever of its threads has made them.
@@ -97,8 +99,9 @@ int main(int count, char **words) {
 }
 "#;
 
-fn compiled() -> Option<PathBuf> {
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
+/// The program in a folder of the test's own: tests run beside one another.
+fn compiled(test: &str) -> Option<PathBuf> {
+    let dir = fresh("beginnings", test);
     let (source, program) = (dir.join("forks.c"), dir.join("forks"));
     std::fs::write(&source, FORKS).expect("a source");
     let compiled =
@@ -117,7 +120,7 @@ fn growth(program: &Path, options: &[&str], processes: u32) -> i64 {
 
 #[test]
 fn processes_that_have_ended_take_no_memory() {
-    let Some(program) = compiled() else {
+    let Some(program) = compiled("memory") else {
         eprintln!("skipped: no compiler that links statically");
         return;
     };
@@ -131,7 +134,7 @@ fn processes_that_have_ended_take_no_memory() {
 
 #[test]
 fn the_sum_is_that_of_the_processes() {
-    let Some(program) = compiled() else {
+    let Some(program) = compiled("sum") else {
         eprintln!("skipped: no compiler that links statically");
         return;
     };

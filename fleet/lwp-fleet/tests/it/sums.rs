@@ -20,8 +20,8 @@ fn lasting(module: &str, function: &str) -> (String, String) {
     let module = module.split(".so").next().unwrap_or_default();
     let function = function.trim_end_matches(" [stub]");
     let is_digit = |c: char| c.is_ascii_digit();
-    let function = match function.strip_prefix('[') {
-        Some(page) => page.rsplit('+').next().unwrap_or_default().trim_end_matches(']').to_owned(),
+    let function = match function.rsplit_once("+0x") {
+        Some((_, offset)) => format!("+0x{}", offset.trim_end_matches(']')),
         None => function.split('.').map(|part| part.trim_start_matches(is_digit)).collect(),
     };
     (module.to_owned(), function)
