@@ -30,8 +30,8 @@ mod words;
 use interpreted::{Interpreted, Target};
 pub use jumps::Jump;
 pub use sink::{
-    Block, BlockCount, BlockEnd, LanguageFunction, Misses, Module, ModuleMapping, Place, Sample,
-    Sink, ThreadExecutions,
+    Block, BlockCount, BlockEnd, Context, ContextKind, LanguageFunction, Misses, Module,
+    ModuleMapping, Place, Sample, Sink, ThreadExecutions,
 };
 use words::Words;
 pub use words::look_at_words;

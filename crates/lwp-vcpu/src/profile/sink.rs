@@ -33,6 +33,10 @@ pub trait Sink: Debug + Send {
     fn wants_calls(&self) -> bool {
         false
     }
+    /// Returns whether calling contexts shall be measured: see [`ThreadExecutions::contexts`].
+    fn wants_contexts(&self) -> bool {
+        false
+    }
     /// A process has begun a program with an addition to its arguments and variables.
     fn added(&mut self, _pid: i32, _addition: &Addition) {}
     /// A function of an interpreted language that samples have met. Comes before the first of them.
@@ -185,6 +189,40 @@ pub struct Misses {
     pub memory_stores: u64,
 }
 
+/// How control came into a context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ContextKind {
+    /// The thread began there, or the program did.
+    Root,
+    /// By a call.
+    Call,
+    /// By a jump from another function: a tail call. It returns to where its caller would.
+    Jump,
+    /// A signal interrupted the caller there, which went on afterwards or not.
+    Signal,
+    /// Stands for contexts that there was no room for.
+    Merged,
+}
+
+/// A function as it was called along one path of callers: a node of the thread's calling-context
+/// tree. All of its counts are measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Context {
+    /// Index of the caller's context in the thread's list, where it comes before.
+    pub caller: Option<u32>,
+    /// How control came here.
+    pub kind: ContextKind,
+    /// The last byte of the call or jump, or the instruction that a signal interrupted.
+    pub site: Option<Place>,
+    /// The first instruction of what was called.
+    pub entry: Place,
+    /// How often it was entered.
+    pub calls: u64,
+    /// The instructions that were executed in this very context, without what it called. Those of
+    /// all contexts of a thread add up to all instructions that it executed.
+    pub instructions: u64,
+}
+
 /// The executions of a thread.
 #[derive(Clone, Debug, Default)]
 pub struct ThreadExecutions {
@@ -215,4 +253,6 @@ pub struct ThreadExecutions {
     pub misses: Vec<(Option<u32>, u64, Misses)>,
     /// The number of each event, where events are sampled.
     pub sampled: Vec<u64>,
+    /// The calling-context tree, if it is measured: callers come before what they call.
+    pub contexts: Vec<Context>,
 }
