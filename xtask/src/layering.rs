@@ -14,7 +14,7 @@ const DEV: u8 = u8::MAX;
 const LEVELS: &[(u8, &[&str])] = &[
     (0,   &["lwp-arch", "lwp-terminal"]),                             // facts
     (1,   &["lwp-source"]),                                           // interfaces
-    (2,   &["lwp-model", "lwp-uarch", "lwp-dbt", "lwp-profile", "lwp-languages"]), // pure logic
+    (2,   &["lwp-contexts", "lwp-model", "lwp-uarch", "lwp-dbt", "lwp-profile", "lwp-languages"]), // pure logic
     (3,   &["lwp-ptrace", "lwp-perf", "lwp-symbols", "lwp-unwind", "lwp-facts"]),   // system and formats
     (4,   &["lwp-vcpu", "lwp", "lwp-export", "lwp-report"]),          // engine, real and virtual
     (5,   &["lwp-cpc-core", "lwp-pctx-core", "lwp-page", "lwp-bench"]),            // product libraries, pages

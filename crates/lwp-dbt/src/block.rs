@@ -1,5 +1,7 @@
 //! Finding a basic block: decoding application code up to the next change of control flow.
 
+use std::ops::Range;
+
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 
 use crate::addr::AppPc;
@@ -26,6 +28,12 @@ pub trait CodeSource {
     fn read_data(&mut self, address: u64, buffer: &mut [u8]) -> usize {
         let _ = (address, buffer);
         0
+    }
+
+    /// The function at `pc`, as far as that is known: its first address and the first one behind it.
+    fn function(&mut self, pc: AppPc) -> Option<Range<u64>> {
+        let _ = pc;
+        None
     }
 
     /// Returns whether `len` bytes of code at `pc` change only with notice from now on, although

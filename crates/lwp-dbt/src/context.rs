@@ -23,6 +23,7 @@ pub mod kept;
 mod known_cut;
 mod low_window;
 mod request;
+pub mod trace;
 
 pub use fields::{CORE_BY_RDPID, NO_PROCESSOR, PROCESSOR_SEGMENT, RESULT_NARROW, Slot};
 pub use known_cut::KnownCut;
@@ -137,6 +138,11 @@ pub const CONTEXT_BYTES: u64 = 0x14_6000;
 /// gs-relative displacement of counter `index`.
 pub fn counter_displacement(index: u32) -> u32 {
     CONTEXT_BYTES as u32 + index * 8
+}
+
+/// The index of the counter with this displacement.
+pub fn counter_index(displacement: u32) -> Option<usize> {
+    Some((displacement.checked_sub(CONTEXT_BYTES as u32)? / 8) as usize)
 }
 
 /// The parts of a context, by where they begin and end.

@@ -30,6 +30,7 @@
 //! | 23 | an instruction before which a value is counted | the value looked for as the target of rule 21, then the same |
 //! | 24 | an instruction with which something ends that is counted | a request, then the same |
 //! | 25 | FXSAVE, FNSTENV … | the same, then a request if the x87 unit has a pointer |
+//! | 26 | a call, return or jump to another function, where contexts are measured | written down, then the same |
 
 use iced_x86::{Instruction, Register};
 
@@ -52,6 +53,7 @@ pub(crate) mod lwp;
 mod output;
 pub(crate) mod stubs;
 pub(crate) mod terminators;
+pub(crate) mod trace;
 mod watch;
 
 pub(crate) use calls::CountedCall;
@@ -60,6 +62,7 @@ pub(crate) use dcache::{TOUCH_BYTES, Touch};
 pub(crate) use guards::{ExitKind, SideExit, Tally, Target};
 pub use heads::HEAD;
 pub(crate) use output::Output;
+pub(crate) use trace::Transfer;
 use watch::Watch;
 pub(crate) use watch::WatchedShape;
 
@@ -109,12 +112,14 @@ pub(crate) struct Charge {
     pub before: u8,
     /// By the terminator, in a register that it borrows anyway.
     pub in_terminator: bool,
+    /// The instructions that are added to the thread's sum; none where it has no sum.
+    pub run: Option<u8>,
 }
 
 impl Charge {
     /// Of `counter`, before instruction `at`, where the flags are dead.
     pub fn at(counter: u32, at: usize, before: u8) -> Self {
-        Self { counter, at, flags_dead: true, before, in_terminator: false }
+        Self { counter, at, flags_dead: true, before, in_terminator: false, run: None }
     }
 }
 
@@ -139,6 +144,8 @@ pub(crate) struct Emitter<'a> {
     pub dcache: Option<bool>,
     /// The knowledge of its accesses.
     pub watch: Watch,
+    /// The place of the transfer that the fragment's terminator is, if it is to be written down.
+    pub transfer: Option<trace::Site>,
     place: Place,
 }
 
@@ -186,6 +193,7 @@ impl<'a> Emitter<'a> {
             value: None,
             dcache: None,
             watch: Watch::default(),
+            transfer: None,
             place: Place::default(),
         }
     }

@@ -44,7 +44,11 @@ impl CodeCache {
             Role::SideExit(id) => self.left(id, counts_call(self, &self.fragment(id)), add),
             Role::CutOff(id) => self.along(Some(id), -1, add),
             Role::CutOffBranch(id) => self.left(id, true, add),
-            Role::Head(_) | Role::CallTarget(_) | Role::Called(_) | Role::Target(_) => {}
+            Role::Head(_)
+            | Role::CallTarget(_)
+            | Role::Called(_)
+            | Role::Target(_)
+            | Role::Transfer(_) => {}
         }
     }
 

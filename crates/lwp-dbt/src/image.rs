@@ -428,6 +428,7 @@ pub(crate) mod role {
             Role::Target(id) => (8, id, None),
             Role::CutOff(id) => (9, id, None),
             Role::CutOffBranch(id) => (10, id, None),
+            Role::Transfer(id) => (11, id, None),
         };
         let from = from.map_or(Some(NONE), &index_of)?;
         let index = index_of(fragment).filter(|index| *index <= INDEX)?;
@@ -452,6 +453,7 @@ pub(crate) mod role {
             8 => Role::Target(id),
             9 => Role::CutOff(id),
             10 => Role::CutOffBranch(id),
+            11 => Role::Transfer(id),
             _ => return None,
         })
     }

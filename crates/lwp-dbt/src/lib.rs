@@ -42,7 +42,9 @@ pub mod state_map;
 pub use addr::{AppPc, CachePc};
 pub use block::CodeSource;
 pub use code_cache::CodeCache;
-pub use context::{Layout, NO_PROCESSOR, PROCESSOR_SEGMENT, RequestKind, Slot};
+pub use context::{
+    Layout, NO_PROCESSOR, PROCESSOR_SEGMENT, RequestKind, Slot, counter_index, trace,
+};
 pub use counters::Counters;
 pub use emit::HEAD;
 pub use execution_profile::{BlockProfile, ExecutionProfile, Targets};

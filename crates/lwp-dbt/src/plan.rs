@@ -12,12 +12,25 @@ pub enum Plan {
     Exact,
     /// As [`Plan::Exact`], and indirect calls are counted by where they lead.
     Calls,
+    /// As [`Plan::Calls`], and calls, returns and jumps between functions are written down: see
+    /// [`crate::context::trace`].
+    Contexts,
 }
 
 impl Plan {
     /// Returns whether executions are counted.
     pub fn counts(self) -> bool {
         self != Self::Plain
+    }
+
+    /// Returns whether indirect calls are counted by where they lead.
+    pub fn counts_calls(self) -> bool {
+        matches!(self, Self::Calls | Self::Contexts)
+    }
+
+    /// Returns whether transfers between functions are written down.
+    pub fn traces(self) -> bool {
+        self == Self::Contexts
     }
 }
 
@@ -141,6 +154,9 @@ pub enum Role {
     Called(FragmentId),
     /// Counts nothing: where the indirect branch at the end of this fragment led last, or 0.
     Target(FragmentId),
+    /// Counts nothing: its number names the end of this fragment among
+    /// [transfers](crate::context::trace).
+    Transfer(FragmentId),
     /// Executions of the superblock that begins with this fragment.
     Superblock(FragmentId),
     /// Executions that left a superblock at the end of this fragment.

@@ -300,7 +300,7 @@ impl Translator {
 
     /// Returns the tables for code of this translator, with nothing in them.
     pub fn code_cache(&self) -> CodeCache {
-        CodeCache::new(self.profiles(), self.plan == Plan::Calls)
+        CodeCache::new(self.profiles(), self.plan.counts_calls())
     }
 
     /// Finds the place in translated code where execution of `pc` continues, translating it if need
@@ -451,7 +451,13 @@ fn trace(by: &Translator, work: &mut Work<'_>, from: Candidate, limits: RegionLi
 }
 
 fn decode(by: &Translator, work: &mut Work<'_>, pc: AppPc) -> Option<Arc<Block>> {
-    let how = by.decoding(work.unit, pc, 0);
+    let mut how = by.decoding(work.unit, pc, 0);
+    if by.plan.traces()
+        && let Some(function) = work.source.function(pc)
+    {
+        // A block lies in one function.
+        how.until = Some(how.until.map_or(AppPc(function.end), |it| AppPc(it.0.min(function.end))));
+    }
     work.cache.scratch.decode(work.source, pc, how)
 }
 

@@ -100,6 +100,7 @@ impl Routines {
         let batch = emit_batch(&mut b)?;
         let move_in = emit_move_in(&mut b, layout, go)?;
         let called = calls::emit(&mut b, ring)?;
+        let traced = calls::emit_traced(&mut b, ring)?;
         let ask_call = calls_alone::emit(&mut b, ring, run_and_go)?;
 
         let options = iced_x86::BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS;
@@ -136,6 +137,7 @@ impl Routines {
                 end: at(&move_in[3])?,
             },
             called: at(&called)?,
+            traced: at(&traced)?,
             lwp: LwpRoutines {
                 touches: TouchRoutines {
                     quick: all(&lwp.touches.touch)?,

@@ -2,7 +2,7 @@
 
 mod unnamed;
 
-use std::cell::OnceCell;
+use std::sync::OnceLock;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -75,9 +75,11 @@ pub struct Elf {
     /// resolver.
     exports: Vec<(Range<u32>, u64, bool)>,
     /// Their order by name, once somebody has asked for one.
-    exports_by_name: OnceCell<Vec<u32>>,
+    exports_by_name: OnceLock<Vec<u32>>,
     /// Executable segments: address, and where the bytes are.
     code: Vec<(u64, Bytes, Range<usize>)>,
+    /// Linkage tables.
+    linkage: Vec<Range<u64>>,
     /// The debug link: a file name, and the checksum of the file.
     pub debug_link: Option<(String, u32)>,
 }
@@ -317,6 +319,8 @@ impl Elf {
         for (section, entry) in [(".plt", 16), (".plt.sec", 16), (".plt.got", 8)] {
             let Some(section) = file.section_by_name(section) else { continue };
             let Ok(bytes) = section.data() else { continue };
+            let end = section.address().saturating_add(bytes.len() as u64);
+            self.linkage.push(section.address()..end);
             // With control-flow protection the entries of .plt.got are longer.
             // Those of a program without a linker have no way back to it.
             let entry = match entry {
@@ -392,6 +396,15 @@ impl Elf {
         // Behind a symbol within it is more of it, before that something else.
         let start = if self.starts[upto - 1] == entry.address { entry.address } else { address };
         Some((self.symbol(entry), start..end))
+    }
+
+    /// Returns whether `address` is in a stub of a linkage table, in what those share, or in the
+    /// dynamic linker's resolver, to which that leads.
+    pub fn is_linkage(&self, address: u64) -> bool {
+        self.linkage.iter().any(|range| range.contains(&address))
+            || self.symbol_about(address).is_some_and(|(symbol, _)| {
+                symbol.stub || symbol.name.starts_with("_dl_runtime_resolve")
+            })
     }
 
     /// The address of what lies at `offset` in the file.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use lwp_dbt::context::{APPLY_MAX, APPLY_SHORT, RANGES_AT, ranges};
-use lwp_dbt::{EventDeltas, RequestKind, Slot};
+use lwp_dbt::{EventDeltas, RequestKind, Slot, trace};
 use lwp_ptrace::{SharedMemory, Tid, sys};
 
 use crate::machine::Tasks;
@@ -95,6 +95,10 @@ impl Contexts {
         context.set(Slot::StackEnd, 0);
         context.set(Slot::Gather, 0);
         context.set(Slot::Kept, 0);
+        context.set(Slot::Transfers, trace::EMPTY);
+        for word in 0..trace::WORDS {
+            context.memory().store(context.base() + u64::from(trace::word(word)), 0);
+        }
         Some(slot)
     }
 
@@ -167,6 +171,11 @@ impl<'a> Context<'a> {
     /// Writes a field.
     pub fn set(&self, field: Slot, value: u64) {
         self.memory().store(self.base() + u64::from(field as u32), value);
+    }
+
+    /// Reads a word anywhere in it.
+    pub fn word(&self, offset: u64) -> u64 {
+        self.memory().load(self.base() + offset)
     }
 
     /// Writes a word anywhere, as its thread can.
@@ -348,6 +357,11 @@ impl Sum {
             *sum = sum.wrapping_sub(value);
         }
         self
+    }
+
+    /// The instructions, modulo 2^64.
+    pub fn instructions(self) -> u64 {
+        self.0[0].cast_unsigned()
     }
 
     /// As counts; a negative value would be an error of ours and shows as zero.

@@ -171,11 +171,19 @@ impl Config {
     pub fn plan_of_code(&self, observers: &Observers) -> lwp_dbt::Plan {
         match self.plan {
             Plan::Plain => lwp_dbt::Plan::Plain,
+            Plan::Exact if self.measures_contexts(observers) => lwp_dbt::Plan::Contexts,
             Plan::Exact if observers.profiler.as_ref().is_some_and(Profiler::wants_calls) => {
                 lwp_dbt::Plan::Calls
             }
             Plan::Exact => lwp_dbt::Plan::Exact,
         }
+    }
+
+    /// Returns whether calling contexts are measured: where everything is counted, and nothing else
+    /// uses the words in which instructions are added up.
+    fn measures_contexts(&self, observers: &Observers) -> bool {
+        let wanted = observers.profiler.as_ref().is_some_and(Profiler::wants_contexts);
+        wanted && self.lwp.is_none() && !self.watches() && !self.samples()
     }
 
     /// The things that the code of a new program's family depends on.

@@ -49,6 +49,8 @@ pub enum Exit {
     LwpStepped(bool),
     /// There is no free slot to count an indirect call in.
     Calls,
+    /// There is no room to write a transfer down.
+    Transfers,
     /// An instruction has stored an instruction pointer of the x87 unit; whether of 64 bits.
     Pointer(bool),
     /// The object at this address, which rdi holds, ends.
@@ -79,6 +81,7 @@ impl Exit {
             RequestKind::LwpStepped => Self::LwpStepped(false),
             RequestKind::LwpTaken => Self::LwpStepped(true),
             RequestKind::Calls => Self::Calls,
+            RequestKind::Transfers => Self::Transfers,
             RequestKind::Pointer32 => Self::Pointer(false),
             RequestKind::Pointer64 => Self::Pointer(true),
             RequestKind::Ends => Self::Ends(context.get(Slot::Rdi)),

@@ -11,6 +11,8 @@ use lwp_dbt::{
 use lwp_ptrace::{SharedMemory, limits, sys};
 use rustc_hash::FxHashMap;
 
+use crate::calling::Sites;
+use crate::functions::MappedFunctions;
 use crate::learning::Learned;
 use crate::memory_map::{FAMILY_BYTES, HOST_BYTES};
 use crate::notices::{Notices, pages_of};
@@ -120,6 +122,10 @@ pub struct Family {
     pub waste: Waste,
     /// The executions learned of.
     pub learned: Learned,
+    /// The functions of its code, where contexts are measured.
+    pub functions: Option<MappedFunctions>,
+    /// The places where its code leaves functions.
+    pub sites: Sites,
 }
 
 impl Family {
@@ -155,6 +161,8 @@ impl Family {
             blocks: Blocks::default(),
             waste: Waste::new(waste::LEAST),
             learned: Learned::default(),
+            functions: None,
+            sites: Sites::default(),
         })
     }
 
@@ -233,6 +241,7 @@ impl Family {
             source: module.code.as_ref(),
             pages: (!changes).then_some(&mut module.pages),
             notices: code.notices.as_deref(),
+            functions: self.functions.as_ref(),
         };
         let Some((chunk, _)) = &mut module.chunk else { return Region::default() };
         let mut to = Destination {

@@ -284,6 +284,7 @@ impl Keeping<'_> {
             Plan::Plain => 0u64,
             Plan::Exact => 1,
             Plan::Calls => 2,
+            Plan::Contexts => 3,
         };
         let roles = u64::from(self.family.code_cache.counters().has_roles());
         let emulated = self.family.translator.emulated();

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use iced_x86::{Decoder, DecoderOptions};
+use lwp_contexts::Tree;
 use lwp_dbt::{EventDeltas, Execution, Fragment, FragmentId, Role};
 use lwp_ptrace::Tid;
 use rustc_hash::FxHashMap;
@@ -129,6 +130,8 @@ pub struct ThreadProfile {
     kept: Executions,
     /// The interpreted functions that values at the entries of evaluators are.
     pub named: FxHashMap<Target, Interpreted>,
+    /// The calling contexts, if they are measured and the thread has called anything.
+    pub contexts: Option<Box<Tree>>,
 }
 
 impl ThreadProfile {
@@ -237,6 +240,37 @@ impl Profiler {
         self.modules = self.modules.max(id + 1);
         self.sink.module(&Module { id, ..module });
         id
+    }
+
+    /// Returns whether calling contexts shall be measured.
+    pub fn wants_contexts(&self) -> bool {
+        self.sink.wants_contexts()
+    }
+
+    /// The calling contexts of a thread, as they are reported.
+    fn contexts(&mut self, family: &mut Family, pid: i32, tree: Option<&Tree>) -> Vec<Context> {
+        let mut places: FxHashMap<u64, Place> = FxHashMap::default();
+        let mut place = |address: u64| {
+            *places.entry(address).or_insert_with(|| {
+                let unit = family.origins.as_ref().and_then(|origins| unit_at(origins, address));
+                let module = unit.map(|unit| self.module(family, pid, unit));
+                Place { module, address }
+            })
+        };
+        let contexts = tree.map_or(&[][..], Tree::contexts);
+        let describe = |it: &lwp_contexts::Context| {
+            let kind = kind_of(it.kind);
+            let has_caller = !matches!(kind, ContextKind::Root);
+            Context {
+                caller: has_caller.then_some(it.caller),
+                kind,
+                site: (has_caller && kind != ContextKind::Merged).then(|| place(it.site)),
+                entry: place(it.entry),
+                calls: it.calls,
+                instructions: it.instructions,
+            }
+        };
+        contexts.iter().map(describe).collect()
     }
 
     /// Reports what a process has begun its program with.
@@ -387,6 +421,16 @@ fn block_end(deltas: EventDeltas) -> BlockEnd {
     }
 }
 
+fn kind_of(kind: lwp_contexts::Kind) -> ContextKind {
+    match kind {
+        lwp_contexts::Kind::Root => ContextKind::Root,
+        lwp_contexts::Kind::Call => ContextKind::Call,
+        lwp_contexts::Kind::Jump => ContextKind::Jump,
+        lwp_contexts::Kind::Signal => ContextKind::Signal,
+        lwp_contexts::Kind::Merged => ContextKind::Merged,
+    }
+}
+
 fn positive(count: i64) -> u64 {
     u64::try_from(count).unwrap_or(0)
 }
@@ -509,6 +553,7 @@ impl Counting<'_> {
         let languages = &mut self.observers.call_stacks.languages;
         if let Some(profiler) = &mut self.observers.profiler {
             who.jumps = profiler.interpreted(family, (who.pid, languages), &counted);
+            who.contexts = profiler.contexts(family, who.pid, profile.contexts.as_deref());
             profiler.report(family, who, &counted);
         }
     }
@@ -518,7 +563,9 @@ impl Counting<'_> {
     pub fn close_report(&mut self, tid: Tid) {
         self.report_thread(tid);
         let fresh = self.observers.profiler.as_mut().map(Profiler::new_thread);
-        if let (Some(thread), Some(fresh)) = (self.tasks.threads.get_mut(&tid), fresh) {
+        if let (Some(thread), Some(mut fresh)) = (self.tasks.threads.get_mut(&tid), fresh) {
+            let contexts = thread.account.profile.contexts.take();
+            fresh.contexts = contexts.map(|tree| Box::new(tree.forked()));
             thread.account.profile = fresh;
         }
         // Without a sink nothing was reported: the thread's own report has all of it in the end.

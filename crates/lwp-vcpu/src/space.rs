@@ -281,6 +281,9 @@ impl Space {
             if let Some(origins) = &mut family.origins {
                 origins.mapped(unit, tid, mapping);
             }
+            if let Some(functions) = &mut family.functions {
+                functions.mapped(tid, mapping);
+            }
             return;
         }
         let checked = mapping.write || mapping.shared || written;
@@ -296,6 +299,9 @@ impl Space {
             self.code.replace(start, CodeRange { end, unit, guardable, inode, joined: false });
             if let Some(origins) = &mut family.origins {
                 origins.mapped(unit, tid, mapping);
+            }
+            if let Some(functions) = &mut family.functions {
+                functions.mapped(tid, mapping);
             }
             start = end;
         }

@@ -67,6 +67,7 @@ impl Machine {
     /// Must come before the application's registers are used; may change rax, where a system call
     /// had just returned.
     pub fn leave(&mut self, tid: Tid, cache: &Regs, view: &mut View) {
+        self.counting().take_transfers(tid, Some(view.app.0.rip));
         let mut correction = self.counting().unfinished(tid, &view.state, view.fragment);
         self.observers.take_call_back(&mut self.tasks, tid, view);
         let in_cut = self.profiling().lwp_leave(tid, view);
@@ -440,7 +441,9 @@ fn put_back_call(call: &Pending, commit: Commit, kind: RequestKind, regs: &mut R
 fn calling(state: &AppState, context: Context<'_>) -> bool {
     match state.commit {
         Commit::Calling | Commit::Called => true,
-        Commit::Mailbox => context.kind() == RequestKind::Calls,
+        Commit::Mailbox | Commit::Applying(_) => {
+            matches!(context.kind(), RequestKind::Calls | RequestKind::Transfers)
+        }
         _ => false,
     }
 }

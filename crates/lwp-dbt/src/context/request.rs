@@ -79,6 +79,9 @@ kinds! {
         Pointer32 = 24,
         /// The same, of 64 bits.
         Pointer64 = 25,
+        /// There is no room to write down the transfer that is about to be made;
+        /// [`Slot::CallAfter`](super::Slot::CallAfter) says where to go on.
+        Transfers = 26,
     }
 }
 

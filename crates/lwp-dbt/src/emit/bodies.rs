@@ -2,7 +2,7 @@
 
 use iced_x86::{Code, Encoder, Instruction, MemorySize, Register};
 
-use super::{Charge, Emitter, calls, dcache, decode_one, heads, register_bits};
+use super::{Charge, Emitter, calls, dcache, decode_one, heads, register_bits, trace};
 use crate::addr::AppPc;
 use crate::block::{Block, Carry, Insn};
 use crate::context::Slot;
@@ -82,6 +82,9 @@ pub(super) fn charge_at(emitter: &mut Emitter<'_>, charge: Option<Charge>, index
         && !charge.in_terminator
     {
         heads::count(emitter, charge.counter, charge.flags_dead, charge.before);
+        if let Some(run) = charge.run {
+            trace::add_run(emitter, charge.counter, run, charge.flags_dead);
+        }
         emitter.charging.before = 0;
         emitter.charging.first = index == 0;
     }
@@ -92,6 +95,9 @@ pub(super) fn charge_at(emitter: &mut Emitter<'_>, charge: Option<Charge>, index
 pub(super) fn charge_in_terminator(emitter: &mut Emitter<'_>, needed: bool) {
     let Some(charge) = emitter.charging.deferred.take() else { return };
     heads::count_in_rcx(emitter, charge.counter);
+    if let Some(run) = charge.run {
+        trace::add_run_in_rcx(emitter, charge.counter, run);
+    }
     emitter.charging.before = 0;
     emitter.point(bits::SPILL_RCX);
     if needed {

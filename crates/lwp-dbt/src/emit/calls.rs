@@ -3,7 +3,7 @@
 
 use iced_x86::{InstructionInfoFactory, Register};
 
-use super::{Emitter, heads, terminators};
+use super::{Emitter, heads, terminators, trace};
 use crate::addr::{AppPc, CachePc};
 use crate::block::Block;
 use crate::context::calls::call_site;
@@ -71,6 +71,9 @@ pub fn counted_call(
     // mov r11, rcx
     emitter.out.bytes(&[0x49, 0x89, 0xcb]);
     count_target(emitter, block, fragment, first);
+    if let Some(site) = emitter.transfer.take() {
+        trace::indirect(emitter, site, bits::EDGE);
+    }
     // mov rcx, r11
     emitter.out.bytes(&[0x4c, 0x89, 0xd9]);
     terminators::push_return(emitter, block.next());

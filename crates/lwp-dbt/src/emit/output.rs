@@ -2,7 +2,7 @@
 
 use iced_x86::Register;
 
-use super::{Ask, CountedCall, Link, SideExit, Touch, Trip, register_bits};
+use super::{Ask, CountedCall, Link, SideExit, Touch, Transfer, Trip, register_bits};
 use crate::addr::CachePc;
 use crate::context::Slot;
 use crate::relocation::Relocation;
@@ -19,6 +19,7 @@ pub(crate) struct Output {
     pub tables: Vec<u8>,
     pub touches: Vec<Touch>,
     pub calls: Vec<CountedCall>,
+    pub transfers: Vec<Transfer>,
     /// Ways out of superblocks.
     pub exits: Vec<SideExit>,
     /// Return addresses to be pushed: displacement offset, value.
@@ -39,6 +40,7 @@ impl Output {
         self.tables.clear();
         self.touches.clear();
         self.calls.clear();
+        self.transfers.clear();
         self.exits.clear();
         self.constants.clear();
         self.relocations.clear();
@@ -53,6 +55,7 @@ impl Output {
         self.trips.retain(|trip| trip.at < len);
         self.touches.retain(|touch| touch.at < len);
         self.calls.retain(|call| call.at < len);
+        self.transfers.retain(|transfer| transfer.at < len);
         self.exits.retain(|exit| {
             exit.at.iter().all(|at| *at < len) && exit.place.is_none_or(|place| place.0 < from.0)
         });

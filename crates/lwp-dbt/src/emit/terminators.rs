@@ -2,7 +2,7 @@
 
 use iced_x86::{Code, Instruction, MemoryOperand, OpKind, Register};
 
-use super::{Emitter, Link, bodies, register_bits};
+use super::{Emitter, Link, bodies, register_bits, trace};
 use crate::addr::AppPc;
 use crate::block::{Block, stored_pointer};
 use crate::context::{RequestKind, Slot, SyscallClass, counter_displacement};
@@ -61,6 +61,32 @@ pub fn conditional(emitter: &mut Emitter<'_>, condition: u8, target: AppPc) {
     emitter.out.imm32(0);
 }
 
+/// Rule 6, where the taken side leads to another function: the branch over that is the opposite one.
+///
+/// ```text
+/// Target:  jcc T
+/// Patch:   jncc N; as by rule 26; jmp T; N:
+/// ```
+pub fn conditional_transfer(
+    emitter: &mut Emitter<'_>,
+    block: &Block,
+    condition: u8,
+    target: AppPc,
+) {
+    emitter.point(0);
+    emitter.out.bytes(&[0x0f, 0x80 | condition ^ 1]);
+    let over = emitter.out.code.len();
+    emitter.out.imm32(0);
+    let before = emitter.place;
+    emitter.fell_through(block);
+    emitter.point(bits::PC_TARGET);
+    transfer(emitter, bits::PC_TARGET);
+    emitter.jump_link(target);
+    emitter.place = before;
+    let length = (emitter.out.code.len() - (over + 4)) as u32;
+    emitter.out.code[over..over + 4].copy_from_slice(&length.to_le_bytes());
+}
+
 /// Rule 7.
 ///
 /// ```text
@@ -82,9 +108,17 @@ pub fn counted_loop(emitter: &mut Emitter<'_>, block: &Block, target: AppPc) {
     emitter.out.code[over + 1] = (emitter.out.code.len() - (over + 2)) as u8;
 }
 
+/// Writes the transfer down that the terminator is, if that is wanted: the code says where it leads.
+pub fn transfer(emitter: &mut Emitter<'_>, state: u8) {
+    if let Some(site) = emitter.transfer.take() {
+        trace::direct(emitter, site, state);
+    }
+}
+
 /// Rule 8.
 pub fn call(emitter: &mut Emitter<'_>, target: AppPc, next: AppPc) {
     emitter.point(0);
+    transfer(emitter, 0);
     push_return(emitter, next);
     emitter.complete(bits::PC_TARGET);
     emitter.jump_link(target);
@@ -138,8 +172,19 @@ pub fn indirect(
         emitter.out.store_rcx(counter_displacement(counter));
         emitter.out.relocated(Relocation::Counter);
     }
+    let traced = emitter.transfer.take();
+    if let Some(site) = traced {
+        trace::target_to_r11(emitter);
+        trace::indirect(emitter, site, 0);
+        trace::target_to_rcx(emitter);
+    }
     if let Some(next) = push {
         push_return(emitter, next);
+    }
+    if traced.is_some() {
+        emitter.complete(bits::SPILL_RCX | bits::SPILL_R11 | bits::PC_RCX);
+        dispatch_spilled(emitter);
+        return true;
     }
     emitter.complete(bits::SPILL_RCX | bits::PC_RCX);
     dispatch(emitter);
@@ -188,6 +233,16 @@ fn load_rip_relative(emitter: &mut Emitter<'_>, segment: &[u8], operand: u64) {
 pub fn ret(emitter: &mut Emitter<'_>, release: u16) {
     emitter.hold(emitter.charging.before, bits::SPILL_RCX);
     bodies::charge_in_terminator(emitter, false);
+    if let Some(site) = emitter.transfer.take() {
+        // mov rcx, [rsp]
+        emitter.out.bytes(&[0x48, 0x8b, 0x0c, 0x24]);
+        trace::target_to_r11(emitter);
+        trace::indirect(emitter, site, 0);
+        pop_target(emitter, release);
+        emitter.complete(bits::SPILL_RCX | bits::SPILL_R11 | bits::PC_RCX);
+        dispatch_spilled(emitter);
+        return;
+    }
     pop_target(emitter, release);
     emitter.complete(bits::SPILL_RCX | bits::PC_RCX);
     dispatch(emitter);

@@ -3,7 +3,7 @@
 use super::lay::open_head;
 use super::{NOT_TAKEN, Translator, Work, set_displacement, superblock};
 use crate::addr::{AppPc, CachePc};
-use crate::emit::{calls, countdown, dcache, heads, stubs};
+use crate::emit::{calls, countdown, dcache, heads, stubs, trace};
 use crate::fragment::{Entry, EntryId, Fragment, FragmentId};
 use crate::plan::Role;
 use crate::state_map::bits;
@@ -94,6 +94,11 @@ pub(super) fn complete(work: &mut Work<'_>) {
         let stub = calls::call_stub(&mut work.emitter, &call);
         work.cache.close_piece(&work.emitter, stub, call.block, Some(call.fragment));
         set_displacement(&mut work.emitter, call.at, stub);
+    }
+    for transfer in std::mem::take(&mut work.emitter.out.transfers) {
+        let stub = trace::transfer_stub(&mut work.emitter, &transfer);
+        work.cache.close_piece(&work.emitter, stub, transfer.block, Some(transfer.fragment));
+        set_displacement(&mut work.emitter, transfer.at, stub);
     }
     for trip in std::mem::take(&mut work.emitter.out.trips) {
         let stub = countdown::trip_stub(&mut work.emitter, &trip);

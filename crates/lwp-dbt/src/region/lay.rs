@@ -8,12 +8,13 @@ use super::{
 use crate::addr::{AppPc, CachePc};
 use crate::block::{Block, Carry, Insn, Terminator};
 use crate::context::{RequestKind, SyscallClass};
+use crate::emit::trace::Site;
 use crate::emit::{
     Charge, Countdown, Trip, bodies, calls, countdown, dcache, heads, lwp, terminators,
 };
 use crate::fragment::{Changeable, Fragment, FragmentId, MergedEdge, Neighbour, Unit};
 use crate::marks::Value;
-use crate::plan::{Checks, EventDeltas, Lwp, Plan, Role};
+use crate::plan::{Checks, EventDeltas, Lwp, Role};
 use crate::state_map::bits;
 
 /// The block before falls to `pc`, which is not laid behind it.
@@ -91,7 +92,7 @@ impl Form {
             compares,
             counted: counts(by, work.unit),
             value: value(by, work.unit, block),
-            ends: by.plan == Plan::Calls && work.unit.marks.ends.contains(&block.pc),
+            ends: by.plan.counts_calls() && work.unit.marks.ends.contains(&block.pc),
             behind: None,
         };
         // The edge from the block before may charge this block too, unless this block must always
@@ -137,6 +138,7 @@ pub(super) fn lay(
     let (charge, trusted) = charge(by, work, block, &form, before);
     let value = form.value.map(|value| (value, target_counters(work, form.id)));
     work.emitter.value = value;
+    work.emitter.transfer = transfer(by, work, block, form.id);
     let laid = match bodies::body(&mut work.emitter, block, charge) {
         true => terminate(by, work, block),
         false => Err(()),
@@ -256,9 +258,11 @@ fn charge(
         Some(at) => Charge::at(counter, at, before),
         None => {
             let in_terminator = !first && borrows(&block.terminator);
-            Charge { counter, at: 0, flags_dead: form.flags_dead, before, in_terminator }
+            Charge { counter, at: 0, flags_dead: form.flags_dead, before, in_terminator, run: None }
         }
     };
+    let run = by.plan.traces().then(|| counts.instructions as u8);
+    let charge = Charge { run, ..charge };
     (Some(charge), trusted)
 }
 
@@ -291,6 +295,34 @@ pub(super) fn countdown_of(by: &Translator, unit: &Unit, block: &Block) -> Count
     }
 }
 
+/// The transfer to another function that the end of a block is, or may be.
+fn transfer(by: &Translator, work: &mut Work<'_>, block: &Block, id: FragmentId) -> Option<Site> {
+    if !by.plan.traces() {
+        return None;
+    }
+    let leads = match block.terminator {
+        Terminator::Call { .. }
+        | Terminator::IndirectCall
+        | Terminator::IndirectJump
+        | Terminator::Return { .. } => true,
+        Terminator::Jump { target } | Terminator::Conditional { target, .. } => {
+            leaves_function(work, block.pc, target)
+        }
+        Terminator::Fall => leaves_function(work, block.pc, block.next()),
+        _ => false,
+    };
+    let counter = leads.then(|| {
+        work.cache.counters.push(EventDeltas::default(), Role::Transfer(id))
+    })?;
+    Some(Site { counter, fragment: id, block: block.pc })
+}
+
+/// Returns whether `target` is not in the function of `pc`.
+fn leaves_function(work: &mut Work<'_>, pc: AppPc, target: AppPc) -> bool {
+    let function = work.source.function(pc);
+    function.is_some_and(|function| !function.contains(&target.0))
+}
+
 /// Starts a fragment that may be cut off behind the not-taken edge of `from`, which it charges
 /// together with itself.
 fn open_edge(work: &mut Work<'_>, from: FragmentId) -> MergedEdge {
@@ -319,7 +351,7 @@ fn value(by: &Translator, unit: &Unit, block: &Block) -> Option<Value> {
     let value = unit.marks.values.get(&block.pc)?;
     let copied = matches!(block.insns[..], [Insn { carry: Carry::Copy, .. }]);
     let alone = copied && matches!(block.terminator, Terminator::Fall);
-    let counted = by.plan == Plan::Calls && watches(by, unit, block.pc).is_none();
+    let counted = by.plan.counts_calls() && watches(by, unit, block.pc).is_none();
     (alone && counted && calls::leaves_borrowed(block)).then_some(*value)
 }
 
@@ -348,10 +380,12 @@ pub(super) fn terminate(
         }
         Terminator::Fall => {
             emitter.fell_off(block);
+            terminators::transfer(emitter, 0);
             Ok(Some(Next::Fall(next)))
         }
         Terminator::Jump { target } => {
             emitter.point(0);
+            terminators::transfer(emitter, 0);
             if work.unit.has_fragment(target) || target == block.pc {
                 emitter.jump_link(target);
                 if !work.unit.has_fragment(target) {
@@ -362,7 +396,10 @@ pub(super) fn terminate(
             Ok(Some(Next::Fall(target)))
         }
         Terminator::Conditional { target, condition } => {
-            terminators::conditional(emitter, condition, target);
+            match emitter.transfer {
+                Some(_) => terminators::conditional_transfer(emitter, block, condition, target),
+                None => terminators::conditional(emitter, condition, target),
+            }
             emitter.fell_through(block);
             emitter.point(bits::EDGE);
             work.branch(target);
@@ -384,12 +421,12 @@ pub(super) fn terminate(
             reached(terminators::indirect(&mut work.emitter, block, None, noted))
         }
         Terminator::IndirectCall => {
-            let reached = match (by.plan, emitter.fragment) {
-                (Plan::Calls, Some(id)) => {
+            let reached = match emitter.fragment.filter(|_| by.plan.counts_calls()) {
+                Some(id) => {
                     let first = target_counters(work, id);
                     calls::counted_call(&mut work.emitter, block, id, first)
                 }
-                _ => {
+                None => {
                     let noted = target_counter(by, work);
                     terminators::indirect(&mut work.emitter, block, Some(next), noted)
                 }

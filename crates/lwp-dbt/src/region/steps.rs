@@ -10,7 +10,7 @@ use crate::addr::AppPc;
 use crate::block::{Block, Terminator};
 use crate::emit::{Countdown, Target};
 use crate::fragment::Neighbour;
-use crate::plan::{Checks, EventDeltas, Plan};
+use crate::plan::{Checks, EventDeltas};
 
 /// Most blocks of a superblock.
 const MOST_BLOCKS: usize = 64;
@@ -104,7 +104,7 @@ fn ends_exits(by: &Translator, block: &Block) -> bool {
 /// Returns whether `block` ends in a call that is made elsewhere unless it leads where it is
 /// expected to: there it is counted by where it leads.
 pub(super) fn leaves_call(by: &Translator, block: &Block) -> bool {
-    by.plan == Plan::Calls && matches!(block.terminator, Terminator::IndirectCall)
+    by.plan.counts_calls() && matches!(block.terminator, Terminator::IndirectCall)
 }
 
 /// Returns whether control can go from the end of `block` to `to`, in a way that a superblock

@@ -311,7 +311,7 @@ fn charge_of(
         Some(at) => Charge::at(counter, at, bits::UNCOUNTED),
         None => {
             let before = bits::UNCOUNTED;
-            Charge { counter, at: 0, flags_dead, before, in_terminator: false }
+            Charge { counter, at: 0, flags_dead, before, in_terminator: false, run: None }
         }
     })
 }

@@ -28,6 +28,8 @@ pub struct Routines {
     pub move_in: MoveIn,
     /// Count the indirect call that the context describes; rcx and r11 are in their slots.
     pub called: u32,
+    /// Ask for room for the transfers that a thread writes down; rcx and r11 are in their slots.
+    pub traced: u32,
     /// Those of Lightweight Profiling.
     pub lwp: LwpRoutines,
     pub(crate) states: Cow<'static, [(u32, AppState)]>,

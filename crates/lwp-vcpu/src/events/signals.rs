@@ -231,6 +231,7 @@ pub fn delivered(machine: &mut Machine, tid: Tid, cache: Option<Regs>, app: Regs
         {
             machine.leave(tid, &cache, &mut view);
         }
+        machine.counting().enter_handler(tid, app.0.rip, regs.0.rip, regs.0.rsp);
         pacing::entered(machine, tid, &app, &regs);
         return go_on(machine, tid, &regs);
     }

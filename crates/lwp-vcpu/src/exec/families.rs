@@ -7,6 +7,7 @@ use super::places::{Anchors, plan_arenas, with_wanted};
 use super::{MAP_FIXED, SYS_CLOSE, SYS_MUNMAP, Table, find_syscall_of_program};
 use crate::evaluators::Evaluators;
 use crate::family::{Family, Kind, Waste};
+use crate::functions::MappedFunctions;
 use crate::inject::Injector;
 use crate::machine::{CodeCaches, Machine};
 use crate::maps::{self, Status};
@@ -135,12 +136,15 @@ pub(super) fn family_for(machine: &mut Machine, kind: Kind) -> Result<usize, Str
     if let Some(lwp) = machine.config.lwp.as_ref().or(watched.as_ref()) {
         family.watch_cache(crate::lwp::masks(&lwp.caches.levels[0].shape));
     }
-    family.store = machine.caches.store.clone();
+    let traces = kind.basis.plan.traces();
+    family.functions = traces.then(MappedFunctions::default);
+    // What is kept of translations does not have where functions begin.
+    family.store = machine.caches.store.clone().filter(|_| !traces);
     family.modules.sampled_code = machine.config.counted.code;
     family.modules.within.clone_from(&machine.config.counted.within);
     family.modules.evaluators = Evaluators::of(
         &machine.config,
-        machine.config.plan_of_code(&machine.observers) == lwp_dbt::Plan::Calls,
+        machine.config.plan_of_code(&machine.observers).counts_calls(),
     );
     let places = machine.observers.profiler.is_some() && !machine.config.samples();
     if places {

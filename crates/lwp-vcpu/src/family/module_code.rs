@@ -1,5 +1,7 @@
 //! Application code as the translator reads it.
 
+use std::ops::Range;
+
 use iced_x86::{Decoder, DecoderError, DecoderOptions};
 use lwp_arch::insn;
 use lwp_dbt::{AppPc, CodeSource};
@@ -7,6 +9,7 @@ use lwp_ptrace::memory;
 use rustc_hash::FxHashMap;
 
 use super::PAGE;
+use crate::functions::MappedFunctions;
 use crate::keep::ModuleSource;
 use crate::notices::Notices;
 
@@ -22,6 +25,7 @@ pub(super) struct ModuleCode<'a> {
     pub(super) source: Option<&'a ModuleSource>,
     pub(super) pages: Option<&'a mut Pages>,
     pub(super) notices: Option<&'a Notices>,
+    pub(super) functions: Option<&'a MappedFunctions>,
 }
 
 impl CodeSource for ModuleCode<'_> {
@@ -53,6 +57,10 @@ impl CodeSource for ModuleCode<'_> {
 
     fn read_data(&mut self, address: u64, buffer: &mut [u8]) -> usize {
         lwp_ptrace::sys::read_memory(self.tid, address, buffer).unwrap_or(0)
+    }
+
+    fn function(&mut self, pc: AppPc) -> Option<Range<u64>> {
+        self.functions?.about(pc.0)
     }
 
     fn gives_notice(&mut self, pc: AppPc, len: usize) -> bool {

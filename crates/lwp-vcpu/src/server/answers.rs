@@ -1,6 +1,6 @@
 //! Answers to exits of threads.
 
-use lwp_dbt::{AppPc, RequestKind, Slot};
+use lwp_dbt::{AppPc, CachePc, RequestKind, Slot};
 use lwp_ptrace::Tid;
 
 use super::Backlog;
@@ -12,6 +12,7 @@ use crate::exit::{Exit, ThreadCx};
 use crate::lwp::{ThreadLwp, report_kept};
 use crate::machine::{Machine, Mode, Need, Processor};
 use crate::proc_files::prepare_text;
+use crate::state::known_pc;
 use crate::syscalls::Effect;
 use crate::written_files::opened_for_writing;
 use crate::x87::Pointers;
@@ -101,6 +102,10 @@ impl Answer<'_> {
                 set_request(self.context(), pc);
                 self.dispatch(pc, false)
             }
+            Exit::Transfers => {
+                self.transfers_full();
+                None
+            }
             Exit::Pointer(wide) => {
                 if let Some(pointers) =
                     Pointers::of(&self.machine.tasks, &self.machine.caches, self.cx.tid)
@@ -119,6 +124,23 @@ impl Answer<'_> {
                 None
             }
         }
+    }
+
+    /// Makes room for the transfers that a thread writes down, and has it go on with the next.
+    fn transfers_full(&mut self) {
+        let tid = self.cx.tid;
+        self.machine.counting().take_transfers(tid, None);
+        let after = CachePc(self.context().get(Slot::CallAfter));
+        let Some(pc) =
+            self.machine.space_of(tid).and_then(|(_, family)| known_pc(family, after))
+        else {
+            return self.machine.forged(tid, "a place where no transfer is written down");
+        };
+        let context = self.context();
+        context.set(Slot::Pc, pc);
+        self.go(AppPc(pc), after);
+        // Until it goes on, the thread stands where that says.
+        self.context().set(Slot::Kind, RequestKind::Transfers as u64);
     }
 
     /// Goes on after a system call that the thread has made for the host.

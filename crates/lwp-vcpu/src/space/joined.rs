@@ -32,6 +32,9 @@ impl Space {
         if let Some(origins) = &mut family.origins {
             origins.mapped(unit, tid, mapping);
         }
+        if let Some(functions) = &mut family.functions {
+            functions.mapped(tid, mapping);
+        }
         if start < pc {
             self.code.insert(start, CodeRange { end: pc, ..code });
         }

@@ -1,0 +1,3 @@
+//! Whole programs, run by the library.
+
+mod contexts;
