@@ -48,13 +48,15 @@ pub struct Transfer {
 }
 
 /// A function, as far as contexts go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Function {
     /// Its first address.
     pub start: u64,
     /// True if it is none of the program's own doing: a stub of a linkage table or the dynamic
     /// linker's resolver. What it jumps to was called by its caller.
     pub transparent: bool,
+    /// True if it leads to the dynamic linker's resolver, whatever that is called.
+    pub binds: bool,
 }
 
 /// Finds functions.

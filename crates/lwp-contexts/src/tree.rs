@@ -163,12 +163,14 @@ impl Tree {
         if from.transparent && self.contexts[top.context as usize].kind != Kind::Root {
             let Context { caller, kind, site, .. } = self.contexts[top.context as usize];
             let context = self.entered(caller, kind, (site, target), functions);
+            self.known[context as usize].function.transparent |= from.binds;
             return self.frames.replace(context);
         }
         // Functions that jump to each other in turn are in one context each.
         let all = self.frames.all();
         let same = all.iter().rev().take_while(|frame| frame.stack == top.stack);
-        let is_it = |frame: &Frame| self.known[frame.context as usize].function == function;
+        let is_it =
+            |frame: &Frame| self.known[frame.context as usize].function.start == function.start;
         if let Some(back) = same.enumerate().find(|(_, frame)| is_it(frame)).map(|(back, _)| back) {
             let index = all.len() - 1 - back;
             return self.frames.leave_to(index);
@@ -242,12 +244,14 @@ impl Context {
 mod tests {
     use super::*;
 
-    /// Functions of 256 bytes; those from 0xf000 on are transparent.
+    /// Functions of 256 bytes; those from 0xf000 on are transparent, and that at 0xf500 leads to the
+    /// resolver.
     struct Pages;
 
     impl Functions for Pages {
         fn at(&mut self, address: u64) -> Function {
-            Function { start: address & !0xff, transparent: address >= 0xf000 }
+            let binds = address == BINDS;
+            Function { start: address & !0xff, transparent: address >= 0xf000, binds }
         }
     }
 
@@ -255,6 +259,8 @@ mod tests {
     const F: u64 = 0x2000;
     const G: u64 = 0x3000;
     const STUB: u64 = 0xf000;
+    const BINDS: u64 = 0xf500;
+    const RESOLVER: u64 = 0x7000;
 
     struct Thread {
         tree: Tree,
@@ -344,14 +350,16 @@ mod tests {
     fn what_a_stub_jumps_to_was_called_by_its_caller() {
         let mut thread = Thread::new();
         // Through the resolver, which calls G.
-        thread.call(1, STUB).jump(1, STUB + 0x500).call(6, G).ret(9).jump(2, F).ret(30);
+        thread.call(1, STUB).jump(1, BINDS).jump(2, RESOLVER);
+        thread.call(6, G).ret(9).jump(2, F).ret(30);
         thread.call(1, STUB).jump(1, F).ret(30);
         let told = thread.told();
         assert_eq!(told[0], (MAIN, MAIN, 0, 2));
         assert_eq!(told[1], (MAIN, STUB, 2, 2));
-        assert_eq!(told[2], (MAIN, STUB + 0x500, 1, 8));
-        assert_eq!(told[3], (STUB + 0x500, G, 1, 9));
-        assert_eq!(told[4], (MAIN, F, 2, 60));
+        assert_eq!(told[2], (MAIN, BINDS, 1, 2));
+        assert_eq!(told[3], (MAIN, RESOLVER, 1, 8));
+        assert_eq!(told[4], (RESOLVER, G, 1, 9));
+        assert_eq!(told[5], (MAIN, F, 2, 60));
     }
 
     #[test]

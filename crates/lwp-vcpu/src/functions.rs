@@ -12,6 +12,9 @@ use rustc_hash::FxHashMap;
 use crate::maps::Mapping;
 use crate::program_files;
 
+/// Bytes of what the stubs of a linkage table share.
+const STUB: u64 = 16;
+
 /// Answers that are remembered.
 const REMEMBERED: usize = 1 << 16;
 
@@ -95,10 +98,14 @@ impl Mapped {
     fn function(&self, address: u64) -> Option<Found> {
         let elf = self.elf.as_ref()?;
         let there = elf.address_of(address - self.range.start + self.offset)?;
-        let (function, about) = elf.function_about(there)?;
         let here = |it: u64| it.wrapping_sub(there).wrapping_add(address);
-        let function =
-            Function { start: here(function.address), transparent: elf.is_linkage(there) };
+        let transparent = elf.is_linkage(there);
+        let named = elf.function_about(there).map(|(named, about)| (named.address, about));
+        // What the stubs of a table share has no name.
+        let binds = transparent && named.is_none();
+        let shared = || (there & !(STUB - 1), there & !(STUB - 1)..(there | (STUB - 1)) + 1);
+        let (start, about) = named.or_else(|| binds.then(shared))?;
+        let function = Function { start: here(start), transparent, binds };
         let about = here(about.start).max(self.range.start)..here(about.end).min(self.range.end);
         Some(Found { function, about })
     }
@@ -116,7 +123,7 @@ impl Functions for MappedFunctions {
         };
         let found = self.find(address).map(|it| it.function);
         let function =
-            found.unwrap_or_else(|| Function { start: of_mapping(), transparent: false });
+            found.unwrap_or_else(|| Function { start: of_mapping(), ..Function::default() });
         if self.known.len() >= REMEMBERED {
             self.known.clear();
         }

@@ -190,3 +190,204 @@ fn two_callers_of_unequal_cost_are_told_apart() {
     assert!((4..=6).contains(&body), "{contexts:#?}");
     assert_eq!(dear.1 - cheap.1, body * 999 * 1000, "{contexts:#?}");
 }
+
+const WORK: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#define N __attribute__((noipa))
+N long work(long n) {
+    long s = 0;
+    for (long i = 0; i < n; i++) s += i ^ (s << 1);
+    return s;
+}
+"#;
+
+/// The instructions that `work(n)` executes: as many for the call, and for each turn of its loop.
+struct Work {
+    call: u64,
+    turn: u64,
+}
+
+impl Work {
+    /// From contexts in which it was called with 1 and with 2.
+    fn of(contexts: &BTreeMap<String, (u64, u64)>) -> Self {
+        let one = contexts["main one work"];
+        let two = contexts["main two work"];
+        assert_eq!((one.0, two.0), (1, 1), "{contexts:#?}");
+        let turn = two.1 - one.1;
+        Self { call: one.1 - turn, turn }
+    }
+
+    fn costs(&self, turns: u64) -> u64 {
+        self.call + turns * self.turn
+    }
+}
+
+/// Runs a program that calls `work`, and checks how often and for how many turns it was called along
+/// each path.
+fn check_work(name: &str, rest: &str, options: &[&str], wanted: &[(&str, u64, u64)]) {
+    let measures = "N void one(void) { work(1); __asm__(\"\"); }\nN void two(void) { work(2); __asm__(\"\"); }\n";
+    let source = format!("{WORK}{measures}{rest}");
+    let Some(run) = Run::of(name, &source, options) else { return };
+    run.check_sums();
+    let contexts = run.contexts();
+    let work = Work::of(&contexts);
+    for &(path, calls, turns) in wanted {
+        let found = contexts.get(path).copied();
+        let costs = calls * work.call + turns * work.turn;
+        assert_eq!(found, Some((calls, costs)), "{path}: {contexts:#?}");
+    }
+    assert!(work.costs(1) > 3, "{contexts:#?}");
+}
+
+#[test]
+fn recursion_and_tail_calls_are_told_apart() {
+    let rest = r#"
+N long odd(long n);
+N long even(long n) { work(3); return n ? odd(n - 1) + 1 : 0; }
+N long odd(long n) { work(5); return n ? even(n - 1) + 1 : 0; }
+N long last(long n) { return work(n); }
+int main(void) {
+    one(); two();
+    long s = even(3) + last(7);
+    return s == 12345678;
+}
+"#;
+    let wanted = [
+        ("main even work", 1, 3),
+        ("main even odd work", 1, 5),
+        ("main even odd even work", 1, 3),
+        ("main even odd even odd work", 1, 5),
+        ("main last ~work", 1, 7),
+    ];
+    check_work("recursion", rest, &["-O2"], &wanted);
+}
+
+#[test]
+fn frames_that_longjmp_leaves_are_left() {
+    let rest = r#"
+#include <setjmp.h>
+static jmp_buf buffer;
+N void deep(long n) { work(1); if (n) deep(n - 1); else longjmp(buffer, 1); work(1000000); }
+N void after(void) { work(9); }
+int main(void) {
+    one(); two();
+    for (int i = 0; i < 3; i++)
+        if (!setjmp(buffer)) deep(2); else after();
+    return 0;
+}
+"#;
+    let wanted = [
+        ("main deep work", 3, 3),
+        ("main deep deep work", 3, 3),
+        ("main deep deep deep work", 3, 3),
+        ("main after work", 3, 27),
+    ];
+    check_work("longjmp", rest, &[], &wanted);
+}
+
+#[test]
+fn a_handler_is_called_by_what_it_interrupts() {
+    let rest = r#"
+#include <signal.h>
+static volatile int taken;
+N void handler(int signal) { work(11); taken++; }
+N void raises(void) { raise(SIGUSR1); work(4); }
+int main(void) {
+    one(); two();
+    signal(SIGUSR1, handler);
+    for (int i = 0; i < 5; i++) raises();
+    work(6);
+    return taken != 5;
+}
+"#;
+    let wanted = [("main raises !handler work", 5, 55), ("main raises work", 5, 20), ("main work", 1, 6)];
+    check_work("handler", rest, &[], &wanted);
+}
+
+#[test]
+fn coroutines_have_frames_of_their_own() {
+    let rest = r#"
+#include <ucontext.h>
+static ucontext_t outside, inside;
+static char stack[65536];
+N void yield(void) { work(2); swapcontext(&inside, &outside); work(3); }
+N void routine(void) { for (int i = 0; i < 4; i++) yield(); }
+N void resume(void) { work(5); swapcontext(&outside, &inside); work(7); }
+int main(void) {
+    one(); two();
+    getcontext(&inside);
+    inside.uc_stack.ss_sp = stack;
+    inside.uc_stack.ss_size = sizeof stack;
+    inside.uc_link = &outside;
+    makecontext(&inside, routine, 0);
+    for (int i = 0; i < 5; i++) resume();
+    return 0;
+}
+"#;
+    // What the routine calls is called from where it was begun.
+    let wanted = [("main resume work", 10, 60), ("main resume ~routine yield work", 8, 20)];
+    check_work("coroutines", rest, &[], &wanted);
+}
+
+#[test]
+fn threads_and_children_have_contexts_of_their_own() {
+    let rest = r#"
+#include <pthread.h>
+#include <unistd.h>
+#include <sys/wait.h>
+N void *thread(void *n) { work((long)n); return 0; }
+N void child(void) { work(17); _exit(0); }
+N void forks(void) { pid_t pid = fork(); if (!pid) child(); waitpid(pid, 0, 0); }
+int main(void) {
+    one(); two();
+    pthread_t threads[3];
+    for (long i = 0; i < 3; i++) pthread_create(&threads[i], 0, thread, (void *)(i + 10));
+    for (long i = 0; i < 3; i++) pthread_join(threads[i], 0);
+    forks();
+    return 0;
+}
+"#;
+    let wanted = [("thread work", 3, 33), ("main forks child work", 1, 17)];
+    check_work("threads", rest, &["-pthread"], &wanted);
+}
+
+#[test]
+fn the_resolver_is_not_the_caller_of_what_it_binds() {
+    let rest = r#"
+N int compare(const void *a, const void *b) { work(1); return *(int *)a - *(int *)b; }
+N void sorts(void) { int all[] = { 1, 2 }; qsort(all, 2, sizeof *all, compare); }
+int main(void) {
+    one(); two();
+    sorts(); sorts();
+    return 0;
+}
+"#;
+    let wanted = [("main sorts compare work", 2, 2)];
+    check_work("lazy", rest, &["-fplt", "-Wl,-z,lazy"], &wanted);
+    check_work("eager", rest, &["-Wl,-z,now"], &wanted);
+}
+
+#[test]
+fn jumps_through_tables_stay_in_their_function() {
+    let rest = r#"
+N long choose(long n) {
+    switch (n) {
+    case 0: return work(1);
+    case 1: return work(2) + 1;
+    case 2: return work(3) * 5;
+    case 3: return work(4) - 9;
+    case 4: return work(5) ^ 3;
+    case 5: return work(6) + n;
+    default: return n;
+    }
+}
+int main(void) {
+    one(); two();
+    long s = 0;
+    for (int i = 0; i < 60; i++) s += choose(i % 6);
+    return s == 12345678;
+}
+"#;
+    check_work("tables", rest, &["-fno-optimize-sibling-calls"], &[("main choose work", 60, 210)]);
+}
