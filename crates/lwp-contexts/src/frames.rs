@@ -60,6 +60,17 @@ impl Frames {
         &self.frames
     }
 
+    /// The contexts of all frames, those of stacks that are not in use too.
+    pub fn contexts(&self) -> impl Iterator<Item = u32> + '_ {
+        self.others.iter().chain([&self.frames]).flatten().map(|frame| frame.context)
+    }
+
+    /// Contexts have other numbers now.
+    pub fn renumber(&mut self, number: impl Fn(u32) -> u32) {
+        let stacks = self.others.iter_mut().chain([&mut self.frames]);
+        stacks.flatten().for_each(|frame| frame.context = number(frame.context));
+    }
+
     /// A function has been entered.
     pub fn push(&mut self, frame: Frame) {
         if self.frames.len() < MOST_FRAMES {

@@ -135,10 +135,46 @@ impl Tree {
         self.frames.leave_handler();
     }
 
-    /// A copy of the thread: in the same context, where nothing has been counted.
+    /// A copy of the thread: in the same context, where nothing has been counted. It has no contexts
+    /// but those of frames, and their callers.
     pub fn forked(&self) -> Self {
-        let empty = |context: &Context| Context { calls: 0, instructions: 0, ..*context };
-        Self { contexts: self.contexts.iter().map(empty).collect(), ..self.clone() }
+        let mut numbers: Vec<Option<u32>> = vec![None; self.contexts.len()];
+        numbers[0] = Some(0);
+        self.frames.contexts().for_each(|context| self.mark(context, &mut numbers));
+        let mut copy = Self {
+            contexts: Vec::new(),
+            known: Vec::new(),
+            called: FxHashMap::default(),
+            frames: self.frames.clone(),
+            passed: self.passed,
+            merged: self.merged.filter(|merged| numbers[*merged as usize].is_some()),
+        };
+        for index in 0..numbers.len() {
+            if numbers[index].is_none() {
+                continue;
+            }
+            let context = self.contexts[index];
+            let caller = numbers[context.caller as usize].unwrap_or(0);
+            let empty = Context { caller, calls: 0, instructions: 0, ..context };
+            let number = copy.add(empty, self.known[index].function);
+            numbers[index] = Some(number);
+            if number > 0 && context.kind != Kind::Merged {
+                copy.called.insert((caller, context.site, context.entry), number);
+            }
+        }
+        let number = |context: u32| numbers[context as usize].unwrap_or(0);
+        copy.frames.renumber(number);
+        copy.merged = copy.merged.map(number);
+        copy
+    }
+
+    /// Marks a context and its callers.
+    fn mark(&self, context: u32, numbers: &mut [Option<u32>]) {
+        let mut at = context;
+        while numbers[at as usize].is_none() {
+            numbers[at as usize] = Some(0);
+            at = self.contexts[at as usize].caller;
+        }
     }
 
     /// Instructions count from here on, where the thread has executed so many.
@@ -302,9 +338,8 @@ mod tests {
         /// Each context as caller's entry, entry, calls, instructions.
         fn told(&self) -> Vec<(u64, u64, u64, u64)> {
             let all = self.tree.contexts();
-            let line = |it: &Context| {
-                (all[it.caller as usize].entry, it.entry, it.calls, it.instructions)
-            };
+            let line =
+                |it: &Context| (all[it.caller as usize].entry, it.entry, it.calls, it.instructions);
             all.iter().map(line).collect()
         }
     }
@@ -388,20 +423,17 @@ mod tests {
         thread.stack = 0x8ff8;
         thread.ret(2);
         let told = thread.told();
-        assert_eq!(
-            told,
-            [(MAIN, MAIN, 0, 1), (MAIN, F, 1, 5), (F, G, 1, 10), (G, 0x4000, 1, 2)]
-        );
+        assert_eq!(told, [(MAIN, MAIN, 0, 1), (MAIN, F, 1, 5), (F, G, 1, 10), (G, 0x4000, 1, 2)]);
         assert_eq!(thread.tree.contexts()[2].kind, Kind::Signal);
     }
 
     #[test]
     fn a_forked_copy_begins_where_the_original_is() {
         let mut thread = Thread::new();
-        thread.call(1, F).call(1, G);
+        thread.call(1, G).ret(1).call(1, F).call(1, G);
         let mut copy = Thread { tree: thread.tree.forked(), ..thread };
-        copy.ret(5).ret(6);
-        assert_eq!(copy.told(), [(MAIN, MAIN, 0, 0), (MAIN, F, 0, 6), (F, G, 0, 5)]);
+        copy.ret(5).ret(6).call(1, F);
+        assert_eq!(copy.told(), [(MAIN, MAIN, 0, 1), (MAIN, F, 1, 6), (F, G, 0, 5)]);
     }
 
     #[test]

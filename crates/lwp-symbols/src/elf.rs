@@ -2,9 +2,9 @@
 
 mod unnamed;
 
-use std::sync::OnceLock;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::OnceLock;
 
 use lwp_profile::{NamedSegment, RecordedNames};
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};

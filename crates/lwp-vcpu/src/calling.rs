@@ -50,8 +50,8 @@ impl Site {
         let is_written = deltas.indirect == 1 || deltas.returns == 1;
         let target = if fragment.target.0 == 0 { next } else { fragment.target.0 };
         let is_call = |bytes: &[u8]| bytes.ends_with(&[0x0f, 0x05]);
-        let ends_handler = deltas.branches == 0
-            && family.origin_of(id).is_some_and(|(_, bytes)| is_call(&bytes));
+        let ends_handler =
+            deltas.branches == 0 && family.origin_of(id).is_some_and(|(_, bytes)| is_call(&bytes));
         Self {
             leave: (!ends_handler).then_some(leave),
             pc: last_instruction(family, id).unwrap_or(next - 1),
@@ -109,7 +109,9 @@ impl Counting<'_> {
     pub fn take_transfers(&mut self, tid: Tid, at: Option<u64>) {
         let Some(thread) = self.tasks.threads.get_mut(&tid) else { return };
         let Some(space) = self.tasks.processes.get(&thread.pid).map(|it| it.space) else { return };
-        let Some(Some(space)) = self.caches.spaces.get(thread.side.unwrap_or(space)) else { return };
+        let Some(Some(space)) = self.caches.spaces.get(thread.side.unwrap_or(space)) else {
+            return;
+        };
         let Some(Some(family)) = self.caches.families.get_mut(space.family) else { return };
         let Some(mut functions) = family.functions.take() else { return };
         let context = self.contexts.context(thread.slot);

@@ -183,7 +183,12 @@ impl Config {
     /// uses the words in which instructions are added up.
     fn measures_contexts(&self, observers: &Observers) -> bool {
         let wanted = observers.profiler.as_ref().is_some_and(Profiler::wants_contexts);
-        wanted && self.lwp.is_none() && !self.watches() && !self.samples()
+        let counted = &self.counted;
+        let always = counted.start_enabled
+            && counted.markers.is_none()
+            && counted.control_line.is_none()
+            && counted.within.is_empty();
+        wanted && always && self.lwp.is_none() && !self.watches() && !self.samples()
     }
 
     /// The things that the code of a new program's family depends on.

@@ -311,9 +311,8 @@ fn transfer(by: &Translator, work: &mut Work<'_>, block: &Block, id: FragmentId)
         Terminator::Fall => leaves_function(work, block.pc, block.next()),
         _ => false,
     };
-    let counter = leads.then(|| {
-        work.cache.counters.push(EventDeltas::default(), Role::Transfer(id))
-    })?;
+    let counter =
+        leads.then(|| work.cache.counters.push(EventDeltas::default(), Role::Transfer(id)))?;
     Some(Site { counter, fragment: id, block: block.pc })
 }
 

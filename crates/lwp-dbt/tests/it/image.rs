@@ -211,7 +211,9 @@ fn roles(bench: &Bench) -> Vec<(std::mem::Discriminant<Role>, AppPc, Option<AppP
         let (fragment, from) = match role {
             Role::RunsBehind { into, from } => (into, Some(from)),
             Role::Runs(id) | Role::NotTaken(id) | Role::Head(id) => (id, None),
-            Role::CallTarget(id) | Role::Called(id) | Role::Target(id) | Role::Transfer(id) => (id, None),
+            Role::CallTarget(id) | Role::Called(id) | Role::Target(id) | Role::Transfer(id) => {
+                (id, None)
+            }
             Role::Superblock(id) | Role::SideExit(id) => (id, None),
             Role::CutOff(id) | Role::CutOffBranch(id) => (id, None),
         };

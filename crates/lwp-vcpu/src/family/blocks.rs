@@ -47,7 +47,8 @@ impl Family {
         }
         let module = &self.modules[id];
         let code = module.code.as_ref();
-        let mut source = ModuleCode { tid, range, source: code, pages: None, notices: None, functions: None };
+        let mut source =
+            ModuleCode { tid, range, source: code, pages: None, notices: None, functions: None };
         let unit = &module.unit;
         let block = Arc::new(self.translator.block(unit, &mut source, pc, most)?);
         if unit.checks == Checks::None {
@@ -76,7 +77,8 @@ impl Family {
         let arena = self.arena_of(id)?;
         let module = &mut self.modules[id];
         let code = module.code.as_ref();
-        let mut source = ModuleCode { tid, range, source: code, pages: None, notices: None, functions: None };
+        let mut source =
+            ModuleCode { tid, range, source: code, pages: None, notices: None, functions: None };
         let mut to = Destination {
             cache: &mut self.code_cache,
             unit: &mut module.cuts,

@@ -108,7 +108,14 @@ impl UnitCode<'_> {
         let holds = |code: &&Code| (code.range.0..code.range.1).contains(&pc.0);
         let code = self.code.iter().find(holds)?;
         let notices = code.notices.as_deref();
-        Some(ModuleCode { tid: self.tid, range: code.range, source: None, pages: None, notices, functions: None })
+        Some(ModuleCode {
+            tid: self.tid,
+            range: code.range,
+            source: None,
+            pages: None,
+            notices,
+            functions: None,
+        })
     }
 }
 

@@ -131,8 +131,7 @@ impl Answer<'_> {
         let tid = self.cx.tid;
         self.machine.counting().take_transfers(tid, None);
         let after = CachePc(self.context().get(Slot::CallAfter));
-        let Some(pc) =
-            self.machine.space_of(tid).and_then(|(_, family)| known_pc(family, after))
+        let Some(pc) = self.machine.space_of(tid).and_then(|(_, family)| known_pc(family, after))
         else {
             return self.machine.forged(tid, "a place where no transfer is written down");
         };

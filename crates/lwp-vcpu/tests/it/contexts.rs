@@ -146,10 +146,8 @@ impl Run {
                 .chain(thread.partial.iter().map(|it| (u64::from(it.1) * it.2) as i64))
                 .chain(thread.steps.iter().map(|it| it.2))
                 .sum();
-            let of_contexts = thread
-                .contexts
-                .iter()
-                .fold(0u64, |sum, it| sum.wrapping_add(it.instructions));
+            let of_contexts =
+                thread.contexts.iter().fold(0u64, |sum, it| sum.wrapping_add(it.instructions));
             assert_eq!(of_contexts as i64, of_blocks, "{}", thread.comm);
         }
     }
@@ -301,7 +299,8 @@ int main(void) {
     return taken != 5;
 }
 "#;
-    let wanted = [("main raises !handler work", 5, 55), ("main raises work", 5, 20), ("main work", 1, 6)];
+    let wanted =
+        [("main raises !handler work", 5, 55), ("main raises work", 5, 20), ("main work", 1, 6)];
     check_work("handler", rest, &[], &wanted);
 }
 
