@@ -4,8 +4,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use lwp_profile::{
-    Block, BlockCount, BlockEnd, Image, Mapping, RecordedFile, RecordedJump, RecordedMisses,
-    RecordedModule, ThreadExecutions, path_text,
+    Block, BlockCount, BlockEnd, ContextEdge, ContextKind, Image, Mapping, RecordedContexts,
+    RecordedFile, RecordedJump, RecordedMisses, RecordedModule, ThreadExecutions, path_text,
 };
 use lwp_vcpu::ProcessReport;
 use lwp_vcpu::profile as vcpu;
@@ -95,7 +95,22 @@ pub fn thread(thread: &vcpu::ThreadExecutions) -> ThreadExecutions {
         steps: thread.steps.clone(),
         jumps: thread.jumps.iter().map(jump).collect(),
         misses: thread.misses.iter().map(misses).collect(),
+        contexts: RecordedContexts::gather(thread.contexts.iter().map(context)),
     }
+}
+
+/// Converts a calling context: its caller, the way into it, calls and instructions.
+fn context(context: &vcpu::Context) -> (Option<u32>, ContextEdge, u64, u64) {
+    let place = |place: vcpu::Place| (place.module, place.address);
+    let kind = match context.kind {
+        vcpu::ContextKind::Root => ContextKind::Root,
+        vcpu::ContextKind::Call => ContextKind::Call,
+        vcpu::ContextKind::Jump => ContextKind::Jump,
+        vcpu::ContextKind::Signal => ContextKind::Signal,
+        vcpu::ContextKind::Merged => ContextKind::Merged,
+    };
+    let edge = ContextEdge { kind, site: context.site.map(place), entry: place(context.entry) };
+    (context.caller, edge, context.calls, context.instructions)
 }
 
 /// Converts an instruction's misses of the modelled caches.

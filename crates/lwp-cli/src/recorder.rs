@@ -97,6 +97,8 @@ struct State {
     buffer: usize,
     /// True if the targets of indirect calls are recorded.
     calls: bool,
+    /// True if calling contexts are measured.
+    contexts: bool,
 }
 
 /// The first failure to write, after which nothing is written.
@@ -242,6 +244,7 @@ impl Recorder {
             interpreted: Interpreted::default(),
             buffer: BUFFER,
             calls: true,
+            contexts: false,
         };
         Ok(Self { state: Arc::new(Mutex::new(state)) })
     }
@@ -260,6 +263,11 @@ impl Recorder {
     /// Records nothing of where indirect calls lead.
     pub fn leave_calls_out(&self) {
         self.state().calls = false;
+    }
+
+    /// Has calling contexts measured.
+    pub fn measure_contexts(&self) {
+        self.state().contexts = true;
     }
 
     /// Returns the receiver of the virtual CPU's reports.
@@ -461,6 +469,10 @@ impl vcpu::Sink for Recorder {
 
     fn wants_calls(&self) -> bool {
         self.state().calls
+    }
+
+    fn wants_contexts(&self) -> bool {
+        self.state().contexts
     }
 
     fn sample(&mut self, sample: &vcpu::Sample<'_>) {

@@ -17,6 +17,9 @@ const EVENTS: [(&str, Sampled); 7] = [
     ("dcache-misses", Sampled::DcacheMisses),
 ];
 
+/// Whether exact recordings have measured contexts unless `--call-graph` chooses.
+const MEASURES_CONTEXTS: bool = false;
+
 /// Values of `--call-graph`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallGraph {
@@ -26,6 +29,10 @@ pub enum CallGraph {
     Perfs(&'static str),
     /// No stacks.
     None,
+    /// Calling contexts of exact recordings, measured.
+    Exact,
+    /// Calling contexts of exact recordings, inferred from numbers of calls.
+    Inferred,
 }
 
 impl CallGraph {
@@ -38,10 +45,21 @@ impl CallGraph {
             _ if !sized => Err("only dwarf can have a number behind it".into()),
             "shadow" => Ok(Self::Own),
             "none" | "no" => Ok(Self::None),
+            "exact" => Ok(Self::Exact),
+            "inferred" => Ok(Self::Inferred),
             "fp" => Ok(Self::Perfs("fp")),
             "lbr" => Ok(Self::Perfs("lbr")),
             "dwarf" => Ok(Self::Perfs("dwarf")),
-            _ => Err("known are fp, lbr, dwarf, shadow and none".into()),
+            _ => Err("known are exact, inferred, fp, lbr, dwarf, shadow and none".into()),
+        }
+    }
+
+    /// Returns whether an exact recording has measured contexts.
+    pub fn measures_contexts(chosen: Option<Self>) -> bool {
+        match chosen {
+            Some(Self::Exact) => true,
+            Some(Self::Inferred | Self::None) => false,
+            Some(Self::Own | Self::Perfs(_)) | None => MEASURES_CONTEXTS,
         }
     }
 }
@@ -177,6 +195,7 @@ mod tests {
         assert_eq!(CallGraph::parse("dwarf,64000"), Ok(CallGraph::Perfs("dwarf")));
         assert_eq!(CallGraph::parse("shadow"), Ok(CallGraph::Own));
         assert_eq!(CallGraph::parse("none"), Ok(CallGraph::None));
+        assert_eq!(CallGraph::parse("exact"), Ok(CallGraph::Exact));
         assert!(CallGraph::parse("fp,8").is_err() && CallGraph::parse("dwarf,x").is_err());
         assert!(CallGraph::parse("orc").is_err_and(|says| says.contains("shadow")));
     }

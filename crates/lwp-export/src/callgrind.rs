@@ -1,7 +1,9 @@
 //! Callgrind's output (format version 1): `callgrind_annotate`, KCachegrind.
 //!
-//! Own costs and numbers of calls are true counts. The inclusive cost of a call is an estimate: it
-//! assumes that every call of a function costs the same. Calls inside a group of functions that
+//! Own costs and numbers of calls are true counts. Where contexts were measured, the inclusive cost
+//! of a call is what was executed in it until its caller was called again: so a function's own costs
+//! and those of its calls add up to its inclusive cost, also of recursive functions. Otherwise it is
+//! an estimate: it assumes that every call of a function costs the same. Calls inside a group of functions that
 //! call each other are written with an inclusive cost of zero, because the group's cost is its
 //! entries'.
 //!
@@ -9,13 +11,15 @@
 //! How often it was made is not known: its number is that of the samples, because readers take the
 //! cost of a call that was made 0 times for the caller's own.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write;
 
-use lwp_profile::{Call, CallGraph, Event, FunctionId, Inclusive, LocationId, Profile, Values};
+use lwp_profile::{
+    Call, CallGraph, Event, FunctionId, Inclusive, LocationId, Measured, Profile, Values,
+};
 use lwp_symbols::FunctionNames;
 
-use crate::{INFERRED, one_line};
+use crate::{estimate, one_line};
 
 /// Callgrind's short names for our events, and what they are called in full.
 #[rustfmt::skip] // A table: one event a line.
@@ -95,6 +99,7 @@ struct Output<'a> {
     inclusive: Vec<Inclusive>,
     values: Vec<Values>,
     sampled: Sampled,
+    measured: MeasuredCalls,
 }
 
 /// Costs of one position, and the calls from there: how many, and what they cost.
@@ -113,6 +118,27 @@ impl Row {
         *calls = calls.saturating_add(count);
         sum.add(values);
     }
+}
+
+/// Measured calls by place and callee: how often, and what was executed in them until the caller was
+/// called again.
+type MeasuredCalls = BTreeMap<LocationId, BTreeMap<FunctionId, (u64, Values)>>;
+
+fn measured(profile: &Profile) -> MeasuredCalls {
+    let mut out = MeasuredCalls::new();
+    let events = profile.events.len();
+    for event in 0..events {
+        for call in Measured::of(profile, event).map(|all| all.calls()).unwrap_or_default() {
+            let Some(site) = call.site else { continue };
+            let zero = || (0, Values::zero(events));
+            let to = out.entry(site).or_default().entry(call.callee).or_insert_with(zero);
+            if event == 0 {
+                to.0 = to.0.saturating_add(call.calls);
+            }
+            to.1.0[event] = to.1.0[event].saturating_add(call.below);
+        }
+    }
+    out
 }
 
 /// Sampled values below calls of a function, by the place of the call.
@@ -145,8 +171,8 @@ impl<'a> Output<'a> {
         };
         let events = (0..profile.events.len()).filter(written).collect();
         let graph = CallGraph::of(profile);
-        let inclusive =
-            (0..profile.events.len()).map(|event| Inclusive::of(profile, &graph, event)).collect();
+        let estimated = if profile.has_contexts() { 0 } else { profile.events.len() };
+        let inclusive = (0..estimated).map(|event| Inclusive::of(profile, &graph, event)).collect();
         Self {
             profile,
             functions: FunctionNames::new(profile, true),
@@ -158,6 +184,7 @@ impl<'a> Output<'a> {
             inclusive,
             values: profile.by_location(),
             sampled: sampled(profile),
+            measured: measured(profile),
         }
     }
 
@@ -205,7 +232,10 @@ impl<'a> Output<'a> {
             true => self.line(format_args!(
                 "desc: Inclusive costs: sampled; numbers of calls are those of samples"
             )),
-            false => self.line(format_args!("desc: Inclusive costs: estimated; {INFERRED}")),
+            false => {
+                let how = if profile.has_contexts() { "measured" } else { "estimated" };
+                self.line(format_args!("desc: Inclusive costs: {how}; {}", estimate(profile)));
+            }
         }
     }
 
@@ -234,7 +264,9 @@ impl<'a> Output<'a> {
             by_function.entry(location.function()).or_default().push(id);
         }
         let mut calls: HashMap<LocationId, Vec<&Call>> = HashMap::new();
-        for call in &profile.calls {
+        let measured: HashSet<FunctionId> =
+            profile.contexts.iter().map(|context| context.function).collect();
+        for call in profile.calls.iter().filter(|call| !measured.contains(&call.to)) {
             if let Some(from) = call.from {
                 calls.entry(from).or_default().push(call);
             }
@@ -316,6 +348,9 @@ impl<'a> Output<'a> {
             row.values.add(&self.values[id.index()]);
             for call in calls.get(&id).into_iter().flatten() {
                 row.call(call.to, call.count, &self.below(call, function));
+            }
+            for (to, (count, values)) in self.measured.remove(&id).unwrap_or_default() {
+                row.call(to, count, &values);
             }
             for (to, values) in self.sampled.remove(&id).unwrap_or_default() {
                 row.call(to, self.samples_in(&values), &values);

@@ -5,7 +5,7 @@ use lwp_symbols::FunctionNames;
 use lwp_terminal::escape::json;
 use serde_json::{Value, json};
 
-use crate::{INFERRED, one_line};
+use crate::{estimate, one_line};
 
 /// The contexts of one event as complete events.
 pub fn render(profile: &Profile, event: usize) -> String {
@@ -21,7 +21,7 @@ pub fn render(profile: &Profile, event: usize) -> String {
     );
     if !tree.recorded {
         words.push_str("; ");
-        words.push_str(INFERRED);
+        words.push_str(estimate(profile));
     }
     let document = json!({
         "traceEvents": events,

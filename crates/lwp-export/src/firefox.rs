@@ -14,7 +14,7 @@ use lwp_symbols::FunctionNames;
 use lwp_terminal::escape;
 
 use crate::threads::by_thread;
-use crate::{INFERRED, one_line};
+use crate::{estimate, one_line};
 
 /// Most samples that one stack is written as.
 const MOST_SAMPLES: u64 = 10_000;
@@ -27,7 +27,7 @@ pub fn render(recording: &Recording, profile: &Profile, event: usize) -> Vec<u8>
     let interval = SamplingInterval::from_nanos(1000);
     let mut name = one_line(&profile.command);
     if threads.iter().any(|thread| !thread.stacks.recorded) {
-        name.push_str(&format!(" ({INFERRED})"));
+        name.push_str(&format!(" ({})", estimate(profile)));
     }
     let mut document = Document::new(&name, ReferenceTimestamp::from(started), interval);
     let zero = Timestamp::from_nanos_since_reference(0);

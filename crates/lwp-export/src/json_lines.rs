@@ -1,9 +1,10 @@
-//! One JSON object a line: functions, then lines, then calls, for scripts and databases.
+//! One JSON object a line: functions, then lines, then calls, then measured calls, for scripts and
+//! databases.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use lwp_profile::{CallGraph, CallKind, FunctionId, Profile, Values};
+use lwp_profile::{CallGraph, CallKind, FunctionId, Measured, Profile, Values};
 use lwp_symbols::FunctionNames;
 use lwp_terminal::escape;
 use serde_json::{Map, Value, json};
@@ -22,10 +23,16 @@ pub fn render(profile: &Profile) -> String {
     }));
     let names = FunctionNames::new(profile, true);
     let graph = CallGraph::of(profile);
-    for (index, own) in graph.own.iter().enumerate().filter(|(_, own)| !own.is_zero()) {
+    let measured = measured(profile);
+    let inclusive = measured.as_ref().map(Measured::inclusive).unwrap_or_default();
+    for (index, own) in graph.own.iter().enumerate() {
+        let inclusive = inclusive.get(index).copied();
+        if own.is_zero() && inclusive.unwrap_or(0) == 0 {
+            continue;
+        }
         let id = FunctionId(index as u32);
         let function = profile.function(id);
-        line(json!({
+        let mut row = json!({
             "kind": "function",
             "function": names.get(id),
             "symbol": function.name,
@@ -36,7 +43,11 @@ pub fn render(profile: &Profile) -> String {
             "line": function.line,
             "called": graph.calls_of(id),
             "own": counts(profile, own),
-        }));
+        });
+        if let Some(inclusive) = inclusive {
+            row["inclusive_instructions"] = json!(inclusive);
+        }
+        line(row);
     }
     for ((file, number), values) in lines(profile) {
         line(json!({
@@ -59,7 +70,23 @@ pub fn render(profile: &Profile) -> String {
             "count": call.count,
         }));
     }
+    for call in measured.map(|all| all.calls()).unwrap_or_default() {
+        line(json!({
+            "kind": "measured-call",
+            "caller": call.caller.map(|caller| names.get(caller)),
+            "address": call.site.map(|site| profile.location(site).address),
+            "callee": names.get(call.callee),
+            "count": call.calls,
+            "inclusive_instructions": call.inclusive,
+        }));
+    }
     out
+}
+
+/// Contexts with the counts that were measured in them.
+fn measured(profile: &Profile) -> Option<Measured<'_>> {
+    let event = (0..profile.events.len()).find(|event| profile.measures(*event))?;
+    Measured::of(profile, event)
 }
 
 fn counts(profile: &Profile, values: &Values) -> Value {

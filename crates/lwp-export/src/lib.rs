@@ -1,8 +1,9 @@
 //! Profiles in the formats of other tools, one file a format.
 //!
 //! Own counts are what was counted in every format. Where a format wants call stacks and the
-//! profile has none, because every execution was counted, the stacks are inferred from numbers of
-//! calls (see [`lwp_profile::Inferred`]), and the output says so wherever it has a place for words.
+//! profile has none, because every execution was counted and contexts were not measured, the stacks
+//! are inferred from numbers of calls (see [`lwp_profile::Inferred`]), and the output says so wherever
+//! it has a place for words.
 #![forbid(unsafe_code)]
 
 pub mod callgrind;
@@ -99,6 +100,25 @@ impl Format {
 
 /// Said where stacks are inferred.
 pub const INFERRED: &str = "own counts are exact; stacks are inferred from numbers of calls";
+
+/// Said where contexts were measured, of other events than instructions.
+pub const SHARED: &str = "own counts are exact; stacks are measured in instructions, by which other events are shared out";
+
+/// The remark on stacks of a profile's instructions that were not recorded.
+pub(crate) fn located_stacks(profile: &Profile) -> &'static str {
+    match profile.has_contexts() {
+        true => {
+            "own counts are exact; stacks are measured in instructions by function, and its \
+             instructions and other events are shared out by these"
+        }
+        false => INFERRED,
+    }
+}
+
+/// The remark on stacks of a profile that were not recorded with the counts shown.
+pub(crate) fn estimate(profile: &Profile) -> &'static str {
+    if profile.has_contexts() { SHARED } else { INFERRED }
+}
 
 /// `text` without control characters.
 pub(crate) fn one_line(text: &str) -> String {

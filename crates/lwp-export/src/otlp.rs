@@ -315,7 +315,12 @@ fn profiles(facts: &Facts<'_>, tables: &mut Tables) -> Vec<proto::Profile> {
             type_strindex: tables.string(&event.name),
             unit_strindex: tables.string("count"),
         };
-        let origin = if located.recorded { "recorded" } else { "inferred" };
+        let origin = match located.recorded {
+            true => "recorded",
+            false if profile.measures(index) => "measured",
+            false if profile.has_contexts() => "shared",
+            false => "inferred",
+        };
         let facts = [
             ("lwp.exact", Value::Bool(event.interval.is_none())),
             ("lwp.modelled", Value::Bool(event.modelled)),

@@ -1,7 +1,7 @@
 //! pprof's `profile.proto`, compressed with gzip.
 //!
-//! Flat counts of an exact profile are exact by function, line and address; its stacks are
-//! inferred, which a comment says. Recorded stacks are written as they are.
+//! Flat counts of an exact profile are exact by function, line and address. Its stacks are those of
+//! measured contexts, or inferred, which a comment says. Recorded stacks are written as they are.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use lwp_profile::{Event, Located, LocatedStack, Profile, Recording};
 use lwp_symbols::function_name;
 use prost::Message;
 
-use crate::INFERRED;
+use crate::located_stacks;
 use crate::strings::Strings;
 
 /// Messages of `profile.proto`, field by field.
@@ -173,7 +173,7 @@ fn message(recording: &Recording, profile: &Profile) -> proto::Profile {
     let function = functions(profile, &mut strings);
     let mut comment = vec![strings.add(&format!("lwp: {}", profile.command))];
     if !located.recorded {
-        comment.push(strings.add(INFERRED));
+        comment.push(strings.add(located_stacks(profile)));
     }
     proto::Profile {
         default_sample_type: sample_type.first().map_or(0, |first| first.r#type),

@@ -6,7 +6,7 @@ use lwp_terminal::escape;
 use serde_json::{Value, json};
 
 use crate::threads::{OfThread, by_thread};
-use crate::{INFERRED, one_line};
+use crate::{estimate, one_line};
 
 const SCHEMA: &str = "https://www.speedscope.app/file-format-schema.json";
 
@@ -39,8 +39,9 @@ pub fn render(profile: &Profile) -> String {
     };
     let profiles: Vec<Value> = (0..profile.events.len()).flat_map(of_event).collect();
     let mut name = one_line(&profile.command);
-    if threads.iter().any(|thread| !thread.stacks.recorded) {
-        name.push_str(&format!(" ({INFERRED})"));
+    // Contexts are measured in the first event; the file has the others too.
+    if profile.has_contexts() || threads.iter().any(|thread| !thread.stacks.recorded) {
+        name.push_str(&format!(" ({})", estimate(profile)));
     }
     let file = json!({
         "$schema": SCHEMA,

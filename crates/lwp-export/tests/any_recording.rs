@@ -2,7 +2,8 @@
 
 use lwp_export::Format;
 use lwp_profile::{
-    Block, BlockCount, BlockEnd, Mapping, RecordedModule, Recording, ThreadExecutions,
+    Block, BlockCount, BlockEnd, ContextEdge, ContextKind, Mapping, RecordedContexts,
+    RecordedModule, Recording, ThreadExecutions,
 };
 use lwp_symbols::Options;
 use proptest::prelude::*;
@@ -37,9 +38,26 @@ fn thread() -> impl Strategy<Value = ThreadExecutions> {
     });
     let partial = prop::collection::vec((0u32..4, any::<u16>(), edgy()), 0..3);
     let steps = prop::collection::vec((prop::option::of(0u32..3), edgy(), any::<i64>()), 0..3);
-    (counts, partial, steps, "\\PC{0,9}").prop_map(|(blocks, partial, steps, comm)| {
-        ThreadExecutions { comm, blocks, partial, steps, ..ThreadExecutions::default() }
-    })
+    (counts, partial, steps, contexts(), "\\PC{0,9}").prop_map(
+        |(blocks, partial, steps, contexts, comm)| ThreadExecutions {
+            comm,
+            blocks,
+            partial,
+            steps,
+            contexts,
+            ..ThreadExecutions::default()
+        },
+    )
+}
+
+/// Contexts of every kind, with callers that may come before them.
+fn contexts() -> impl Strategy<Value = RecordedContexts> {
+    let place = || (prop::option::of(0u32..3), edgy());
+    let edge = (0u64..6, prop::option::of(place()), place()).prop_map(|(kind, site, entry)| {
+        ContextEdge { kind: ContextKind::from_raw(kind), site, entry }
+    });
+    let context = (prop::option::of(0u32..8), edge, edgy(), edgy());
+    prop::collection::vec(context, 0..8).prop_map(RecordedContexts::gather)
 }
 
 fn recordings() -> impl Strategy<Value = Recording> {

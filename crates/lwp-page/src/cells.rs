@@ -14,7 +14,7 @@ pub enum Sure {
     Exact,
     /// Samples times their interval.
     Sampled,
-    /// Shared out by numbers of calls.
+    /// Shared out by numbers of calls, or by measured instructions.
     Estimated,
     /// A model's, not a measurement.
     Modelled,

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use lwp_profile::{
-    CallGraph, Inclusive, Inferred, LocationId, NOWHERE, Placed, Samples, Tree, Values,
+    CallGraph, Context, FunctionId, Inclusive, Inferred, LocationId, Measured, NOWHERE, Placed,
+    Samples, Tree, Values,
 };
 use lwp_report::annotate::Counts;
 
@@ -102,7 +103,7 @@ pub struct Picked {
     /// Callers, callees and numbers of calls: of recordings where every call was counted, of all
     /// threads.
     pub graph: Option<CallGraph>,
-    /// Estimated costs of calls, where they were counted.
+    /// Estimated costs of calls, where they were counted and contexts were not measured.
     pub estimates: Option<Inclusive>,
     /// Contexts, by the form of the tree: each is made when it is asked for.
     shaped: Mutex<BTreeMap<Shape, Place>>,
@@ -173,11 +174,24 @@ impl Picked {
         self.inclusive = inclusive.into_iter().map(|sum| sum as f64).collect();
     }
 
-    /// Estimates contexts and inclusive counts by numbers of calls.
+    /// Takes contexts and inclusive counts that were measured, or else estimates them by numbers of
+    /// calls.
     fn infer(&mut self, subject: &Subject) {
         let (profile, event) = (subject.profile(), self.selection.event);
         let mut graph = CallGraph::of(profile);
         graph.own.clone_from(&self.own);
+        let selected = |context: &Context| {
+            let spoken = speaks(subject, &self.selection, context.function);
+            spoken && meets(subject, &self.selection, context.thread)
+        };
+        if let Some(measured) = Measured::part(profile, event, selected) {
+            let sums = measured.inclusive().into_iter().map(|sum| sum as f64).collect();
+            (self.inclusive, self.inclusive_exact) = (sums, measured.is_exact());
+            let known = Arc::new(Shaped::from(Tree::of_measured(&measured)));
+            self.shaped = Mutex::new([(Shape::default(), Arc::new(known.into()))].into());
+            self.graph = Some(graph);
+            return;
+        }
         let inclusive = Inclusive::of(profile, &graph, event);
         let stacks = Inferred::from_calls(profile, &graph, &inclusive, event);
         let tree = Tree::of_stacks(&stacks, event);
@@ -277,7 +291,7 @@ impl Picked {
         };
         let groups = groups(subject, shape.by).into_iter().filter_map(of_group);
         let mut tree = Tree::default();
-        tree.recorded = subject.samples.is_some();
+        tree.recorded = self.inclusive_exact;
         Shaped { groups: groups.take(GROUPS).collect(), ..tree.into() }
     }
 }
@@ -321,12 +335,17 @@ fn add_exact(subject: &Subject, selection: &Selection, counts: &mut Counts) {
     let profile = subject.profile();
     for sample in profile.samples.iter().filter(|sample| meets(subject, selection, sample.thread)) {
         let leaf = profile.leaf(sample);
-        let language = subject.labels[profile.location(leaf).frames[0].function.index()].language;
-        let spoken = |who: &Who| !matches!(who, Who::Language(wanted) if *wanted != language);
-        if selection.who.iter().all(spoken) {
+        if speaks(subject, selection, profile.location(leaf).frames[0].function) {
             counts.add_all(leaf, &sample.values);
         }
     }
+}
+
+/// Returns true if a function is in the languages of a selection.
+fn speaks(subject: &Subject, selection: &Selection, function: FunctionId) -> bool {
+    let language = subject.labels[function.index()].language;
+    let spoken = |who: &Who| !matches!(who, Who::Language(wanted) if *wanted != language);
+    selection.who.iter().all(spoken)
 }
 
 /// Groups with their names, the heaviest threads first.

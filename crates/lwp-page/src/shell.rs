@@ -210,6 +210,7 @@ fn help(keys: &[(&str, &str)]) -> Markup {
 /// Lists the exact and the inexact numbers of this recording, in one line each.
 pub fn certainty(request: &Request) -> Markup {
     let exact = request.subject.is_exact();
+    let measured = request.subject.profile().has_contexts();
     html! {
         table.plain {
             tr { th { "Own counts" } td { (badge(own_is(request))) } td {
@@ -217,11 +218,14 @@ pub fn certainty(request: &Request) -> Markup {
                 @else { "A sample stands for all events of its interval; the more samples, the surer." }
             } }
             tr { th { "Inclusive counts" } td { (badge(inclusive_is(request))) } td {
-                @if exact { "Shared out among callers by their numbers of calls, as if each call of a function cost the same." }
+                @if measured && request.picked.inclusive_exact { "Measured for each caller; a recursive function counts once." }
+                @else if measured { "Shared out among callers as the instructions that were measured for each." }
+                @else if exact { "Shared out among callers by their numbers of calls, as if each call of a function cost the same." }
                 @else { "A sample counts once for each function on its recorded stack." }
             } }
             tr { th { "Contexts" } td { (badge(inclusive_is(request))) } td {
-                @if exact { "Call trees and flame graphs are inferred from numbers of calls; each function's own counts in them are exact." }
+                @if measured { "Measured in instructions: which functions called each, how often, and what it executed then." }
+                @else if exact { "Call trees and flame graphs are inferred from numbers of calls; each function's own counts in them are exact." }
                 @else { "Stacks were recorded with each sample." }
             } }
             @if exact {

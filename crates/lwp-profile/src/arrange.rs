@@ -1,6 +1,6 @@
 //! Contexts are put into the order of a tree.
 
-use crate::profile::FunctionId;
+use crate::profile::{Context, FunctionId};
 use crate::tree::Shape;
 
 /// The contexts in the order of [`Shape`], and the final number of each. A caller comes before what
@@ -62,4 +62,31 @@ fn places(functions: &[FunctionId], callers: &[u32], sizes: &[u32]) -> Vec<u32> 
         }
     }
     places
+}
+
+/// Measured contexts, each behind its caller and before whatever the caller did not call, and those
+/// of one caller in order. Callers come before what they call.
+pub fn contexts(contexts: &[Context]) -> Vec<Context> {
+    let caller = |context: &Context| context.caller.map_or(0, |caller| caller as usize + 1);
+    let mut order: Vec<u32> = (0..contexts.len() as u32).collect();
+    order.sort_unstable_by_key(|number| {
+        let context = &contexts[*number as usize];
+        let Context { thread, function, site, kind, .. } = *context;
+        (caller(context), thread, function, site, kind)
+    });
+    // What is called from each: from its start in the order up to the start of the next one's.
+    let mut starts = vec![0usize; contexts.len() + 2];
+    contexts.iter().for_each(|context| starts[caller(context) + 1] += 1);
+    for number in 0..=contexts.len() {
+        starts[number + 1] += starts[number];
+    }
+    let called = |place: usize| order[starts[place]..starts[place + 1]].iter().rev();
+    let mut arranged: Vec<Context> = Vec::with_capacity(contexts.len());
+    let mut waiting: Vec<(u32, Option<u32>)> = called(0).map(|number| (*number, None)).collect();
+    while let Some((number, caller)) = waiting.pop() {
+        let new = arranged.len() as u32;
+        arranged.push(Context { caller, ..contexts[number as usize] });
+        waiting.extend(called(number as usize + 1).map(|inner| (*inner, Some(new))));
+    }
+    arranged
 }

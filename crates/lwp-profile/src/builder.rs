@@ -7,9 +7,11 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+use crate::arrange;
+use crate::contexts::ContextKind;
 use crate::profile::{
-    Call, CallKind, Code, Event, Frame, Function, FunctionId, Location, LocationId, Mode, Module,
-    ModuleId, Profile, Sample, Stack, StackId, Thread, ThreadId, Values,
+    Call, CallKind, Code, Context, Event, Frame, Function, FunctionId, Location, LocationId, Mode,
+    Module, ModuleId, Profile, Sample, Stack, StackId, Thread, ThreadId, Values,
 };
 
 /// The frames of a location.
@@ -71,7 +73,12 @@ pub struct Builder {
     threads: Table<Thread>,
     samples: FxHashMap<(ThreadId, StackId), Values>,
     calls: FxHashMap<(Option<LocationId>, FunctionId, CallKind), u64>,
+    contexts: Vec<Context>,
+    known_contexts: FxHashMap<ContextKey, u32>,
 }
+
+/// What tells contexts apart: thread, caller, place of the call, function and kind.
+type ContextKey = (ThreadId, Option<u32>, Option<LocationId>, FunctionId, ContextKind);
 
 impl Builder {
     /// An empty profile of these events.
@@ -155,6 +162,32 @@ impl Builder {
     pub fn call(&mut self, from: Option<LocationId>, to: FunctionId, kind: CallKind, count: u64) {
         let sum = self.calls.entry((from, to, kind)).or_default();
         *sum = sum.saturating_add(count);
+    }
+
+    /// Adds a context's counts, and returns its number for those that are called from it. Its
+    /// caller has been entered before.
+    pub fn context(&mut self, context: Context) -> u32 {
+        let Context { thread, caller, site, function, kind, .. } = context;
+        let next = self.contexts.len() as u32;
+        let key = (thread, caller, site, function, kind);
+        let number = *self.known_contexts.entry(key).or_insert(next);
+        if number == next {
+            self.contexts.push(Context { calls: 0, instructions: 0, ..context });
+        }
+        self.add_to_context(number, context.calls, context.instructions);
+        number
+    }
+
+    /// Adds to the counts of a context that has been entered.
+    pub fn add_to_context(&mut self, number: u32, calls: u64, instructions: u64) {
+        let known = &mut self.contexts[number as usize];
+        known.calls = known.calls.saturating_add(calls);
+        known.instructions = known.instructions.saturating_add(instructions);
+    }
+
+    /// Drops all contexts.
+    pub fn drop_contexts(&mut self) {
+        (self.contexts, self.known_contexts) = Default::default();
     }
 
     /// The locations as they were entered.
@@ -257,6 +290,14 @@ impl Builder {
             })
             .collect();
         calls.sort_unstable();
+        drop(self.known_contexts);
+        let mut contexts = self.contexts;
+        for context in &mut contexts {
+            context.thread = ThreadId(new_thread[context.thread.index()]);
+            context.site = context.site.map(relocate);
+            context.function = FunctionId(new_function[context.function.index()]);
+        }
+        let contexts = arrange::contexts(&contexts);
         let renumbered = Renumbered {
             functions: new_function.into_iter().map(FunctionId).collect(),
             locations: new_location.into_iter().map(LocationId).collect(),
@@ -275,6 +316,7 @@ impl Builder {
             threads,
             samples,
             calls,
+            contexts,
         };
         (profile, renumbered)
     }

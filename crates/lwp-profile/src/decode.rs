@@ -5,6 +5,7 @@ use std::io::Read;
 use std::sync::mpsc;
 
 use crate::chunk::{self, Batch, Batches, Chunk, Kind, ReadError};
+use crate::contexts::RecordedContexts;
 use crate::forest::{Forest, each_frame};
 use crate::names::RecordedNames;
 use crate::recording::{
@@ -282,6 +283,10 @@ impl Recording {
                 memory_stores: input.number()?,
             });
         }
+        // Recordings before 1.5 end here, and those whose contexts were not measured.
+        if !input.is_empty() {
+            thread.contexts = RecordedContexts::read(&mut input)?;
+        }
         self.threads.insert(thread.serial, thread);
         Ok(())
     }
@@ -351,6 +356,7 @@ mod tests {
 
     use super::*;
     use crate::Writer;
+    use crate::contexts::{ContextEdge, ContextKind};
     use crate::recording::{RecordedFrame, RecordedSample};
 
     fn recording() -> Recording {
@@ -406,6 +412,7 @@ mod tests {
                 memory_loads: 1,
                 memory_stores: 0,
             }],
+            contexts: contexts(),
         };
         let image = Image { id: 0, pid: 7, parent: 1, comm: "true".into(), uncounted: None };
         let symbol = RecordedSymbol { pid: 7, address: 0x9000, size: 16, name: "jit f".into() };
@@ -434,6 +441,25 @@ mod tests {
             warnings: Vec::new(),
             lost_counts: false,
         }
+    }
+
+    /// Contexts of every kind, the second of them called from a module and by an edge that the
+    /// third has too.
+    fn contexts() -> RecordedContexts {
+        let root = ContextEdge { entry: (Some(0), 0x1010), ..ContextEdge::default() };
+        let site = Some((Some(0), 0x1020));
+        let call = ContextEdge { kind: ContextKind::Call, site, entry: (None, u64::MAX) };
+        let jump = ContextEdge { kind: ContextKind::Jump, site, entry: (Some(0), 1) };
+        let signal = ContextEdge { kind: ContextKind::Signal, site, entry: (Some(0), 0x1030) };
+        let merged = ContextEdge { kind: ContextKind::Merged, ..ContextEdge::default() };
+        RecordedContexts::gather([
+            (None, root, 1, 10),
+            (Some(0), call, 1 << 40, u64::MAX),
+            (Some(1), call, 2, 3),
+            (Some(1), jump, 0, 0),
+            (Some(0), signal, 7, 1),
+            (None, merged, 9, 9),
+        ])
     }
 
     fn written(recording: &Recording) -> Vec<u8> {

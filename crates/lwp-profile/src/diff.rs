@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use crate::measured::Measured;
 use crate::profile::{Frame, FunctionId, Location, Profile, Values};
 
 /// Something with counts before and after.
@@ -74,6 +75,9 @@ pub enum By {
     Line,
     /// Modules.
     Module,
+    /// Functions with all that they call, where contexts were measured: the event that they were
+    /// measured in, and no other.
+    Inclusive,
 }
 
 /// The names of a profile's modules and functions in a comparison.
@@ -167,7 +171,11 @@ pub fn compare(before: &Profile, after: &Profile, by: By, matched: &Matched) -> 
         rows.entry(key).or_default().after = Some(aligned(&values));
     }
     let named = |(key, row): (String, Row)| {
-        let renamed_from = matched.renamed.get(&key).cloned().filter(|_| by == By::Function);
+        let renamed_from = matched
+            .renamed
+            .get(&key)
+            .cloned()
+            .filter(|_| matches!(by, By::Function | By::Inclusive));
         Row { key, renamed_from, ..row }
     };
     let paired = paired((before, &matched.before), (after, &matched.after));
@@ -188,6 +196,9 @@ fn keyed(
     inlined: &Inlined,
     moved: &BTreeMap<&str, &str>,
 ) -> BTreeMap<String, Values> {
+    if by == By::Inclusive {
+        return inclusive(profile, keys);
+    }
     let mut sums: BTreeMap<String, Values> = BTreeMap::new();
     for (index, values) in profile.by_location().into_iter().enumerate() {
         if values.is_zero() {
@@ -206,6 +217,30 @@ fn keyed(
         sums.entry(key).or_insert_with(|| Values::zero(values.0.len())).add(&values);
     }
     sums
+}
+
+/// Inclusive counts of functions, those of one key being one.
+fn inclusive(profile: &Profile, keys: &Keys) -> BTreeMap<String, Values> {
+    let measured = (0..profile.events.len()).find(|event| profile.measures(*event));
+    let Some((event, measured)) =
+        measured.and_then(|event| Some((event, Measured::of(profile, event)?)))
+    else {
+        return BTreeMap::new();
+    };
+    let mut numbers: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut groups = Vec::with_capacity(keys.functions.len());
+    for key in &keys.functions {
+        let next = numbers.len();
+        groups.push(*numbers.entry(key).or_insert(next));
+    }
+    let counts = measured.inclusive_by(numbers.len(), |function| groups[function.index()]);
+    let counted = numbers.into_iter().filter(|(_, group)| counts[*group] > 0);
+    let row = |(key, group): (&str, usize)| {
+        let mut values = Values::zero(profile.events.len());
+        values.0[event] = counts[group];
+        (key.to_owned(), values)
+    };
+    counted.map(row).collect()
 }
 
 /// Source files that lie elsewhere now: those whose name only one of the missing and one of the new

@@ -167,7 +167,7 @@ impl<W: Write> Writer<W> {
             output.number(u8::from(jump.alone) | u8::from(jump.taken) << 1);
             output.number(jump.times);
         }
-        if !thread.misses.is_empty() {
+        if !thread.misses.is_empty() || !thread.contexts.is_empty() {
             output.number(thread.misses.len() as u64);
         }
         for misses in &thread.misses {
@@ -176,6 +176,9 @@ impl<W: Write> Writer<W> {
             output.number(address);
             let counts = [misses.loads, misses.stores, misses.memory_loads, misses.memory_stores];
             counts.into_iter().for_each(|count| output.number(count));
+        }
+        if !thread.contexts.is_empty() {
+            thread.contexts.write(&mut output);
         }
         self.chunk(Kind::THREAD, &output)
     }

@@ -34,13 +34,17 @@ pub struct CallGraph {
 }
 
 impl CallGraph {
-    /// The call graph of `profile`: from its calls if every execution was counted.
+    /// The call graph of `profile`: from its contexts if they were measured, from its calls if every
+    /// execution was counted.
     pub fn of(profile: &Profile) -> Self {
         let mut sums: BTreeMap<(FunctionId, Option<FunctionId>), u64> = BTreeMap::new();
         for call in &profile.calls {
             let from = call.from.map(|site| profile.location(site).function());
             let sum = sums.entry((call.to, from)).or_default();
             *sum = sum.saturating_add(call.count);
+        }
+        if profile.has_contexts() {
+            of_contexts(profile, &mut sums);
         }
         let functions = profile.functions.len();
         let mut graph = Self {
@@ -69,6 +73,18 @@ impl CallGraph {
     /// and the members of each.
     pub(crate) fn components(&self) -> (Vec<usize>, Vec<Vec<FunctionId>>) {
         Tarjan::run(&self.callees)
+    }
+}
+
+/// Replaces edges to all functions that have contexts by those that the contexts tell.
+fn of_contexts(profile: &Profile, sums: &mut BTreeMap<(FunctionId, Option<FunctionId>), u64>) {
+    let mut known = vec![false; profile.functions.len()];
+    profile.contexts.iter().for_each(|context| known[context.function.index()] = true);
+    sums.retain(|(to, _), _| !known[to.index()]);
+    for context in &profile.contexts {
+        let from = context.caller.map(|caller| profile.contexts[caller as usize].function);
+        let sum = sums.entry((context.function, from)).or_default();
+        *sum = sum.saturating_add(context.calls);
     }
 }
 

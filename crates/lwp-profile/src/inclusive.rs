@@ -1,6 +1,7 @@
 //! Inclusive counts, propagated along the call graph.
 //!
-//! Own counts and numbers of calls are exact. How much of a callee's work was done for which caller
+//! Where contexts were measured, so were inclusive counts (see [`crate::Measured`]), and nothing here
+//! is needed. Otherwise own counts and numbers of calls are exact. How much of a callee's work was done for which caller
 //! is not recorded in an exact profile; it is *estimated* by assuming that every call of a function
 //! costs the same, as gprof does. Functions that call each other in a circle form a group: the
 //! group's work is shared out by the calls that enter it, and among its members as
@@ -8,6 +9,7 @@
 
 use crate::circles::Circle;
 use crate::graph::CallGraph;
+use crate::measured::Measured;
 use crate::profile::{FunctionId, Profile};
 
 /// Inclusive counts of one event.
@@ -15,7 +17,7 @@ use crate::profile::{FunctionId, Profile};
 pub struct Inclusive {
     /// Of each function: what it did itself and what was done for it.
     pub of: Vec<f64>,
-    /// True if the numbers are true, because the profile has stacks.
+    /// True if the numbers are true, because contexts were measured or the profile has stacks.
     pub exact: bool,
     /// Component of each function.
     component: Vec<usize>,
@@ -28,6 +30,9 @@ pub struct Inclusive {
 impl Inclusive {
     /// Inclusive counts of `event`.
     pub fn of(profile: &Profile, graph: &CallGraph, event: usize) -> Self {
+        if let Some(measured) = Measured::of(profile, event) {
+            return Self::measured(&measured);
+        }
         if profile.calls.is_empty() && profile.has_stacks() {
             return Self::from_stacks(profile, event);
         }
@@ -65,6 +70,12 @@ impl Inclusive {
             }
         }
         Self { of, exact: false, component, of_component, entries }
+    }
+
+    /// Inclusive counts of measured contexts.
+    pub fn measured(measured: &Measured<'_>) -> Self {
+        let of = measured.inclusive().into_iter().map(|sum| sum as f64).collect();
+        Self { of, exact: measured.is_exact(), ..Self::default() }
     }
 
     /// True inclusive counts: each sample counts once for every function on its stack.

@@ -43,6 +43,7 @@ impl Recording {
                 (jump.from.0, jump.to.0) = (moved(jump.from.0), moved(jump.to.0));
             }
             thread.misses.iter_mut().for_each(|misses| misses.at.0 = moved(misses.at.0));
+            thread.contexts.renumber(moved);
             self.threads.insert(thread.serial, thread);
         }
         for mut frame in other.frames {

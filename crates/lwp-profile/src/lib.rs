@@ -13,6 +13,7 @@ mod builder;
 pub mod chunk;
 mod circles;
 mod comparable;
+mod contexts;
 mod course;
 mod dangling;
 mod decode;
@@ -23,6 +24,7 @@ mod graph;
 mod inclusive;
 mod join;
 mod located;
+mod measured;
 mod merge;
 pub mod model;
 mod names;
@@ -40,19 +42,21 @@ mod wire;
 pub use builder::{Builder, Renumbered, StackKey};
 pub use chunk::{Kind, ReadError};
 pub use comparable::Difference;
+pub use contexts::{ContextEdge, ContextKind, RecordedContext, RecordedContexts};
 pub use course::{Course, Lane, Part};
 pub use encode::Writer;
 pub use forest::{Bits, Forest, FrameSamples, Place};
 pub use graph::{CallGraph, Callee, Caller, Edge};
 pub use inclusive::Inclusive;
 pub use located::{Located, LocatedStack};
+pub use measured::{Measured, MeasuredCall, Neighbours, Unequal};
 pub use merge::MergeError;
 pub use model::Modelled;
 pub use names::{NamedCode, NamedFrame, NamedRange, NamedSegment, RecordedNames};
 pub use paths::{is_shared_library, path_of_bytes, path_text};
 pub use profile::{
-    Call, CallKind, Code, Event, Frame, Function, FunctionId, Location, LocationId, Mode, Module,
-    ModuleId, Origin, Profile, Sample, Stack, StackId, Thread, ThreadId, Values,
+    Call, CallKind, Code, Context, Event, Frame, Function, FunctionId, Location, LocationId, Mode,
+    Module, ModuleId, Origin, Profile, Sample, Stack, StackId, Thread, ThreadId, Values,
 };
 pub use recording::{
     Block, BlockCount, BlockEnd, Image, Mapping, RecordedFile, RecordedFrame, RecordedJump,

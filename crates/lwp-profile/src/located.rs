@@ -1,13 +1,18 @@
-//! Stacks of instructions: the recorded ones, or such as numbers of calls suggest.
+//! Stacks of instructions: the recorded ones, those of measured contexts, or such as numbers of calls
+//! suggest.
 //!
-//! An exact profile has counts of instructions without callers. Here each count is shared out among
+//! Of measured contexts it is known what each executed in sum, and of each instruction how often it
+//! was executed in sum. The table between is filled in proportion to both (see [`table`]).
+//!
+//! An exact profile without contexts has counts of instructions without callers. Here each count is shared out among
 //! the inferred contexts of its function (see [`Inferred`]), in proportion to what the function did
 //! in them. A caller stands at the place from which it made most of the calls. What was counted at
 //! an instruction, in a thread, is the same in sum: only who called is an estimate.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use crate::measured::rounded;
 use crate::profile::{FunctionId, LocationId, Profile, Sample, ThreadId, Values};
 use crate::stacks::Inferred;
 
@@ -16,7 +21,8 @@ use crate::stacks::Inferred;
 pub struct Located {
     /// One row for each stack of each thread.
     pub stacks: Vec<LocatedStack>,
-    /// True if the stacks were recorded; otherwise callers are estimates.
+    /// True if the stacks were recorded; otherwise callers are estimates, or, where contexts were
+    /// measured, only shares of single instructions are.
     pub recorded: bool,
 }
 
@@ -38,6 +44,9 @@ const MOST_STACKS: usize = 50_000;
 impl Located {
     /// The stacks of `profile`. Contexts are those that the event with index `event` suggests.
     pub fn of(profile: &Profile, event: usize) -> Self {
+        if profile.has_contexts() {
+            return Self { stacks: measured(profile), recorded: false };
+        }
         if profile.calls.is_empty() {
             let recorded = |sample: &Sample| LocatedStack {
                 thread: sample.thread,
@@ -146,20 +155,149 @@ fn share_out(
     }
 }
 
-/// `part` of `whole` of `count`, to the nearest.
-fn rounded(count: u64, part: u64, whole: u64) -> u64 {
-    let (count, part, whole) = (u128::from(count), u128::from(part), u128::from(whole));
-    let share = (count * part + whole / 2) / whole;
-    u64::try_from(share.min(count)).unwrap_or(u64::MAX)
+/// The measured contexts and the samples of a function in a thread.
+#[derive(Default)]
+struct Executed<'a> {
+    /// Contexts by number.
+    contexts: Vec<u32>,
+    samples: Vec<&'a Sample>,
+}
+
+/// A sample's part in a context, if that is known, by the number of the context.
+type Part<'a> = (Option<u32>, &'a Sample, Values);
+
+/// The stacks of measured contexts.
+fn measured(profile: &Profile) -> Vec<LocatedStack> {
+    let mut executed: BTreeMap<(ThreadId, FunctionId), Executed<'_>> = BTreeMap::new();
+    for sample in &profile.samples {
+        let function = profile.location(profile.leaf(sample)).function();
+        executed.entry((sample.thread, function)).or_default().samples.push(sample);
+    }
+    for (number, context) in (0u32..).zip(&profile.contexts) {
+        if let Some(executed) = executed.get_mut(&(context.thread, context.function))
+            && context.instructions > 0
+        {
+            executed.contexts.push(number);
+        }
+    }
+    let parts: Vec<Part<'_>> =
+        executed.into_values().flat_map(|executed| parts(profile, &executed)).collect();
+    let deepest = deepest(profile, &parts);
+    let stack = |(context, sample, values): Part<'_>| {
+        let next = |at: &u32| profile.contexts[*at as usize].caller;
+        let around = std::iter::successors(context, next);
+        let callers = around.map_while(|at| profile.contexts[at as usize].site).take(deepest);
+        let locations = std::iter::once(profile.leaf(sample)).chain(callers).collect();
+        LocatedStack { thread: sample.thread, locations, values }
+    };
+    parts.into_iter().map(stack).collect()
+}
+
+/// All locations of measured stacks together: deep recursion must not take a thousand times the
+/// memory of its contexts.
+const MOST_LOCATIONS: usize = 1 << 25;
+
+/// So many callers a stack can have, the innermost.
+fn deepest(profile: &Profile, parts: &[Part<'_>]) -> usize {
+    let mut depths: Vec<u32> = Vec::with_capacity(profile.contexts.len());
+    for context in &profile.contexts {
+        depths.push(context.caller.map_or(0, |caller| depths[caller as usize] + 1));
+    }
+    let stacks = || parts.iter().filter_map(|part| part.0).map(|context| depths[context as usize]);
+    let mut deepest = stacks().max().unwrap_or(0);
+    while deepest > 1
+        && stacks().map(|depth| depth.min(deepest) as usize).sum::<usize>() > MOST_LOCATIONS
+    {
+        deepest -= deepest.div_ceil(4);
+    }
+    deepest as usize
+}
+
+/// The samples of a function, shared out among its contexts.
+fn parts<'a>(profile: &Profile, executed: &Executed<'a>) -> Vec<Part<'a>> {
+    let measured = (0..profile.events.len()).find(|event| profile.measures(*event)).unwrap_or(0);
+    let of_context = |number: &u32| profile.contexts[*number as usize].instructions;
+    let rows: Vec<u64> = executed.contexts.iter().map(of_context).collect();
+    let columns: Vec<u64> =
+        executed.samples.iter().map(|sample| sample.values.get(measured)).collect();
+    let mut cells = table(&rows, &columns);
+    cells.sort_unstable_by_key(|cell| (cell.1, cell.0));
+    let mut parts = Vec::with_capacity(cells.len());
+    for (column, sample) in executed.samples.iter().enumerate() {
+        let (whole, mut given) = (columns[column], Values::zero(profile.events.len()));
+        let mut before = 0;
+        let first = cells.partition_point(|cell| cell.1 < column);
+        for (row, _, count) in cells[first..].iter().take_while(|cell| cell.1 == column) {
+            before += count;
+            let mut values = Values::zero(profile.events.len());
+            for (event, value) in values.0.iter_mut().enumerate() {
+                let upto = rounded(sample.values.get(event), before, whole);
+                *value = upto - given.0[event];
+                given.0[event] = upto;
+            }
+            parts.push((Some(executed.contexts[*row]), *sample, values));
+        }
+        // What no context has, and other events of an instruction that none was counted for.
+        let left = sample.values.0.iter().zip(&given.0).map(|(all, given)| all - given);
+        let left = Values(left.collect());
+        if !left.is_zero() {
+            let context = executed.contexts.first().copied().filter(|_| whole == 0);
+            parts.push((context, *sample, left));
+        }
+    }
+    parts
+}
+
+/// Fills a table whose rows and columns have these sums: row, column and count of each cell that is
+/// not zero. Cells are the products of their sums, rounded down; what is missing in rows and columns
+/// then is filled in from the first to the last. Where the sums of all rows and of all columns
+/// differ, the greater ones are not reached.
+fn table(rows: &[u64], columns: &[u64]) -> Vec<(usize, usize, u64)> {
+    let sum = |counts: &[u64]| counts.iter().map(|count| u128::from(*count)).sum::<u128>();
+    let whole = sum(rows).max(sum(columns)).max(1);
+    let (mut rows, mut columns) = (rows.to_vec(), columns.to_vec());
+    let mut cells = Vec::new();
+    if rows.len().saturating_mul(columns.len()) <= MOST_STACKS {
+        let sums = columns.clone();
+        for (row, left) in rows.iter_mut().enumerate() {
+            let sum = *left;
+            for (column, of_column) in sums.iter().enumerate() {
+                let count = (u128::from(sum) * u128::from(*of_column) / whole) as u64;
+                if count > 0 {
+                    cells.push((row, column, count));
+                    *left -= count;
+                    columns[column] -= count;
+                }
+            }
+        }
+    }
+    let (mut row, mut column) = (0, 0);
+    while row < rows.len() && column < columns.len() {
+        let count = rows[row].min(columns[column]);
+        if count > 0 {
+            cells.push((row, column, count));
+        }
+        rows[row] -= count;
+        columns[column] -= count;
+        if rows[row] == 0 {
+            row += 1;
+        } else {
+            column += 1;
+        }
+    }
+    cells
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use proptest::prelude::*;
 
     use super::*;
     use crate::builder::Builder;
-    use crate::profile::{CallKind, Event, Frame, Function, Location, Mode, Module, Thread};
+    use crate::contexts::ContextKind;
+    use crate::profile::{
+        CallKind, Context, Event, Frame, Function, Location, Mode, Module, Thread,
+    };
 
     /// `main` calls `a` once and `b` three times from two places; both call `leaf`, `a` once, `b`
     /// thrice.
@@ -221,6 +359,74 @@ mod tests {
         assert_eq!(by_a + by_b, 13);
         assert!((3..=4).contains(&by_a), "{stacks:?}");
         assert_eq!((stacks[&vec![100, 0]], stacks[&vec![200, 1]]), (7, 21));
+    }
+
+    #[test]
+    fn instructions_have_the_stacks_of_measured_contexts() {
+        // main calls a, which calls the leaf, and b, whose leaf is ten times as expensive.
+        let mut profile = profile();
+        let at = |profile: &Profile, address: u64| {
+            let found = profile.locations.iter().position(|it| it.address == address);
+            Some(LocationId(found.expect("a location") as u32))
+        };
+        let made = [
+            (None, None, "main", 10),
+            (Some(0), at(&profile, 0), "a", 7),
+            (Some(1), at(&profile, 100), "leaf", 2),
+            (Some(0), at(&profile, 1), "b", 21),
+            (Some(3), at(&profile, 200), "leaf", 11),
+        ];
+        let named = |name: &str| {
+            let found = profile.functions.iter().position(|it| it.name == name);
+            FunctionId(found.expect("a function") as u32)
+        };
+        let context = |(caller, site, name, instructions)| Context {
+            caller,
+            site,
+            kind: if caller.is_some() { ContextKind::Call } else { ContextKind::Root },
+            function: named(name),
+            instructions,
+            calls: 1,
+            ..Context::default()
+        };
+        let contexts = made.into_iter().map(context).collect();
+        profile.contexts = contexts;
+        let mut by_stack: BTreeMap<Vec<u64>, u64> = BTreeMap::new();
+        for stack in Located::of(&profile, 0).stacks {
+            let address = |id: &LocationId| profile.location(*id).address;
+            let mut addresses: Vec<u64> = stack.locations.iter().map(address).collect();
+            // By function, what each did is known.
+            addresses[0] -= addresses[0] % 100;
+            *by_stack.entry(addresses).or_default() += stack.values.get(0);
+        }
+        let expected: [(&[u64], u64); 5] = [
+            (&[0], 10),
+            (&[100, 0], 7),
+            (&[200, 1], 21),
+            (&[300, 100, 0], 2),
+            (&[300, 200, 1], 11),
+        ];
+        assert_eq!(by_stack, expected.map(|(stack, count)| (stack.to_vec(), count)).into());
+    }
+
+    proptest! {
+        #[test]
+        fn tables_have_the_sums_of_their_rows_and_columns(
+            rows in prop::collection::vec(0u64..1000, 1..9),
+            columns in prop::collection::vec(0u64..1000, 1..9),
+        ) {
+            let cells = table(&rows, &columns);
+            let whole: u64 = rows.iter().sum::<u64>().min(columns.iter().sum());
+            prop_assert_eq!(cells.iter().map(|cell| cell.2).sum::<u64>(), whole);
+            let row = |row| cells.iter().filter(|cell| cell.0 == row).map(|cell| cell.2).sum::<u64>();
+            let column =
+                |column| cells.iter().filter(|cell| cell.1 == column).map(|cell| cell.2).sum::<u64>();
+            prop_assert!((0..rows.len()).all(|at| row(at) <= rows[at]));
+            prop_assert!((0..columns.len()).all(|at| column(at) <= columns[at]));
+            if rows.iter().sum::<u64>() >= columns.iter().sum() {
+                prop_assert!((0..columns.len()).all(|at| column(at) == columns[at]));
+            }
+        }
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! Merging profiles: a sum that does not depend on order or grouping.
 
 use crate::builder::Builder;
-use crate::profile::{Event, Frame, Function, FunctionId, Location, LocationId, Mode, Profile};
+use crate::profile::{
+    Context, Event, Frame, Function, FunctionId, Location, LocationId, Mode, Profile,
+};
 
 /// The reason why two profiles cannot be merged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -57,7 +59,18 @@ impl Profile {
         builder.info(info);
         enter(&mut builder, self);
         enter(&mut builder, other);
+        // Inclusive counts of a sum need the contexts of both.
+        if !self.explains_callers() || !other.explains_callers() {
+            builder.drop_contexts();
+        }
         Ok(builder.finish())
+    }
+}
+
+impl Profile {
+    /// Returns whether contexts were measured wherever something was counted.
+    fn explains_callers(&self) -> bool {
+        self.has_contexts() || self.samples.is_empty()
     }
 }
 
@@ -111,6 +124,16 @@ fn enter(builder: &mut Builder, profile: &Profile) {
     for call in &profile.calls {
         let from = call.from.map(|id| locations[id.index()]);
         builder.call(from, functions[call.to.index()], call.kind, call.count);
+    }
+    let mut numbers = Vec::with_capacity(profile.contexts.len());
+    for context in &profile.contexts {
+        numbers.push(builder.context(Context {
+            thread: threads[context.thread.index()],
+            caller: context.caller.map(|caller| numbers[caller as usize]),
+            site: context.site.map(|id| locations[id.index()]),
+            function: functions[context.function.index()],
+            ..*context
+        }));
     }
 }
 

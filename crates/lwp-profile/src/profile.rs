@@ -5,6 +5,8 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use crate::contexts::ContextKind;
+
 /// The mode of a recording: every execution was counted, or every N-th event was looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
@@ -295,6 +297,26 @@ pub struct Call {
     pub count: u64,
 }
 
+/// A function as it was called along one path of callers in a thread, with measured counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Context {
+    /// The thread.
+    pub thread: ThreadId,
+    /// Index of the context that it was called from: a smaller one. A thread's first function, a
+    /// signal's handler and contexts that were merged have none.
+    pub caller: Option<u32>,
+    /// The instruction that called it.
+    pub site: Option<LocationId>,
+    /// The function.
+    pub function: FunctionId,
+    /// How control came there.
+    pub kind: ContextKind,
+    /// How often it was entered.
+    pub calls: u64,
+    /// The instructions that it executed itself.
+    pub instructions: u64,
+}
+
 /// A profile. Built by [`crate::Builder`], which keeps everything in canonical order: equal content
 /// is equal memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -321,12 +343,20 @@ pub struct Profile {
     pub samples: Vec<Sample>,
     /// Calls; only in exact profiles.
     pub calls: Vec<Call>,
+    /// Calling contexts, if they were measured. What is called from a context stands behind it,
+    /// and before whatever is not.
+    pub contexts: Vec<Context>,
 }
 
 impl Profile {
     /// The value of an info key, empty where there is none.
     pub fn info(&self, key: &str) -> &str {
         self.info.get(key).map_or("", String::as_str)
+    }
+
+    /// Returns whether calling contexts were measured.
+    pub fn has_contexts(&self) -> bool {
+        !self.contexts.is_empty()
     }
 
     /// The index of the event called `name`.

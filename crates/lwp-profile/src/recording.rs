@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::contexts::RecordedContexts;
 use crate::names::RecordedNames;
 
 /// A mapping of a module.
@@ -182,6 +183,8 @@ pub struct ThreadExecutions {
     pub jumps: Vec<RecordedJump>,
     /// Instructions that have missed the modelled caches, if there are any.
     pub misses: Vec<RecordedMisses>,
+    /// Calling contexts, if they were measured.
+    pub contexts: RecordedContexts,
 }
 
 /// A process image: an exec starts a new one.

@@ -1,12 +1,13 @@
-//! Stacks for pictures: the recorded ones, or a tree inferred from the call graph.
+//! Stacks for pictures: recorded ones, measured contexts, or a tree inferred from the call graph.
 //!
-//! An exact profile knows who called whom how often, but not in which context. The tree inferred
+//! An exact profile without contexts knows who called whom how often, but not in which context. The tree inferred
 //! here shares the own counts of every function out among its contexts in proportion to the calls
 //! that lead there. Totals, and each function's own total, are exact; how they are split between
 //! contexts is an estimate.
 
 use crate::graph::CallGraph;
 use crate::inclusive::Inclusive;
+use crate::measured::{ByFunction, Measured};
 use crate::profile::{FunctionId, Profile, Sample, ThreadId, Values};
 
 /// Stacks with values.
@@ -14,7 +15,8 @@ use crate::profile::{FunctionId, Profile, Sample, ThreadId, Values};
 pub struct Inferred {
     /// One row for each context.
     pub stacks: Vec<InferredStack>,
-    /// True if the stacks were recorded; otherwise contexts are estimates.
+    /// True if the stacks, and the counts of the event that they were made for, were recorded or
+    /// measured; otherwise they are estimates.
     pub recorded: bool,
 }
 
@@ -36,6 +38,9 @@ impl Inferred {
     /// The stacks of `profile`; contexts of less than a twenty-thousandth of the whole (by the
     /// event with index `event`) stay closed.
     pub fn of(profile: &Profile, event: usize) -> Self {
+        if profile.has_contexts() {
+            return measured(profile, event, |_| true);
+        }
         if profile.calls.is_empty() {
             return Self { stacks: recorded(profile, None), recorded: true };
         }
@@ -44,9 +49,12 @@ impl Inferred {
         Self::from_calls(profile, &graph, &inclusive, event)
     }
 
-    /// The stacks of one thread of `profile`. The calls of an exact profile are those of all
-    /// threads.
+    /// The stacks of one thread of `profile`. The calls of an exact profile without contexts are
+    /// those of all threads.
     pub fn of_thread(profile: &Profile, event: usize, thread: ThreadId) -> Self {
+        if profile.has_contexts() {
+            return measured(profile, event, |of| of == thread);
+        }
         if profile.calls.is_empty() {
             return Self { stacks: recorded(profile, Some(thread)), recorded: true };
         }
@@ -73,6 +81,75 @@ impl Inferred {
         let mut tree = Tree::new(profile, graph, inclusive, event, &total);
         tree.grow();
         Self { stacks: tree.stacks, recorded: false }
+    }
+}
+
+/// The measured contexts of the threads that are wanted, by function.
+fn measured(profile: &Profile, event: usize, wanted: impl Fn(ThreadId) -> bool) -> Inferred {
+    let mut by_function = ByFunction::default();
+    let numbers = by_function.enter(&profile.contexts);
+    let parts: Vec<Measured<'_>> = (0..profile.events.len())
+        .filter_map(|event| Measured::part(profile, event, |context| wanted(context.thread)))
+        .collect();
+    for (function, _) in parts.iter().flat_map(|part| part.apart()) {
+        by_function.call(None, *function);
+    }
+    let deep = Deep::new(by_function.nodes());
+    let mut values = vec![Values::zero(parts.len()); by_function.nodes().len()];
+    for (event, part) in parts.iter().enumerate() {
+        let own = numbers.iter().copied().zip(part.own().iter().copied());
+        let apart = part.apart().iter();
+        let apart: Vec<(u32, u64)> =
+            apart.map(|(function, count)| (by_function.call(None, *function), *count)).collect();
+        for (number, count) in own.chain(apart) {
+            let sum = &mut values[deep.counted_in(number)].0[event];
+            *sum = sum.saturating_add(count);
+        }
+    }
+    let nodes = by_function.nodes();
+    let counted = (0u32..).zip(values).filter(|(_, values)| !values.is_zero());
+    let stack = |(node, values): (u32, Values)| {
+        let path = std::iter::successors(Some(node), |at| nodes[*at as usize].0);
+        let mut functions: Vec<FunctionId> = path.map(|at| nodes[at as usize].1).collect();
+        functions.reverse();
+        InferredStack { functions, values }
+    };
+    Inferred { stacks: counted.map(stack).collect(), recorded: profile.measures(event) }
+}
+
+/// All functions of measured stacks together: a recursion a thousand deep, each time with a leaf,
+/// must not take a thousand times the memory of its contexts.
+const MOST_FRAMES: usize = 1 << 25;
+
+/// Contexts that are too deep to be stacks of their own.
+struct Deep {
+    /// The context that each is counted in: itself, or the innermost one around it that is not too
+    /// deep.
+    places: Vec<u32>,
+}
+
+impl Deep {
+    fn new(nodes: &[(Option<u32>, FunctionId)]) -> Self {
+        let (mut depths, mut places): (Vec<u32>, Vec<u32>) = Default::default();
+        for (caller, _) in nodes {
+            depths.push(caller.map_or(1, |caller| depths[caller as usize] + 1));
+        }
+        let mut deepest = depths.iter().copied().max().unwrap_or(1);
+        let frames = |deepest: u32| -> usize {
+            depths.iter().map(|depth| (*depth).min(deepest) as usize).sum()
+        };
+        while deepest > 1 && frames(deepest) > MOST_FRAMES {
+            deepest -= deepest.div_ceil(4);
+        }
+        for (number, (caller, _)) in (0u32..).zip(nodes) {
+            let caller = caller.filter(|_| depths[number as usize] > deepest);
+            places.push(caller.map_or(number, |caller| places[caller as usize]));
+        }
+        Self { places }
+    }
+
+    fn counted_in(&self, number: u32) -> usize {
+        self.places[number as usize] as usize
     }
 }
 

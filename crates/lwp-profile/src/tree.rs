@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use crate::measured::Measured;
 use crate::profile::{FunctionId, Profile};
 use crate::run::{Before, Run};
 use crate::stacks::Inferred;
@@ -99,7 +100,7 @@ impl Shape {
 pub struct Tree {
     shape: Arc<Shape>,
     counts: Counts,
-    /// True if contexts were recorded and not inferred.
+    /// True if contexts, and how much was counted in each, were recorded and not inferred.
     pub recorded: bool,
 }
 
@@ -135,7 +136,27 @@ impl Default for Tree {
 impl Tree {
     /// The contexts of `profile`; those of hardly any of `event` stay closed.
     pub fn of(profile: &Profile, event: usize) -> Self {
-        Self::of_stacks(&Inferred::of(profile, event), event)
+        match Measured::of(profile, event) {
+            Some(measured) => Self::of_measured(&measured),
+            None => Self::of_stacks(&Inferred::of(profile, event), event),
+        }
+    }
+
+    /// The measured contexts: those that differ only in thread and place of the call are one.
+    pub fn of_measured(measured: &Measured<'_>) -> Self {
+        let mut contexts = Contexts::default();
+        let mut numbers: Vec<u32> = Vec::with_capacity(measured.own().len());
+        for (context, own) in measured.contexts().iter().zip(measured.own()) {
+            let caller = context.caller.map_or(Contexts::ROOT, |caller| numbers[caller as usize]);
+            let number = contexts.call(caller, context.function);
+            contexts.add(number, *own);
+            numbers.push(number);
+        }
+        for (function, count) in measured.apart() {
+            let alone = contexts.call(Contexts::ROOT, *function);
+            contexts.add(alone, *count);
+        }
+        contexts.finish(measured.is_exact(), |function| function)
     }
 
     /// The contexts that stacks are of.

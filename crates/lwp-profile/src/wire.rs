@@ -141,6 +141,11 @@ impl<'a> Input<'a> {
         Ok(bytes)
     }
 
+    /// Returns the number of bytes that have been read.
+    pub fn position(&self) -> usize {
+        self.at
+    }
+
     /// Returns the bytes that have not been read.
     pub fn rest(&self) -> &'a [u8] {
         self.bytes.get(self.at..).unwrap_or(&[])

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Formatter, GasFormatter, Instruction};
 use iced_x86::{IntelFormatter, OpKind};
-use lwp_profile::{FunctionId, Location, LocationId, Origin, Profile, Values};
+use lwp_profile::{FunctionId, Location, LocationId, Measured, Origin, Profile, Values};
 use lwp_symbols::{demangle, ends_in, function_name, last_part, short_name, stable_name};
 
 use crate::arrows::{Arrows, Jump};
@@ -27,6 +27,19 @@ pub trait Sources {
     fn doubt(&mut self, _file: &str) -> Option<String> {
         None
     }
+}
+
+/// A function that an instruction called.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Called {
+    /// The function's name.
+    pub name: String,
+    /// Number of calls.
+    pub calls: u64,
+    /// The event's count while they were in progress, where contexts were measured in it.
+    pub cost: Option<u64>,
+    /// True if it is the stub of a linkage table, and the function that it leads to is listed too.
+    pub stub: bool,
 }
 
 /// One line of a listing.
@@ -59,8 +72,8 @@ pub enum Line {
         taken: Option<u64>,
         /// Jump arrows.
         arrows: String,
-        /// The functions it called, and the numbers of calls.
-        calls: Vec<(String, u64)>,
+        /// The functions it called.
+        calls: Vec<Called>,
     },
     /// Start of a copy of the function that was inlined into this one.
     Within {
@@ -290,7 +303,7 @@ struct Work<'a> {
     conditional: Option<usize>,
     taken: Option<usize>,
     values: HashMap<LocationId, Values>,
-    calls: HashMap<LocationId, Vec<(String, u64)>>,
+    calls: HashMap<LocationId, Vec<Called>>,
     instructions: Vec<Option<Instruction>>,
     arrows: Arrows,
 }
@@ -304,13 +317,7 @@ impl<'a> Work<'a> {
     ) -> Self {
         let values: HashMap<LocationId, Values> =
             locations.iter().map(|id| (*id, Values(counts.at(*id).to_vec()))).collect();
-        let mut calls: HashMap<LocationId, BTreeMap<String, u64>> = HashMap::new();
-        for call in &profile.calls {
-            if let Some(from) = call.from.filter(|from| values.contains_key(from)) {
-                let name = function_name(profile, call.to, true);
-                *calls.entry(from).or_default().entry(name).or_default() += call.count;
-            }
-        }
+        let calls = calls(profile, options.event, &|from| values.contains_key(&from));
         let instructions: Vec<Option<Instruction>> =
             locations.iter().map(|id| decoded(profile, *id)).collect();
         Self {
@@ -320,7 +327,7 @@ impl<'a> Work<'a> {
             conditional: profile.event("conditional-branches"),
             taken: profile.event("conditional-taken"),
             values,
-            calls: calls.into_iter().map(|(id, calls)| (id, calls.into_iter().collect())).collect(),
+            calls,
             arrows: Arrows::new(&jumps(profile, locations, &instructions), locations.len()),
             instructions,
         }
@@ -343,6 +350,49 @@ impl<'a> Work<'a> {
             calls: self.calls.remove(&id).unwrap_or_default(),
         }
     }
+}
+
+/// The calls from the places that are wanted: measured ones, or else those that were counted.
+fn calls(
+    profile: &Profile,
+    event: usize,
+    wanted: &dyn Fn(LocationId) -> bool,
+) -> HashMap<LocationId, Vec<Called>> {
+    let mut sums: BTreeMap<(LocationId, FunctionId), (u64, Option<u64>)> = BTreeMap::new();
+    let mut measured = BTreeSet::new();
+    if let Some(contexts) = Measured::of(profile, event) {
+        measured = profile.contexts.iter().map(|context| context.function).collect();
+        for call in contexts.calls() {
+            if let Some(site) = call.site.filter(|site| wanted(*site)) {
+                let sum = sums.entry((site, call.callee)).or_default();
+                sum.0 = sum.0.saturating_add(call.calls);
+                if contexts.is_exact() {
+                    sum.1 = Some(sum.1.unwrap_or(0).saturating_add(call.inclusive));
+                }
+            }
+        }
+    }
+    for call in profile.calls.iter().filter(|call| !measured.contains(&call.to)) {
+        if let Some(site) = call.from.filter(|site| wanted(*site)) {
+            let sum = &mut sums.entry((site, call.to)).or_default().0;
+            *sum = sum.saturating_add(call.count);
+        }
+    }
+    let mut calls: HashMap<LocationId, BTreeMap<String, Called>> = HashMap::new();
+    for ((site, callee), (times, cost)) in sums {
+        let name = function_name(profile, callee, true);
+        let called = calls.entry(site).or_default().entry(name.clone()).or_default();
+        called.name = name;
+        called.calls = called.calls.saturating_add(times);
+        called.cost = cost.map(|cost| cost.saturating_add(called.cost.unwrap_or(0)));
+        called.stub = profile.function(callee).origin == Origin::Stub;
+    }
+    let listed = |calls: BTreeMap<String, Called>| {
+        let alone = calls.values().all(|called| called.stub);
+        let one = |called: Called| Called { stub: called.stub && !alone, ..called };
+        calls.into_values().map(one).collect()
+    };
+    calls.into_iter().map(|(site, calls)| (site, listed(calls))).collect()
 }
 
 fn decoded(profile: &Profile, id: LocationId) -> Option<Instruction> {

@@ -149,8 +149,12 @@ fn instruction(
         _ => String::new(),
     };
     let mut note = String::new();
-    for (name, times) in calls {
-        let _ = write!(note, "  # {} x{}", printable(name), grouped(*times));
+    for called in calls.iter().filter(|called| !called.stub) {
+        let _ = write!(note, "  # {} x{}", printable(&called.name), grouped(called.calls));
+        if let Some(cost) = called.cost {
+            let part = percent(cost as f64, listing.whole);
+            let _ = write!(note, ": {} ({})", grouped(cost), part);
+        }
     }
     let share = paint.heat(part(*count, listing.total), &format!("{share:>7}"));
     let taken = if listing.exact { format!("{taken:>15}  ") } else { String::new() };

@@ -111,6 +111,8 @@ pub enum Subject {
     Function(String),
     /// A module.
     Module(String),
+    /// A function with all that it calls.
+    Inclusive(String),
 }
 
 /// A line of source code.
@@ -169,6 +171,7 @@ impl Check {
             Subject::Whole => self.event.clone(),
             Subject::Function(name) => format!("{} in {name}", self.event),
             Subject::Module(name) => format!("{} in module {name}", self.event),
+            Subject::Inclusive(name) => format!("{} in {name} and its callees", self.event),
         }
     }
 

@@ -8,7 +8,7 @@ use std::fmt::Write;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Formatter, GasFormatter, Instruction};
 use iced_x86::{IntelFormatter, MemorySizeOptions, OpKind};
 
-use crate::annotate::{Line, Listing};
+use crate::annotate::{Called, Line, Listing};
 use crate::escape::printable;
 use crate::number::{grouped, percent};
 
@@ -79,7 +79,7 @@ impl Work {
         }
     }
 
-    fn instruction(&mut self, address: u64, bytes: &[u8], count: u64, calls: &[(String, u64)]) {
+    fn instruction(&mut self, address: u64, bytes: &[u8], count: u64, calls: &[Called]) {
         let width = self.width;
         let shown = if count == 0 { String::new() } else { count.to_string() };
         let text = self.text(address, bytes, calls);
@@ -97,7 +97,7 @@ impl Work {
         }
     }
 
-    fn text(&self, address: u64, bytes: &[u8], calls: &[(String, u64)]) -> String {
+    fn text(&self, address: u64, bytes: &[u8], calls: &[Called]) -> String {
         let mut decoder = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE);
         let instruction = match decoder.can_decode() {
             true => decoder.decode(),
@@ -122,13 +122,16 @@ impl Work {
     }
 
     /// Returns the target of a direct branch, by name, as far as it is known.
-    fn symbol(&self, branch: &Instruction, calls: &[(String, u64)]) -> String {
+    fn symbol(&self, branch: &Instruction, calls: &[Called]) -> String {
         let (name, start) = &self.within;
         if branch.flow_control() == FlowControl::Call {
-            return match calls {
-                [(callee, _)] => format!(" <{}>", printable(callee)),
-                _ => String::new(),
+            let called = match calls {
+                [called] => Some(called),
+                // The branch leads to the stub.
+                _ => calls.iter().find(|called| called.stub),
             };
+            return called
+                .map_or(String::new(), |called| format!(" <{}>", printable(&called.name)));
         }
         match branch.near_branch64().checked_sub(*start) {
             Some(0) => format!(" <{name}>"),
@@ -161,6 +164,10 @@ fn formatter(intel: bool) -> Box<dyn Formatter> {
 mod tests {
     use super::*;
 
+    fn called(&(name, calls): &(&str, u64)) -> Called {
+        Called { name: name.to_owned(), calls, ..Called::default() }
+    }
+
     fn instruction(address: u64, bytes: &[u8], count: u64, calls: &[(&str, u64)]) -> Line {
         Line::Instruction {
             address,
@@ -170,7 +177,7 @@ mod tests {
             executed: count,
             taken: None,
             arrows: String::new(),
-            calls: calls.iter().map(|(name, times)| ((*name).to_owned(), *times)).collect(),
+            calls: calls.iter().map(called).collect(),
         }
     }
 

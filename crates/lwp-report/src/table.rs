@@ -178,6 +178,8 @@ pub struct Table {
     pub partial: bool,
     /// True if inclusive counts are true; otherwise they are estimates.
     pub inclusive_exact: bool,
+    /// True if contexts were measured, in instructions: estimates of other events follow them.
+    pub has_contexts: bool,
     /// True if rows are ordered by inclusive counts.
     pub by_inclusive: bool,
 }
@@ -212,6 +214,7 @@ impl Table {
             sort: options.sort.clone(),
             total: sums.values().fold(0, |sum, [value, _]| sum.saturating_add(*value)),
             by_inclusive: options.children && functions_only,
+            has_contexts: profile.has_contexts(),
             ..Self::default()
         };
         table.rows = sums
@@ -235,14 +238,16 @@ impl Table {
         self.inclusive_exact = inclusive.exact;
         if inclusive.exact {
             self.add_callers(&inclusive);
-        } else {
-            self.add_interpreted(profile, &graph);
+        }
+        if !profile.calls.is_empty() || profile.has_contexts() {
+            self.add_called(profile, &graph);
         }
         for row in &mut self.rows {
             let Some(function) = row.function else { continue };
             row.keys = names.function_keys(function);
             row.inclusive = Some(inclusive.of[function.index()]);
-            row.calls = (!profile.calls.is_empty()).then(|| graph.calls_of(function));
+            let counted = !profile.calls.is_empty() || profile.has_contexts();
+            row.calls = counted.then(|| graph.calls_of(function));
         }
     }
 
@@ -261,7 +266,7 @@ impl Table {
     }
 
     /// Functions that were called and executed nothing themselves: those of interpreted languages.
-    fn add_interpreted(&mut self, profile: &Profile, graph: &CallGraph) {
+    fn add_called(&mut self, profile: &Profile, graph: &CallGraph) {
         let known: BTreeSet<FunctionId> = self.rows.iter().filter_map(|row| row.function).collect();
         let all = (0..profile.functions.len()).map(|index| FunctionId(index as u32));
         let others = all.filter(|id| !known.contains(id) && graph.calls_of(*id) > 0);

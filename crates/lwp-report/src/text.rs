@@ -139,15 +139,17 @@ fn heading(out: &mut String, table: &Table, paint: Paint) {
     let modelled = if table.modelled { ", from a model" } else { "" };
     let _ = writeln!(out, "# {}: {} ({how}{modelled})", table.event, grouped(table.total));
     if has_inclusive(table, &table.rows) && !table.inclusive_exact {
-        let _ = writeln!(
-            out,
-            "# Self and Calls are counts; Total~ is an estimate: shared out by numbers of calls"
-        );
+        let by = match table.has_contexts {
+            true => "as the instructions of each caller",
+            false => "by numbers of calls",
+        };
+        let _ =
+            writeln!(out, "# Self and Calls are counts; Total~ is an estimate: shared out {by}");
     }
     let _ = writeln!(out, "#");
 }
 
-/// Returns whether inclusive counts are known, or estimated by numbers of calls.
+/// Returns whether inclusive counts are known, or estimated where calls were counted.
 fn has_inclusive(table: &Table, rows: &[Row]) -> bool {
     rows.iter().any(|row| row.inclusive.is_some() && (table.inclusive_exact || row.calls.is_some()))
 }
@@ -232,6 +234,13 @@ mod tests {
         let text = text_of(&sampled);
         assert!(text.contains("(sampled, one in 3)\n#\n"), "{text}");
         assert!(text.contains("Self  instructions  Function"), "{text}");
+        let measured = Table { inclusive_exact: true, has_contexts: true, ..exact.clone() };
+        let text = text_of(&measured);
+        assert!(text.contains("Total  instructions  Calls  Function"), "{text}");
+        assert!(!text.contains('~') && !text.contains("estimate"), "{text}");
+        // Contexts were measured, but not in this event.
+        let other = Table { has_contexts: true, ..exact };
+        assert!(text_of(&other).contains("Total~ is an estimate: shared out as the instructions"));
         let stacks = Table { inclusive_exact: true, ..sampled };
         assert!(text_of(&stacks).contains("Total  instructions  Function"));
     }

@@ -34,10 +34,13 @@ pub fn tree(profile: &Profile, tree: &Tree, shown: &Shown) -> String {
     }
     let _ = writeln!(out, "# {name}: {}", grouped(root.total));
     if !tree.recorded {
-        let _ = writeln!(
-            out,
-            "# Who called is inferred: each function's counts are shared out by numbers of calls"
-        );
+        let how = match profile.has_contexts() {
+            true => "Who called is measured in instructions: other events are shared out by these",
+            false => {
+                "Who called is inferred: each function's counts are shared out by numbers of calls"
+            }
+        };
+        let _ = writeln!(out, "# {how}");
     }
     let _ = writeln!(out, "#\n#  Total    Self  Function");
     let names = FunctionNames::new(profile, shown.demangle);

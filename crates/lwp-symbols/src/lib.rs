@@ -12,6 +12,7 @@ mod bounds;
 mod build_id;
 mod builds;
 mod calls;
+mod contexts;
 mod debug_file;
 mod demangle;
 mod dwarf;

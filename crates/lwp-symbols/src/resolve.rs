@@ -118,6 +118,7 @@ pub fn profile(recording: &Recording, options: &Options) -> Resolved {
     } else {
         resolver.executions();
         calls::add(&mut resolver);
+        crate::contexts::add(&mut resolver);
     }
     let (warnings, debug_files) = (resolver.warnings(), resolver.files.used());
     Resolved { profile: resolver.builder.finish(), warnings, debug_files }
@@ -208,6 +209,8 @@ pub struct Resolver<'a> {
     pub(crate) code: FxHashMap<(u32, u64), Rc<Vec<Instruction>>>,
     /// Functions that are wanted whole, by module and start, with their ends.
     pub(crate) whole: FxHashMap<(u32, u64), u64>,
+    /// Remarks on what the recording lacks.
+    pub(crate) remarks: Vec<String>,
     pub(crate) options: &'a Options,
 }
 
@@ -291,6 +294,7 @@ impl<'a> Resolver<'a> {
             last_frames: None,
             code: FxHashMap::default(),
             whole: FxHashMap::default(),
+            remarks: Vec::new(),
             options,
         }
     }
@@ -298,6 +302,7 @@ impl<'a> Resolver<'a> {
     /// Returns remarks on missing names.
     fn warnings(&self) -> Vec<String> {
         let mut warnings = self.recording.warnings.clone();
+        warnings.extend(self.remarks.iter().cloned());
         warnings.extend(self.names.values().flat_map(ModuleNames::warnings));
         warnings.dedup();
         warnings

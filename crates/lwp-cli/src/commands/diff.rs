@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use lwp_profile::Profile;
 use lwp_profile::diff::{By, compare};
 use lwp_report::diff::{self, View};
 use lwp_report::series::Series;
@@ -30,6 +31,11 @@ pub struct DiffArgs {
     /// Compare by function (sym), line (srcline) or program and library (dso)
     #[arg(short, long, value_name = "KEY", default_value = "sym")]
     pub sort: String,
+
+    /// Compare functions with what they call, by inclusive counts; all recordings must have
+    /// measured them: `lwp record --call-graph exact`
+    #[arg(long, conflicts_with = "sort")]
+    pub children: bool,
 
     /// Order rows by the relative change
     #[arg(long)]
@@ -90,6 +96,7 @@ impl DiffArgs {
 /// Compares.
 pub fn execute(args: &DiffArgs) -> Result<Ending, Failure> {
     let by = match args.sort.as_str() {
+        _ if args.children => By::Inclusive,
         "sym" | "symbol" | "function" => By::Function,
         "srcline" | "line" => By::Line,
         "dso" | "module" => By::Module,
@@ -113,7 +120,8 @@ pub fn execute(args: &DiffArgs) -> Result<Ending, Failure> {
     comparing::warn(&before, &after);
     let event = profiles::event(&before, args.event.as_deref())?;
     let name = before.events.get(event).map_or(String::new(), |event| event.name.clone());
-    profiles::event(&after, Some(&name))?;
+    refuse_estimates(by, &name, &first, &before)?;
+    refuse_estimates(by, &name, &others[0], &after)?;
     let compared = compare(&before, &after, by, &args.maps.matched(&before, &after)?);
     let view = View {
         diff: Some(&compared),
@@ -130,6 +138,20 @@ pub fn execute(args: &DiffArgs) -> Result<Ending, Failure> {
     };
     args.show(&text)?;
     Ok(Ending::SUCCESS)
+}
+
+/// Fails where a recording lacks an event, or inclusive counts of it that were measured are to be
+/// compared and there are none.
+fn refuse_estimates(by: By, event: &str, path: &Path, profile: &Profile) -> Result<(), Failure> {
+    let index = profiles::event(profile, Some(event))?;
+    if by != By::Inclusive || profile.measures(index) {
+        return Ok(());
+    }
+    let (cause, help) = match profile.has_contexts() {
+        true => ("inclusive counts of this event are estimates", "compare those of instructions"),
+        false => ("inclusive counts were not measured", "record with --call-graph exact"),
+    };
+    Err(usage_error(format!("{}: {cause}", path.display()), help))
 }
 
 /// The line that says which recordings are compared.
@@ -156,11 +178,12 @@ fn series(args: &DiffArgs, by: By, first: &Path, others: &[PathBuf]) -> Result<E
     let mut compared = Vec::with_capacity(others.len());
     for path in others {
         let after = profiles::open(path, &args.names)?;
-        profiles::event(&after, Some(&name))?;
+        refuse_estimates(by, &name, path, &after)?;
         names.push(path.display().to_string());
         comparing::warn(&before, &after);
         compared.push(compare(&before, &after, by, &args.maps.matched(&before, &after)?));
     }
+    refuse_estimates(by, &name, first, &before)?;
     let series = Series::new((event, &name), &names, &compared, args.relative);
     let text = match (args.json, args.csv) {
         (true, _) => series.json(args.rows()),

@@ -121,7 +121,7 @@ pub fn execute(args: &GateArgs) -> Result<Ending, Failure> {
     if !args.command.is_empty() {
         let models = if args.model { &Modelled::NAMES[..] } else { &[] };
         rules.refuse_unknown(&[&Event::EXACT[..], models].concat(), None)?;
-        let ending = record(args)?;
+        let ending = record(args, &rules)?;
         if ending != Ending::SUCCESS {
             lwp_terminal::say!("lwp: the program failed, so that nothing was compared");
             return Ok(ending);
@@ -167,7 +167,7 @@ fn outputs(args: &GateArgs) -> Result<Vec<(Format, PathBuf)>, Failure> {
 }
 
 /// Records the program, and returns how it ended.
-fn record(args: &GateArgs) -> Result<Ending, Failure> {
+fn record(args: &GateArgs, rules: &Rules) -> Result<Ending, Failure> {
     let mut words: Vec<OsString> = ["lwp", "record", "-q", "-o"].map(OsString::from).into();
     words.push(args.input.input.clone().into());
     if !args.no_deterministic {
@@ -175,6 +175,9 @@ fn record(args: &GateArgs) -> Result<Ending, Failure> {
     }
     if args.model {
         words.push("--model".into());
+    }
+    if rules.need_contexts() {
+        words.extend(["--call-graph", "exact"].map(OsString::from));
     }
     words.push("--".into());
     words.extend(args.command.iter().cloned());

@@ -51,9 +51,11 @@ pub struct RecordArgs {
     #[arg(short = 'g', conflicts_with = "no_call_graph", help_heading = headings::SAMPLES)]
     pub graph: bool,
 
-    /// Make call stacks in this way: shadow, lwp's own, reads unwind tables from outside; perf's
-    /// fp, lbr and dwarf mean the same; none records no stacks, and in exact recordings no targets
-    /// of indirect calls [default: shadow]
+    /// Find callers in this way. In exact recordings: exact measures what each function executed
+    /// for each of its callers; inferred shares counts out by numbers of calls; none records no
+    /// targets of indirect calls either [default: inferred]. With samples: shadow, lwp's own, reads
+    /// unwind tables from outside; perf's fp, lbr and dwarf mean the same; none records no stacks
+    /// [default: shadow]
     #[arg(long, value_name = "MODE", value_parser = CallGraph::parse, conflicts_with = "no_call_graph",
         help_heading = headings::SAMPLES)]
     pub call_graph: Option<CallGraph>,
@@ -176,6 +178,8 @@ fn record(args: &RecordArgs, lets_go: [bool; 2]) -> Result<Ending, Failure> {
     }
     if !config.sampling.stacks {
         recorder.leave_calls_out();
+    } else if sampled.is_empty() && CallGraph::measures_contexts(args.call_graph) {
+        recorder.measure_contexts();
     }
     let requests = Arc::new(Requests::default());
     if let Some(place) = &args.counting.control {
@@ -281,6 +285,14 @@ fn choose_samples(args: &RecordArgs, config: &mut Config) -> Result<(), Failure>
         (None, None) => None,
     };
     let graph = args.call_graph.filter(|_| !args.no_call_graph);
+    let of_counts = matches!(graph, Some(CallGraph::Exact | CallGraph::Inferred));
+    if of_counts && !config.sampling.events.is_empty() {
+        return Err(usage_error(
+            "--call-graph exact and inferred are for recordings that count everything, and this one \
+             samples",
+            "leave -c, -F and -e out, or --call-graph: samples have stacks",
+        ));
+    }
     config.sampling.stacks = !args.no_call_graph && graph != Some(CallGraph::None);
     if let (Some(CallGraph::Perfs(name)), false) = (graph, args.quiet) {
         lwp_terminal::say!(

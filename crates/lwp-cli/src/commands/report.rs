@@ -1,9 +1,12 @@
 //! `lwp report`: a recording as a table.
 
 use clap::{Args, ValueEnum};
+use lwp_profile::Unequal;
+use lwp_report::number::grouped;
 use lwp_report::tree_text::{self, Shown};
 use lwp_report::{Options, SortKey, Table};
-use lwp_symbols::Detail;
+use lwp_symbols::{Detail, function_name};
+use lwp_terminal::escape::printable;
 
 use crate::args::usage_error;
 use crate::ending::Ending;
@@ -43,6 +46,11 @@ pub struct ReportArgs {
     /// --percent-limit)
     #[arg(short = 'g', long, conflicts_with_all = ["json", "csv", "sort"])]
     pub tree: bool,
+
+    /// Check the recording itself: whether the instructions of each function's measured contexts add
+    /// up to the function's own count. Exit status 1 if not
+    #[arg(long, conflicts_with_all = ["tree", "json", "csv", "sort", "format"])]
+    pub check: bool,
 
     /// Show at most N levels of the tree
     #[arg(long, value_name = "N", requires = "tree")]
@@ -108,6 +116,9 @@ impl ReportArgs {
 /// Prints the table.
 pub fn execute(args: &ReportArgs) -> Result<Ending, Failure> {
     let form = args.form();
+    if args.check {
+        return check(args);
+    }
     if args.tree {
         if !matches!(form, None | Some(Format::Text)) {
             return Err(usage_error("trees are printed as text only", "leave --format out"));
@@ -159,6 +170,33 @@ fn interactive() -> bool {
     return crate::tui::interactive();
     #[cfg(not(feature = "tui"))]
     false
+}
+
+/// Exit code when contexts and counts differ.
+const UNEQUAL: u8 = 1;
+
+/// Says whether measured contexts add up to what was counted.
+fn check(args: &ReportArgs) -> Result<Ending, Failure> {
+    let (input, names) = (&args.input.input, &args.input.names);
+    let recording = profiles::read(input)?;
+    let profile = profiles::resolve_to(Detail::Functions, input, &recording, names);
+    if !profile.has_contexts() {
+        let cause = format!("{}: no calling contexts were measured", input.display());
+        return Err(usage_error(cause, "record with --call-graph exact"));
+    }
+    let unequal = profile.unequal_contexts();
+    let contexts = grouped(profile.contexts.len() as u64);
+    let mut text = match unequal.len() {
+        0 => format!("{contexts} contexts add up to the own counts of all functions\n"),
+        some => format!("{contexts} contexts; {some} functions have other own counts:\n"),
+    };
+    for Unequal { function, counted, measured } in &unequal {
+        let name = printable(&function_name(&profile, *function, true));
+        let (counted, measured) = (grouped(*counted), grouped(*measured));
+        text.push_str(&format!("{counted:>20} counted {measured:>20} in contexts  {name}\n"));
+    }
+    args.output.show(&text)?;
+    Ok(if unequal.is_empty() { Ending::SUCCESS } else { Ending::Code(UNEQUAL) })
 }
 
 /// Branches below this many percent are left out of a tree, unless something else is said.

@@ -59,6 +59,10 @@ fn unquoted(line: &str) -> Option<String> {
     looks_so.then(|| format!("limits with + or % are written in quotes: {event} = \"{limit}\""))
 }
 
+/// The keys of the table `gate`.
+const KEYS: [&str; 7] =
+    ["baseline", "limits", "hard", "functions", "modules", "inclusive", "benchmarks"];
+
 /// Reads the table `gate` of the file at `path`, beside which the baseline lies.
 pub fn parse(text: &str, path: &Path) -> Result<Rules, Mistake> {
     let source = Source(text);
@@ -85,16 +89,19 @@ pub fn parse(text: &str, path: &Path) -> Result<Rules, Mistake> {
             ("modules", DeValue::Table(table)) => {
                 rules.modules = patterns(&source, table, name)?;
             }
+            ("inclusive", DeValue::Table(table)) => {
+                rules.inclusive = patterns(&source, table, name)?;
+            }
             ("benchmarks", DeValue::Table(table)) => {
                 rules.benchmarks = patterns(&source, table, name)?;
             }
-            ("baseline" | "limits" | "hard" | "functions" | "modules" | "benchmarks", _) => {
+            (name, _) if KEYS.contains(&name) => {
                 let kind = if name == "baseline" { "text" } else { "a table" };
                 return Err(wrong(place, format!("gate.{name} is not {kind}")));
             }
             _ => {
-                let help = "keys are: baseline, limits, hard, functions, modules, benchmarks";
-                return Err(source.mistake(place, format!("gate.{name} is not known"), help));
+                let help = format!("keys are: {}", KEYS.join(", "));
+                return Err(source.mistake(place, format!("gate.{name} is not known"), &help));
             }
         }
     }
@@ -188,6 +195,7 @@ mod tests {
             ("[gate.hard]\nb = 1\na = \"+1%\"\n", 3, "hard limits are counts"),
             ("[gate.functions]\na = \"+1%\"\n", 2, "write [gate.functions.\"a\"]"),
             ("[gate.modules.\"a\"]\nbranches = 1.5\n", 2, "whole numbers"),
+            ("[gate.inclusive]\na = 5\n", 2, "write [gate.inclusive.\"a\"]"),
             ("[[[", 1, ""),
         ];
         for (text, line, help) in mistakes {

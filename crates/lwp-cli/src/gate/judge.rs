@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use lwp_profile::diff::{By, Diff, Inlined, Keys, compare};
-use lwp_profile::{FunctionId, Location, Profile, Values};
+use lwp_profile::{FunctionId, Location, Measured, Profile, Values};
 use lwp_report::gate::{Benchmark, Change, Check, Limit, Place, Subject};
 use wildmatch::WildMatch;
 
@@ -50,6 +50,12 @@ pub fn judge(rules: &Rules, compared: &Compared<'_>) -> Result<Benchmark, Failur
     parts(&rules.modules, &modules, compared, (&mut checks, &mut notes), &|key| {
         (Subject::Module(key.name.clone()), None)
     })?;
+    if rules.need_contexts() {
+        let sums = Sums::of_inclusive(both, rules)?;
+        parts(&rules.inclusive, &sums, compared, (&mut checks, &mut notes), &|key| {
+            (Subject::Inclusive(key.name.clone()), places.of_function(&key.key()))
+        })?;
+    }
     let diff =
         before.map(|before| compare(before, after, By::Function, &matched)).unwrap_or_default();
     notes.extend(diff.paired.iter().map(ToString::to_string));
@@ -131,12 +137,35 @@ impl Sums {
 
     fn of_functions(sides: Sides<'_>, inlined: &Inlined) -> Self {
         Self::of(sides, &|profile, keys, location| {
-            let id = inlined.function(profile, keys, location);
-            let module = module_key(profile, keys, id);
-            let key = &keys.functions[id.index()];
-            let name = key.strip_suffix(&format!(" [{module}]")).unwrap_or(key);
-            Key { name: name.to_owned(), module }
+            function_key(profile, keys, inlined.function(profile, keys, location))
         })
+    }
+
+    /// Inclusive counts of functions: of the event that contexts are measured in, and of no other.
+    fn of_inclusive(sides: Sides<'_>, rules: &Rules) -> Result<Self, Failure> {
+        let mut sums: BTreeMap<Key, [Option<Values>; 2]> = BTreeMap::new();
+        for (side, profile) in sides.into_iter().enumerate() {
+            let Some((profile, keys)) = profile else { continue };
+            let event = measured_event(profile, rules, ["baseline", "recording"][side])?;
+            // Functions of one name are one.
+            let mut names: BTreeMap<Key, usize> = BTreeMap::new();
+            let mut group = |index: usize| {
+                let next = names.len();
+                let id = FunctionId(index as u32);
+                *names.entry(function_key(profile, keys, id)).or_insert(next)
+            };
+            let groups: Vec<usize> = (0..profile.functions.len()).map(&mut group).collect();
+            let Some(measured) = Measured::of(profile, event) else { continue };
+            let counts = measured.inclusive_by(names.len(), |function| groups[function.index()]);
+            for (key, group) in names {
+                if counts[group] > 0 {
+                    let mut values = Values::zero(profile.events.len());
+                    values.0[event] = counts[group];
+                    sums.entry(key).or_default()[side] = Some(values);
+                }
+            }
+        }
+        Ok(Self(sums))
     }
 
     fn of_modules(sides: Sides<'_>) -> Self {
@@ -145,6 +174,33 @@ impl Sums {
             module: String::new(),
         })
     }
+}
+
+fn function_key(profile: &Profile, keys: &Keys, id: FunctionId) -> Key {
+    let module = module_key(profile, keys, id);
+    let key = &keys.functions[id.index()];
+    let name = key.strip_suffix(&format!(" [{module}]")).unwrap_or(key);
+    Key { name: name.to_owned(), module }
+}
+
+/// The event that contexts are measured in. Fails where they were not measured, or another event is
+/// limited.
+fn measured_event(profile: &Profile, rules: &Rules, which: &str) -> Result<usize, Failure> {
+    let measured = (0..profile.events.len()).find(|event| profile.measures(*event));
+    let Some(measured) = measured else {
+        let cause =
+            format!("limits on inclusive counts need measured contexts, and the {which} has none");
+        return Err(crate::args::usage_error(cause, "record with --call-graph exact"));
+    };
+    let limited = rules.inclusive.values().flat_map(|limits| limits.keys());
+    for event in limited {
+        if profiles::event(profile, Some(event))? != measured {
+            let cause =
+                format!("inclusive counts of {event} are estimates, which nothing is held to");
+            return Err(crate::args::usage_error(cause, "limit those of instructions"));
+        }
+    }
+    Ok(measured)
 }
 
 fn module_key(profile: &Profile, keys: &Keys, id: FunctionId) -> String {

@@ -26,6 +26,8 @@ pub struct Rules {
     pub functions: Patterns,
     /// Limits of modules, each on its own.
     pub modules: Patterns,
+    /// Limits of functions, each with what it calls.
+    pub inclusive: Patterns,
     /// Limits of certain benchmarks as a whole, in place of `limits`.
     pub benchmarks: Patterns,
 }
@@ -33,7 +35,7 @@ pub struct Rules {
 impl Rules {
     /// Returns whether nothing is limited.
     pub fn is_empty(&self) -> bool {
-        let patterns = [&self.functions, &self.modules, &self.benchmarks];
+        let patterns = [&self.functions, &self.modules, &self.inclusive, &self.benchmarks];
         self.limits.is_empty()
             && self.hard.is_empty()
             && patterns.iter().all(|patterns| patterns.values().all(BTreeMap::is_empty))
@@ -61,7 +63,7 @@ impl Rules {
 
     /// Returns the remark that no limit applies to the benchmark called `name`, if so.
     pub fn unlimited(&self, name: &str) -> Option<String> {
-        let parts = [&self.functions, &self.modules];
+        let parts = [&self.functions, &self.modules, &self.inclusive];
         let has_parts = parts.iter().any(|parts| parts.values().any(|limits| !limits.is_empty()));
         if has_parts || !self.of_benchmark(name).is_empty() {
             return None;
@@ -78,7 +80,8 @@ impl Rules {
         let applies =
             |pattern: &str| benchmark.is_none_or(|it| WildMatch::new(pattern).matches(it));
         let special = self.benchmarks.iter().filter(|(pattern, _)| applies(pattern));
-        let patterns = self.functions.iter().chain(&self.modules).chain(special);
+        let parts = self.functions.iter().chain(&self.modules).chain(&self.inclusive);
+        let patterns = parts.chain(special);
         let limits = [&self.limits, &self.hard].into_iter();
         let all = limits.chain(patterns.map(|(_, limits)| limits)).flatten();
         all.map(|(event, _)| event.as_str()).collect()
@@ -91,9 +94,14 @@ impl Rules {
         patterns.filter(|pattern| !fits(pattern)).collect()
     }
 
+    /// Returns whether inclusive counts are limited, which takes measured contexts.
+    pub fn need_contexts(&self) -> bool {
+        self.inclusive.values().any(|limits| !limits.is_empty())
+    }
+
     /// The first limit that needs a baseline.
     pub fn relative(&self) -> Option<(&String, Limit)> {
-        let groups = [&self.functions, &self.modules, &self.benchmarks];
+        let groups = [&self.functions, &self.modules, &self.inclusive, &self.benchmarks];
         let patterns = groups.iter().flat_map(|patterns| patterns.values());
         let mut all = std::iter::once(&self.limits).chain(patterns).flatten();
         all.find(|(_, limit)| limit.is_relative()).map(|(event, limit)| (event, *limit))

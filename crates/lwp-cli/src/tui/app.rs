@@ -1,9 +1,9 @@
 //! State of the interactive view, and the effect of keys on it.
 
 use lwp_profile::diff::{By, compare};
-use lwp_profile::{CallGraph, FunctionId, Profile};
+use lwp_profile::{CallGraph, FunctionId, Measured, Neighbours, Profile};
 use lwp_report::annotate::{self, Sources};
-use lwp_report::number::grouped;
+use lwp_report::number::{grouped, percent};
 use lwp_report::{Options, SortKey, Table, annotate_text, diff, text};
 use lwp_symbols::function_name;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -186,6 +186,9 @@ impl<'a> App<'a> {
         };
         let name =
             |id: FunctionId| lwp_report::escape::printable(&function_name(self.profile, id, true));
+        if let Some(measured) = Measured::of(self.profile, self.options.event) {
+            return self.measured(&measured, function, &name);
+        }
         let [callers, callees] =
             related::sides(self.profile, &self.graph, function, self.options.event);
         let callers = callers.into_iter().map(|(from, count)| {
@@ -202,6 +205,27 @@ impl<'a> App<'a> {
         }
     }
 
+    /// Measured callers and callees of a function, the most expensive first.
+    fn measured(
+        &self,
+        measured: &Measured<'_>,
+        function: FunctionId,
+        name: &dyn Fn(FunctionId) -> String,
+    ) -> Vec<String> {
+        let sure = if measured.is_exact() { "" } else { "~" };
+        let lines = |(mut side, how): (Neighbours, &str)| {
+            side.sort_by_key(|(_, calls, cost)| std::cmp::Reverse((*cost, *calls)));
+            let line = |(other, calls, cost): (Option<FunctionId>, u64, u64)| {
+                let other = other.map_or("(a thread began here, or a handler)".to_owned(), name);
+                let part = percent(cost as f64, self.table.total);
+                format!("{:>22}  {how}  {other}: {part}{sure}", grouped(calls))
+            };
+            side.into_iter().map(line).collect::<Vec<String>>()
+        };
+        let [callers, callees] = measured.around(function);
+        [(callers, "called by"), (callees, "calls    ")].into_iter().flat_map(lines).collect()
+    }
+
     /// The lines above the view in front.
     pub fn heading(&self) -> Vec<String> {
         // The table's last line names its columns, and others its numbers.
@@ -211,9 +235,13 @@ impl<'a> App<'a> {
             View::Table => self.heading.clone(),
             View::Listing { .. } => run.collect(),
             View::Tree { branches, .. } => {
-                let estimated = branches.inferred().then(|| {
-                    "# Contexts are estimates: counts are shared out by numbers of calls".to_owned()
-                });
+                let by = match self.profile.has_contexts() {
+                    true => "measured instructions",
+                    false => "numbers of calls",
+                };
+                let estimated = branches
+                    .inferred()
+                    .then(|| format!("# Contexts are estimates: counts are shared out by {by}"));
                 let columns = match branches.inverted {
                     false => "#  Total    Self  Function, and what it calls",
                     true => "#   Self          Function, and its callers",

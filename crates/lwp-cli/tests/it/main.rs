@@ -12,6 +12,7 @@ mod cargo;
 mod chosen;
 mod command_line;
 mod containers;
+mod contexts;
 mod escapes;
 mod facts;
 mod first_steps;

@@ -1,6 +1,6 @@
 //! One function between its callers and its callees.
 
-use lwp_profile::{FunctionId, Tree};
+use lwp_profile::{CallGraph, FunctionId, Tree};
 use lwp_report::number::{grouped, percent};
 use maud::{Markup, html};
 use rustc_hash::FxHashMap;
@@ -97,6 +97,7 @@ fn heading(request: &Request, id: FunctionId) -> Markup {
 fn table(request: &Request, side: &[Neighbour], before: Option<&Vec<Neighbour>>) -> Markup {
     let total = request.picked.total();
     let counted = request.picked.graph.is_some();
+    let measured = request.subject.profile().has_contexts();
     let key = |function: Option<FunctionId>| function.map(|id| request.subject.keys[id.index()]);
     let old = |function: Option<FunctionId>| {
         let (base, before) = (request.base.as_ref()?, before?);
@@ -123,6 +124,7 @@ fn table(request: &Request, side: &[Neighbour], before: Option<&Vec<Neighbour>>)
                     }
                     td.name { @match one.function {
                         Some(id) => (cells::name(request, id, View::Calls)),
+                        None if measured => span.gone { "none: a thread began here, or a signal's handler" },
                         None => span.gone { "not known: an indirect jump, or the kernel" },
                     } }
                     td.module { @if let Some(id) = one.function { (text(&request.label(id).module)) } }
@@ -136,6 +138,7 @@ fn table(request: &Request, side: &[Neighbour], before: Option<&Vec<Neighbour>>)
 fn sides(subject: &Subject, picked: &Picked, id: FunctionId) -> Sides {
     let mut sides = match (&picked.graph, &picked.estimates) {
         (Some(_), Some(_)) => from_calls(picked, id),
+        (Some(graph), None) => from_contexts(graph, &picked.tree(subject).tree, id),
         _ => from_stacks(&picked.tree(subject).tree, id),
     };
     for side in [&mut sides.callers, &mut sides.callees] {
@@ -216,22 +219,56 @@ fn from_stacks(tree: &Tree, id: FunctionId) -> Sides {
     Sides { callers: callers.neighbours(), callees: callees.neighbours() }
 }
 
+/// By measured contexts, with the numbers of calls.
+fn from_contexts(graph: &CallGraph, tree: &Tree, id: FunctionId) -> Sides {
+    let mut sides = from_stacks(tree, id);
+    let outermost = tree.called(0).filter(|node| tree.shape().functions()[*node] == id);
+    let outermost = outermost.fold(0, |sum: u64, node| sum.saturating_add(tree.total(node)));
+    sides.callers.push(Neighbour { cost: outermost as f64, ..Neighbour::default() });
+    let callees = graph.callees[id.index()].iter().map(|(callee, calls)| (Some(*callee), *calls));
+    sides.callers = with_calls(sides.callers, graph.callers[id.index()].iter().copied());
+    sides.callees = with_calls(sides.callees, callees);
+    sides
+}
+
+/// Functions with the numbers of calls from them or to them, those without cost too.
+fn with_calls(
+    side: Vec<Neighbour>,
+    calls: impl Iterator<Item = (Option<FunctionId>, u64)>,
+) -> Vec<Neighbour> {
+    let mut all: FxHashMap<Option<FunctionId>, Neighbour> =
+        side.into_iter().map(|one| (one.function, one)).collect();
+    for (function, calls) in calls {
+        let one = all.entry(function).or_default();
+        (one.function, one.calls) = (function, calls);
+    }
+    all.into_values().filter(|one| one.calls > 0 || one.cost > 0.0).collect()
+}
+
 fn legend(request: &Request) -> Markup {
-    let sentences: &[(Sure, &str)] = match request.picked.graph.is_some() {
-        true => &[
+    let cost = match inclusive_is(request) {
+        Sure::Exact => {
+            "Cost: what was measured while these calls were in progress, once where they were several times on the stack."
+        }
+        Sure::Estimated if request.subject.profile().has_contexts() => {
+            "Cost~: the part of the work that was done in these calls, shared out as the instructions that were measured there."
+        }
+        Sure::Estimated => {
+            "Cost~: the part of the work that was done in these calls, if each call of a function cost the same."
+        }
+        _ => {
+            "Cost: samples with the two functions next to each other on their stacks, each sample once. How often calls were made is not known from samples."
+        }
+    };
+    let mut sentences = vec![(inclusive_is(request), cost)];
+    if request.picked.graph.is_some() {
+        sentences.insert(
+            0,
             (
                 Sure::Exact,
                 "Calls: counted where they were made, by all threads, to the function that was reached, also through pointers.",
             ),
-            (
-                Sure::Estimated,
-                "Cost~: the part of the work that was done in these calls, if each call of a function cost the same.",
-            ),
-        ],
-        false => &[(
-            Sure::Sampled,
-            "Cost: samples with the two functions next to each other on their stacks, each sample once. How often calls were made is not known from samples.",
-        )],
-    };
-    cells::legend(sentences)
+        );
+    }
+    cells::legend(&sentences)
 }

@@ -368,6 +368,7 @@ fn instruction(
         return html! {};
     };
     let place = code.places[row].as_ref();
+    let calls: Vec<_> = calls.iter().filter(|called| !called.stub).collect();
     html! {
         tr id={ "i" (row) } class={ "h" (heat(*counted, code.greatest.0)) } data-line=[place.map(|place| code.anchor(place))] {
             td.num { @if *counted > 0 { (percent(*counted as f64, code.listing.total)) } }
@@ -376,8 +377,11 @@ fn instruction(
             @if code.listing.exact { (taken_of(*executed, *taken)) }
             td.no { (format!("{address:x}")) }
             td.arrows aria-hidden="true" { (arrows) }
-            td.text { (text(shown)) @for (index, (callee, times)) in calls.iter().take(4).enumerate() {
-                span.call { @if index == 0 { " → " } @else { ", " } (callee_link(request, callee)) " × " (grouped(*times)) }
+            td.text { (text(shown)) @for (index, called) in calls.iter().take(4).enumerate() {
+                span.call {
+                    @if index == 0 { " → " } @else { ", " } (callee_link(request, &called.name)) " × " (grouped(called.calls))
+                    @if let Some(cost) = called.cost { ": " (percent(cost as f64, code.listing.whole)) }
+                }
             } @if calls.len() > 4 { span.call { ", and " (calls.len() - 4) " more" } } }
         }
     }

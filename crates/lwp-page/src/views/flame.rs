@@ -201,6 +201,12 @@ fn languages(request: &Request, picture: &Picture) -> String {
 fn legend(request: &Request) -> Markup {
     let inclusive = inclusive_is(request);
     let widths = match inclusive {
+        Sure::Estimated if request.subject.profile().has_contexts() => {
+            "A box is as wide as what was counted in its function and below. Contexts were measured in instructions, by which each function's own counts of this event, which are exact, are shared out."
+        }
+        Sure::Exact => {
+            "A box is as wide as what was measured in its function and below, called from those around it."
+        }
         Sure::Estimated => {
             "A box is as wide as what was counted in its function and below. Contexts are inferred: each function's own counts, which are exact, are shared out among its callers by numbers of calls."
         }

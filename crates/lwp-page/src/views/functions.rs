@@ -257,6 +257,8 @@ fn legend(request: &Request) -> Markup {
     )];
     let inclusive = inclusive_is(request);
     sentences.push((inclusive, match inclusive {
+        Sure::Estimated if request.subject.profile().has_contexts() => "Total~: the same with what was called, shared out as the instructions that were measured for each caller.",
+        Sure::Exact => "Total: what was measured while the function was running, what it called included; once, where it was several times on the stack.",
         Sure::Estimated => "Total~: the same with what was called, shared out by numbers of calls as if each call of a function cost the same.",
         _ => "Total: samples with the function anywhere on their recorded stacks; inlined functions have rows of their own.",
     }));

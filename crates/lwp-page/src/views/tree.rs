@@ -167,6 +167,12 @@ pub fn switches(request: &Request, options: &[(&str, &str)]) -> Markup {
 fn legend(request: &Request, least: f64) -> Markup {
     let inclusive = inclusive_is(request);
     let contexts = match inclusive {
+        cells::Sure::Estimated if request.subject.profile().has_contexts() => {
+            "Contexts were measured in instructions, by which each function's own counts of this event, which are exact, are shared out."
+        }
+        cells::Sure::Exact => {
+            "Each context was measured: what a function executed when these called it."
+        }
         cells::Sure::Estimated => {
             "Contexts are inferred: each function's own counts, which are exact, are shared out among its callers by numbers of calls, of all threads."
         }

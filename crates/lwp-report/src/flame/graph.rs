@@ -62,6 +62,14 @@ pub struct Graph {
     pub note: String,
 }
 
+/// A remark on contexts that were not recorded.
+const INFERRED: &str =
+    "stacks are inferred from numbers of calls; each function's own counts are exact";
+
+/// A remark on events that contexts were not measured in.
+const SHARED: &str = "stacks are measured in instructions, by which each function's own counts of \
+                      this event, which are exact, are shared out";
+
 /// A function's name and its module's.
 pub type Name = (String, String);
 
@@ -139,7 +147,11 @@ impl Graph {
             before.map(|before| Side { tree: before.tree, numbers: &earlier, groups: &[] });
         let named = |number: u32| names.all[number as usize].clone();
         let layout = Layout { names: &named, zoom: &[], least: style.least / style.width };
-        Self::laid(after, before, event, &layout)
+        let mut graph = Self::laid(after, before, event, &layout);
+        if profile.has_contexts() && !tree.recorded {
+            SHARED.clone_into(&mut graph.note);
+        }
+        graph
     }
 
     /// The graph of trees whose functions are named by numbers, as `layout` says.
@@ -153,12 +165,7 @@ impl Graph {
             event: event.to_owned(),
             total: after.total(),
             before: before.map(|side| side.total()),
-            note: match after.tree.recorded {
-                true => String::new(),
-                false => "stacks are inferred from numbers of calls; each function's own counts \
-                          are exact"
-                    .to_owned(),
-            },
+            note: if after.tree.recorded { String::new() } else { INFERRED.to_owned() },
             ..Self::default()
         };
         let sides = [Some((after, false)), before.map(|side| (side, true))];

@@ -35,6 +35,7 @@ fn check(check: &Check) -> Value {
         Subject::Whole => ("whole", None),
         Subject::Function(name) => ("function", Some(name)),
         Subject::Module(name) => ("module", Some(name)),
+        Subject::Inclusive(name) => ("inclusive", Some(name)),
     };
     json!({
         "of": kind,
