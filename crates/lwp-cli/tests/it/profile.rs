@@ -80,6 +80,8 @@ struct Callgrind {
     lines: BTreeMap<String, u64>,
     /// Calls of each function.
     calls: BTreeMap<String, u64>,
+    /// Instructions of each function and of what it called.
+    inclusive: BTreeMap<String, u64>,
 }
 
 /// Reads callgrind's output on `object`, which is linked at a fixed address. Callgrind files code
@@ -90,6 +92,7 @@ fn callgrind(file: &Path, object: &str) -> Callgrind {
     let mut name = |kind: char, text: &str| names.of(kind, text);
     let (mut own, mut callee_own, mut source, mut callee) =
         (false, None, String::new(), String::new());
+    let mut function = String::new();
     let (mut address, mut line, mut inclusive) = (0u64, 0u64, false);
     let is_own = |path: &str| path.ends_with(object) || path == "???";
     for text in std::fs::read_to_string(file).expect("callgrind's output").lines() {
@@ -98,7 +101,7 @@ fn callgrind(file: &Path, object: &str) -> Callgrind {
             Some(("cob", value)) => callee_own = Some(is_own(&name('o', value))),
             Some(("fl" | "fi" | "fe", value)) => source = name('f', value),
             Some(("cfi" | "cfl", value)) => drop(name('f', value)),
-            Some(("fn", value)) => drop(name('n', value)),
+            Some(("fn", value)) => function = name('n', value),
             Some(("cfn", value)) => callee = name('n', value),
             Some(("calls", value)) => {
                 let count: u64 =
@@ -113,6 +116,9 @@ fn callgrind(file: &Path, object: &str) -> Callgrind {
                 address = position(words.next().expect("address"), address);
                 line = position(words.next().expect("line"), line);
                 let cost: u64 = words.next().map_or(0, |cost| cost.parse().expect("cost"));
+                if own {
+                    *out.inclusive.entry(function.clone()).or_default() += cost;
+                }
                 if own && !inclusive && address < 0x80_0000 {
                     *out.instructions.entry(address).or_default() += cost;
                     let base = source.rsplit('/').next().unwrap_or(&source);
@@ -216,9 +222,37 @@ fn calls_agree_with_callgrind(name: &str, functions: &[&str]) {
     }
 }
 
+/// What each of these functions and what they called executed, against callgrind. They do not call
+/// themselves, or functions that the C library has for several processors.
+fn inclusive_counts_agree_with_callgrind(name: &str, functions: &[&str]) {
+    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+        .join("profile")
+        .join(format!("callgrind-{name}"));
+    if !dir.join("out").exists() {
+        return;
+    }
+    let theirs = callgrind(&dir.join("out"), "/program");
+    lwp(&dir, &["record", "-q", "--call-graph", "exact", "./program"]);
+    let ours = rows(&dir, &["-s", "dso,sym"]);
+    for function in functions {
+        let row = ours.iter().find(|row| row["sym"] == *function && row["dso"] == "program");
+        let row = row.unwrap_or_else(|| panic!("{function} is missing"));
+        let inclusive = theirs.inclusive.get(*function).copied();
+        assert_eq!(row["total"].as_u64(), inclusive, "{function}: {row}");
+    }
+}
+
+#[test]
+fn callers_agree_with_callgrind() {
+    agrees_with_callgrind("callers.c", &["-O1"]);
+    let functions = ["work", "cheap", "dear", "last", "through", "twice"];
+    inclusive_counts_agree_with_callgrind("callers.c", &functions);
+}
+
 #[test]
 fn sorting_agrees_with_callgrind() {
     agrees_with_callgrind("sorting.c", &["-O2"]);
+    inclusive_counts_agree_with_callgrind("sorting.c", &["compare", "hash"]);
     calls_agree_with_callgrind("sorting.c", &["compare", "hash", "main"]);
 }
 
@@ -231,13 +265,16 @@ fn recursion_agrees_with_callgrind() {
 #[test]
 fn dispatch_agrees_with_callgrind() {
     agrees_with_callgrind("dispatch.c", &["-O2"]);
-    calls_agree_with_callgrind("dispatch.c", &["add", "sub", "mul", "mix", "select_by_switch"]);
+    let functions = ["add", "sub", "mul", "mix", "select_by_switch"];
+    calls_agree_with_callgrind("dispatch.c", &functions);
+    inclusive_counts_agree_with_callgrind("dispatch.c", &functions);
 }
 
 #[test]
 fn matrix_agrees_with_callgrind() {
     agrees_with_callgrind("matrix.c", &["-O2", "-fno-tree-vectorize"]);
     calls_agree_with_callgrind("matrix.c", &["multiply"]);
+    inclusive_counts_agree_with_callgrind("matrix.c", &["multiply"]);
 }
 
 #[test]
