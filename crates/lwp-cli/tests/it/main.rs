@@ -34,6 +34,7 @@ mod profile;
 mod sampled;
 mod serve;
 mod stat;
+mod timed;
 mod top;
 mod unnamed;
 mod unnoticed;
