@@ -225,6 +225,32 @@ pub fn by_samples(recording: &Recording) -> Option<&'static str> {
     )
 }
 
+/// Interpreters by their files, whose functions a recording of time does not name. A file's name
+/// begins so.
+const INTERPRETERS: [(&str, &str); 9] = [
+    ("python", "Python"),
+    ("libpython", "Python"),
+    ("ruby", "Ruby"),
+    ("libruby", "Ruby"),
+    ("php", "PHP"),
+    ("perl", "Perl"),
+    ("libperl", "Perl"),
+    ("lua", "Lua"),
+    ("liblua", "Lua"),
+];
+
+/// Advises on a way to the functions of an interpreted program that a recording of time lacks.
+pub fn by_counts(recording: &Recording) -> Option<String> {
+    let time = recording.events.iter().any(|event| event.name == lwp_time::EVENT);
+    let mut names = recording.modules.values().filter_map(|it| it.path.rsplit('/').next());
+    let of = |name| INTERPRETERS.iter().find(|(file, _)| is_of(name, file));
+    let (_, language) = names.find_map(of).filter(|_| time)?;
+    Some(format!(
+        "time is that of the interpreter's functions; samples of instructions name {language}'s: \
+         lwp record -c 100K"
+    ))
+}
+
 /// Returns whether a file is the runtime's: what comes behind its name is a version or nothing.
 fn is_of(file: &str, runtime: &str) -> bool {
     file.strip_prefix(runtime).is_some_and(|rest| {
@@ -236,6 +262,8 @@ fn is_of(file: &str, runtime: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use lwp_profile::{RecordedModule, SampledEvent};
+
     use super::*;
 
     #[test]
@@ -261,6 +289,13 @@ mod tests {
     #[test]
     fn runtimes_are_known_by_their_files() {
         assert!(is_of("libpython3.11.so.1.0", "libpython") && is_of("php8.2", "php"));
+        let events = vec![SampledEvent { name: "cpu-time".into(), ..SampledEvent::default() }];
+        let path = "/usr/bin/python3.11".to_owned();
+        let module = RecordedModule { path, ..RecordedModule::default() };
+        let modules = [(0, module)].into();
+        let timed = Recording { events, modules, ..Recording::default() };
+        assert!(by_counts(&timed).is_some_and(|advice| advice.contains("name Python's")));
+        assert_eq!(by_counts(&Recording { events: Vec::new(), ..timed }), None);
         assert!(is_of("node", "node") && !is_of("node_exporter", "node"));
     }
 }

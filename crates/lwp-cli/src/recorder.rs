@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use lwp_profile::chunk::{self, Extent};
 use lwp_profile::{
-    Block, NamedRange, RecordedFrame, RecordedNames, RecordedSample, Recording, SampledEvent,
-    Writer,
+    Block, NamedRange, RecordedFrame, RecordedNames, RecordedSample, RecordedSymbol, Recording,
+    SampledEvent, Writer,
 };
 use lwp_terminal::escape::printable;
 use lwp_vcpu::config::Request;
@@ -286,6 +286,11 @@ impl Recorder {
         self.state().write(|writer| writer.events(events));
     }
 
+    /// Notes names of addresses.
+    pub fn symbols(&self, symbols: &[RecordedSymbol]) {
+        self.state().write(|writer| writer.symbols(symbols));
+    }
+
     /// Writes what is known only at the end.
     pub fn finish(&self, outcome: &Outcome) -> Result<(), Failure> {
         let mut state = self.state();
@@ -418,7 +423,8 @@ impl vcpu::Sink for Recorder {
     fn module(&mut self, module: &vcpu::Module) {
         let recorded = recorded::module(module);
         let mut state = self.state();
-        let anonymous = recorded.is_anonymous() && recorded.language().is_none();
+        let bracketed = recorded.language().is_some() || recorded.is_label();
+        let anonymous = recorded.is_anonymous() && !bracketed;
         if anonymous {
             state.generated.entry(module.pid).or_default().insert(module.id);
         }

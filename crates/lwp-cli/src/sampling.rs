@@ -27,6 +27,8 @@ pub enum CallGraph {
     Own,
     /// The same, by a name that perf has for another way.
     Perfs(&'static str),
+    /// By unwind tables, from a copy of so many bytes of the stack where there is one: `--time`.
+    Dwarf(Option<u32>),
     /// No stacks.
     None,
     /// Calling contexts of exact recordings, measured.
@@ -40,7 +42,7 @@ impl CallGraph {
     /// `dwarf`.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (name, size) = text.split_once(',').map_or((text, None), |(name, it)| (name, Some(it)));
-        let sized = size.is_none_or(|size| name == "dwarf" && size.parse::<u64>().is_ok());
+        let sized = size.is_none_or(|size| name == "dwarf" && size.parse::<u32>().is_ok());
         match name {
             _ if !sized => Err("only dwarf can have a number behind it".into()),
             "shadow" => Ok(Self::Own),
@@ -49,7 +51,7 @@ impl CallGraph {
             "inferred" => Ok(Self::Inferred),
             "fp" => Ok(Self::Perfs("fp")),
             "lbr" => Ok(Self::Perfs("lbr")),
-            "dwarf" => Ok(Self::Perfs("dwarf")),
+            "dwarf" => Ok(Self::Dwarf(size.and_then(|size| size.parse().ok()))),
             _ => Err("known are exact, inferred, fp, lbr, dwarf, shadow and none".into()),
         }
     }
@@ -59,7 +61,7 @@ impl CallGraph {
         match chosen {
             Some(Self::Exact) => true,
             Some(Self::Inferred | Self::None) => false,
-            Some(Self::Own | Self::Perfs(_)) | None => MEASURES_CONTEXTS,
+            Some(Self::Own | Self::Perfs(_) | Self::Dwarf(_)) | None => MEASURES_CONTEXTS,
         }
     }
 }
@@ -192,7 +194,8 @@ mod tests {
 
     #[test]
     fn call_graphs_have_perf_s_names() {
-        assert_eq!(CallGraph::parse("dwarf,64000"), Ok(CallGraph::Perfs("dwarf")));
+        assert_eq!(CallGraph::parse("dwarf,64000"), Ok(CallGraph::Dwarf(Some(64000))));
+        assert_eq!(CallGraph::parse("dwarf"), Ok(CallGraph::Dwarf(None)));
         assert_eq!(CallGraph::parse("shadow"), Ok(CallGraph::Own));
         assert_eq!(CallGraph::parse("none"), Ok(CallGraph::None));
         assert_eq!(CallGraph::parse("exact"), Ok(CallGraph::Exact));

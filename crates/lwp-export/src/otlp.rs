@@ -313,7 +313,7 @@ fn profiles(facts: &Facts<'_>, tables: &mut Tables) -> Vec<proto::Profile> {
     let one = |(index, event): (usize, &Event)| {
         let kind = proto::ValueType {
             type_strindex: tables.string(&event.name),
-            unit_strindex: tables.string("count"),
+            unit_strindex: tables.string(event.unit()),
         };
         let origin = match located.recorded {
             true => "recorded",

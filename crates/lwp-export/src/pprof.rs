@@ -191,7 +191,7 @@ fn message(recording: &Recording, profile: &Profile) -> proto::Profile {
 }
 
 fn value_type(event: &Event, strings: &mut Strings) -> proto::ValueType {
-    proto::ValueType { r#type: strings.add(&event.name), unit: strings.add("count") }
+    proto::ValueType { r#type: strings.add(&event.name), unit: strings.add(event.unit()) }
 }
 
 fn mappings(profile: &Profile, strings: &mut Strings) -> Vec<proto::Mapping> {

@@ -79,6 +79,10 @@ bitflags::bitflags! {
         const EXCLUDE_HV = 1 << 6;
         /// Not while idle.
         const EXCLUDE_IDLE = 1 << 7;
+        /// Records of executable mappings.
+        const MMAP = 1 << 8;
+        /// Records of names.
+        const COMM = 1 << 9;
         /// `sample_period` is a frequency.
         const FREQ = 1 << 10;
         /// Enabled by the next exec.
@@ -97,6 +101,10 @@ bitflags::bitflags! {
         const EXCLUDE_HOST = 1 << 19;
         /// Not in a guest.
         const EXCLUDE_GUEST = 1 << 20;
+        /// No user frames in call chains.
+        const EXCLUDE_CALLCHAIN_USER = 1 << 22;
+        /// Records of mappings say which file is mapped, with [`Flags::MMAP`].
+        const MMAP2 = 1 << 23;
         /// Time stamps by `clockid`.
         const USE_CLOCKID = 1 << 25;
         /// Inherited by threads only.
@@ -232,6 +240,8 @@ mod tests {
         bit!(ENABLE_ON_EXEC = set_enable_on_exec, WATERMARK = set_watermark);
         bit!(PRECISE_1 = set_precise_ip, SAMPLE_ID_ALL = set_sample_id_all);
         bit!(EXCLUDE_HOST = set_exclude_host, EXCLUDE_GUEST = set_exclude_guest);
+        bit!(MMAP = set_mmap, COMM = set_comm, MMAP2 = set_mmap2);
+        bit!(EXCLUDE_CALLCHAIN_USER = set_exclude_callchain_user);
         bit!(USE_CLOCKID = set_use_clockid, INHERIT_THREAD = set_inherit_thread);
         bit!(REMOVE_ON_EXEC = set_remove_on_exec);
     }

@@ -4,6 +4,7 @@
 //!   that the kernel lists in sysfs, software events, raw codes.
 //! * [`Group`] counts several events together, read by one system call or, in the counting thread,
 //!   without any ([`Group::read_user`]).
+//! * [`Rings`] samples a program, its threads and its children, with their stacks.
 //! * [`Sampler`] fills a ring with samples and reads it; [`decode`] turns samples, IBS and PEBS
 //!   among them, into the event records of AMD's LWP.
 //! * What cannot be had is an [`Unavailable`]: a cause that names the knob or the missing machine,
@@ -29,6 +30,7 @@ mod names;
 pub mod page;
 pub mod pmu;
 pub mod ring;
+pub mod rings;
 pub mod sample;
 pub mod sampler;
 mod sys;
@@ -40,6 +42,7 @@ pub use event::Event;
 pub use group::{Group, Inherit, Options, ReadError, Reading, Request, Target};
 pub use kernel::{Kernel, Linux};
 pub use ring::{Ring, RingError};
+pub use rings::Rings;
 pub use sample::{Record, Sample, SampleFormat};
 pub use sampler::{Sampler, SamplerOptions};
 

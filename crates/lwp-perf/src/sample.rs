@@ -1,5 +1,8 @@
 //! The content of a record in the ring.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+
 use crate::ring::RawRecord;
 
 bitflags::bitflags! {
@@ -29,6 +32,10 @@ bitflags::bitflags! {
         const STREAM_ID = 1 << 9;
         /// The PMU's data beyond perf's fields: the IBS registers.
         const RAW = 1 << 10;
+        /// The registers of user mode that [`USER_REGISTERS`] names.
+        const REGS_USER = 1 << 12;
+        /// The top of the user stack.
+        const STACK_USER = 1 << 13;
         /// Cost of the sampled access.
         const WEIGHT = 1 << 14;
         /// The source of the data.
@@ -43,6 +50,18 @@ bitflags::bitflags! {
         const WEIGHT_STRUCT = 1 << 24;
     }
 }
+
+/// The user registers that a sample has with [`SampleFormat::REGS_USER`]: rax, rbx, rcx, rdx, rsi,
+/// rdi, rbp, rsp, rip, and r8 to r15.
+///
+/// Spec: arch/x86/include/uapi/asm/perf_regs.h, `enum perf_event_x86_regs`.
+pub const USER_REGISTERS: u64 = 0x00ff_01ff;
+
+/// The number of [`USER_REGISTERS`].
+const REGISTERS: usize = USER_REGISTERS.count_ones() as usize;
+
+/// `PERF_SAMPLE_REGS_ABI_64`.
+const ABI_64: u64 = 2;
 
 /// One sample. Fields that were not asked for are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -69,6 +88,11 @@ pub struct Sample {
     pub callchain: Vec<u64>,
     /// Raw data of the PMU.
     pub raw: Vec<u8>,
+    /// The user registers, in the order of [`USER_REGISTERS`]. `None` of a thread of the kernel, and
+    /// of a 32-bit program.
+    pub user_registers: Option<[u64; REGISTERS]>,
+    /// The bytes from the user stack pointer up.
+    pub user_stack: Vec<u8>,
     /// Cost of the access, in cycles; of the structured form its first part.
     pub weight: Option<u64>,
     /// The source of the data, as `union perf_mem_data_src`.
@@ -119,6 +143,17 @@ pub enum Record {
         /// The process and thread.
         pid_tid: (u32, u32),
     },
+    /// A thread has a name.
+    Comm {
+        /// The process and thread.
+        pid_tid: (u32, u32),
+        /// The name.
+        name: OsString,
+        /// The process executes another program.
+        exec: bool,
+    },
+    /// Memory was mapped.
+    Mmap(Box<Mmap>),
     /// A kind that is not read here.
     Other {
         /// `PERF_RECORD_*`.
@@ -126,16 +161,39 @@ pub enum Record {
     },
 }
 
+/// A mapping of memory, with [`Flags::MMAP2`](crate::attr::Flags::MMAP2).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mmap {
+    /// The process and thread.
+    pub pid_tid: (u32, u32),
+    /// First address.
+    pub address: u64,
+    /// Bytes.
+    pub length: u64,
+    /// Offset in the file.
+    pub offset: u64,
+    /// The file's device, major and minor.
+    pub device: (u32, u32),
+    /// The file's inode; 0 if there is no file.
+    pub inode: u64,
+    /// `PROT_*`.
+    pub protection: u32,
+    /// The file as the process sees it, `//anon`, or a name in brackets.
+    pub path: OsString,
+}
+
 /// `PERF_RECORD_*`.
 ///
 /// Spec: perf_event_open(2), "MMAP layout".
 mod record {
     pub const LOST: u32 = 2;
+    pub const COMM: u32 = 3;
     pub const EXIT: u32 = 4;
     pub const THROTTLE: u32 = 5;
     pub const UNTHROTTLE: u32 = 6;
     pub const FORK: u32 = 7;
     pub const SAMPLE: u32 = 9;
+    pub const MMAP2: u32 = 10;
     pub const LOST_SAMPLES: u32 = 13;
 }
 
@@ -144,6 +202,7 @@ const MISC_MODE: u16 = 7;
 const MISC_USER: u16 = 2;
 const MISC_GUEST_USER: u16 = 5;
 const MISC_EXACT_IP: u16 = 1 << 14;
+const MISC_COMM_EXEC: u16 = 1 << 13;
 
 /// A record that is shorter than its kind and the sample format say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -182,6 +241,36 @@ impl<'a> Cursor<'a> {
     }
 }
 
+impl<'a> Cursor<'a> {
+    /// A text that a zero ends.
+    fn text(&self) -> OsString {
+        let length = self.0.iter().position(|byte| *byte == 0).unwrap_or(self.0.len());
+        OsString::from_vec(self.0[..length].to_vec())
+    }
+}
+
+/// The time of a record, in ns; `None` if its `format` has none, or it is too short.
+///
+/// Spec: perf_event_open(2), "sample_id": with [`Flags::SAMPLE_ID_ALL`], records that are no samples
+/// end with thread, time, id, stream, processor and identifier, as far as the format has them.
+///
+/// [`Flags::SAMPLE_ID_ALL`]: crate::attr::Flags::SAMPLE_ID_ALL
+pub fn time_of(raw: RawRecord<'_>, format: SampleFormat) -> Option<u64> {
+    use SampleFormat as F;
+    if !format.contains(F::TIME) {
+        return None;
+    }
+    let words = |fields: &[F]| fields.iter().filter(|field| format.contains(**field)).count();
+    let at = match raw.kind {
+        record::SAMPLE => 8 * words(&[F::IDENTIFIER, F::IP, F::TID]),
+        _ => {
+            let behind = words(&[F::TIME, F::ID, F::STREAM_ID, F::CPU, F::IDENTIFIER]);
+            raw.body.len().checked_sub(8 * behind)?
+        }
+    };
+    Cursor(raw.body.get(at..)?).u64()
+}
+
 impl Record {
     /// Understands `raw`, whose samples have `format`.
     ///
@@ -201,6 +290,12 @@ impl Record {
             record::LOST_SAMPLES => Self::LostSamples { samples: body.u64()? },
             record::THROTTLE => Self::Throttled { time_ns: body.u64()? },
             record::UNTHROTTLE => Self::Unthrottled { time_ns: body.u64()? },
+            record::COMM => Self::Comm {
+                pid_tid: body.pair()?,
+                name: body.text(),
+                exec: raw.misc & MISC_COMM_EXEC != 0,
+            },
+            record::MMAP2 => Self::Mmap(Box::new(Mmap::read(body)?)),
             record::FORK | record::EXIT => {
                 let (pid, parent_pid) = body.pair()?;
                 let (tid, parent_tid) = body.pair()?;
@@ -212,6 +307,29 @@ impl Record {
                 }
             }
             kind => Self::Other { kind },
+        })
+    }
+}
+
+impl Mmap {
+    /// Reads the fields in the kernel's order.
+    ///
+    /// Spec: perf_event_open(2), "PERF_RECORD_MMAP2".
+    fn read(mut body: Cursor<'_>) -> Option<Self> {
+        let pid_tid = body.pair()?;
+        let (address, length, offset) = (body.u64()?, body.u64()?, body.u64()?);
+        let (device, inode) = (body.pair()?, body.u64()?);
+        body.u64()?;
+        let (protection, _flags) = body.pair()?;
+        Some(Self {
+            pid_tid,
+            address,
+            length,
+            offset,
+            device,
+            inode,
+            protection,
+            path: body.text(),
         })
     }
 }
@@ -273,6 +391,12 @@ impl Sample {
             let length = usize::try_from(body.u32()?).ok()?;
             self.raw = body.bytes(length)?.to_vec();
         }
+        if format.contains(F::REGS_USER) {
+            self.user_registers = registers(body)?;
+        }
+        if format.contains(F::STACK_USER) {
+            self.user_stack = stack(body)?;
+        }
         if format.contains(F::WEIGHT) {
             self.weight = Some(body.u64()?);
         }
@@ -291,4 +415,28 @@ impl Sample {
         }
         Some(())
     }
+}
+
+/// The user registers: how they are laid out, then each, if there are any.
+fn registers(body: &mut Cursor<'_>) -> Option<Option<[u64; REGISTERS]>> {
+    let abi = body.u64()?;
+    if abi == 0 {
+        return Some(None);
+    }
+    let mut all = [0; REGISTERS];
+    for register in &mut all {
+        *register = body.u64()?;
+    }
+    Some((abi == ABI_64).then_some(all))
+}
+
+/// The user stack: the room that was asked for, its bytes, and how many of them are the stack's.
+fn stack(body: &mut Cursor<'_>) -> Option<Vec<u8>> {
+    let room = usize::try_from(body.u64()?).ok()?;
+    if room == 0 {
+        return Some(Vec::new());
+    }
+    let bytes = body.bytes(room)?;
+    let valid = usize::try_from(body.u64()?).ok()?;
+    Some(bytes[..valid.min(room)].to_vec())
 }

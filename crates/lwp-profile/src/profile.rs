@@ -41,6 +41,16 @@ impl Event {
         "indirect-branches",
     ];
 
+    /// Returns whether it is nanoseconds of CPU time.
+    pub fn is_time(&self) -> bool {
+        self.name == "cpu-time"
+    }
+
+    /// What it counts, in the words of other tools' formats.
+    pub fn unit(&self) -> &'static str {
+        if self.is_time() { "nanoseconds" } else { "count" }
+    }
+
     /// The events of an exact profile.
     pub fn exact() -> Vec<Self> {
         let event = |name: &&str| Self { name: (*name).to_owned(), ..Self::default() };

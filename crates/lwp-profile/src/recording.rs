@@ -35,6 +35,12 @@ pub struct RecordedModule {
 }
 
 impl RecordedModule {
+    /// Returns whether its path is a name for what has no file: the kernel, or time that no sample
+    /// was seen of.
+    pub fn is_label(&self) -> bool {
+        matches!(self.path.as_str(), "[kernel]" | "[not sampled]")
+    }
+
     /// Returns whether this is code without a file.
     pub fn is_anonymous(&self) -> bool {
         self.path.is_empty() || self.path.starts_with("//") || self.path.starts_with('[')

@@ -130,10 +130,33 @@ pub fn untraced(
     fixed_layout: bool,
 ) -> Result<i32, SpawnError> {
     let plan = plan(program, argv, environment, fixed_layout, Room::default())?;
-    let mut starting = Starting::new(&plan)?;
+    start_untraced(&plan, |_| Ok(()))
+}
+
+/// Starts `program` in our environment without tracing it, after `prepare` has been called with its
+/// process id; returns that. If `prepare` fails, nothing is executed.
+///
+/// # Errors
+///
+/// The kernel cannot make a process, or refuses to execute the program; and those of `prepare`.
+pub fn prepared<E: From<SpawnError>>(
+    program: &OsStr,
+    argv: &[impl AsRef<OsStr>],
+    prepare: impl FnOnce(i32) -> Result<(), E>,
+) -> Result<i32, E> {
+    let plan = plan(program, argv, None, false, Room::default())?;
+    start_untraced(&plan, prepare)
+}
+
+fn start_untraced<E: From<SpawnError>>(
+    plan: &Plan,
+    prepare: impl FnOnce(i32) -> Result<(), E>,
+) -> Result<i32, E> {
+    let mut starting = Starting::new(plan)?;
+    prepare(starting.child.pid)?;
     starting.go();
     match starting.failure() {
-        Some(error) => Err(SpawnError::Exec(error)),
+        Some(error) => Err(SpawnError::Exec(error).into()),
         None => Ok(starting.child.done()),
     }
 }

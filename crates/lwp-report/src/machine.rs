@@ -18,6 +18,9 @@ pub fn json(table: &Table) -> String {
                 object.insert(key.name().to_owned(), json!(value));
             }
             object.insert("self".to_owned(), json!(row.own));
+            if let Some(margin) = table.margin(row) {
+                object.insert("margin_percent".to_owned(), json!(margin));
+            }
             if let Some(inclusive) = row.inclusive {
                 let name = if table.inclusive_exact { "total" } else { "total_estimated" };
                 object.insert(name.to_owned(), json!(inclusive.round() as u64));
@@ -37,6 +40,7 @@ pub fn json(table: &Table) -> String {
         "exact": table.interval.is_none(),
         "modelled": table.modelled,
         "interval": table.interval,
+        "unit": if table.time { "nanoseconds" } else { "count" },
         "total": table.total,
         "rows": rows,
         "rows_left_out": table.hidden,
@@ -48,6 +52,10 @@ pub fn json(table: &Table) -> String {
 pub fn csv(table: &Table) -> String {
     let mut out = String::new();
     let mut heads: Vec<&str> = vec!["self"];
+    let margins = table.rows.iter().any(|row| table.margin(row).is_some());
+    if margins {
+        heads.push("margin_percent");
+    }
     let inclusive = table.rows.iter().any(|row| row.inclusive.is_some());
     let calls = table.rows.iter().any(|row| row.calls.is_some());
     if inclusive {
@@ -64,6 +72,9 @@ pub fn csv(table: &Table) -> String {
     let _ = writeln!(out, "{}", heads.join(","));
     for row in &table.rows {
         let mut cells = vec![row.own.to_string()];
+        if margins {
+            cells.push(table.margin(row).map_or(String::new(), |it| format!("{it:.4}")));
+        }
         if inclusive {
             cells.push(row.inclusive.map_or(String::new(), |n| (n.round() as u64).to_string()));
         }

@@ -20,6 +20,11 @@ pub fn signed(value: i128) -> String {
     format!("{sign}{}", grouped(magnitude))
 }
 
+/// Nanoseconds as seconds.
+pub fn seconds(ns: u64) -> String {
+    format!("{:.3} s", ns as f64 / 1e9)
+}
+
 /// `part` of `whole` in percent, with two digits; nothing where there is no whole.
 pub fn percent(part: f64, whole: u64) -> String {
     match whole {

@@ -164,6 +164,10 @@ pub struct Table {
     pub modelled: bool,
     /// Events per sample, where not every event was counted.
     pub interval: Option<u64>,
+    /// True if it is time: nanoseconds, sampled at intervals of it.
+    pub time: bool,
+    /// All of the time, by the kernel's clocks, where the recording says it.
+    pub clock: Option<u64>,
     /// Keys.
     pub sort: Vec<SortKey>,
     /// Rows, greatest first.
@@ -211,6 +215,8 @@ impl Table {
             event: profile.events.get(options.event).map_or(String::new(), |e| e.name.clone()),
             modelled: profile.events.get(options.event).is_some_and(|e| e.modelled),
             interval: profile.events.get(options.event).and_then(|e| e.interval),
+            time: profile.events.get(options.event).is_some_and(lwp_profile::Event::is_time),
+            clock: profile.info("cpu-time").parse().ok(),
             sort: options.sort.clone(),
             total: sums.values().fold(0, |sum, [value, _]| sum.saturating_add(*value)),
             by_inclusive: options.children && functions_only,
@@ -229,6 +235,21 @@ impl Table {
         }
         table.arrange(options);
         table
+    }
+
+    /// Half the width of the interval that holds a row's true part of the whole in 95 of 100
+    /// recordings, in points of per cent: samples that are taken at intervals of time are a matter
+    /// of chance. `None` where every event was counted, or every so-manieth.
+    pub fn margin(&self, row: &Row) -> Option<f64> {
+        /// 95 % of a normal distribution lie within so many standard deviations.
+        const DEVIATIONS: f64 = 1.96;
+        let interval = self.interval.filter(|interval| self.time && *interval > 0)?;
+        let samples = self.total as f64 / interval as f64;
+        if samples < 1.0 {
+            return None;
+        }
+        let part = (row.own as f64 / self.total as f64).min(1.0);
+        Some(100.0 * DEVIATIONS * (part * (1.0 - part) / samples).sqrt())
     }
 
     /// Adds what is known of functions only: calls and inclusive counts.

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::escape::printable;
-use crate::number::{grouped, percent};
+use crate::number::{grouped, percent, seconds};
 use crate::paint::{Paint, part};
 use crate::table::{Row, SortKey, Table};
 
@@ -64,6 +64,7 @@ enum Kind {
     Cycles,
     Calls,
     Count,
+    Margin,
     Total,
     Dso,
     /// The function, or another key that rows are told apart by.
@@ -136,6 +137,10 @@ fn heading(out: &mut String, table: &Table, paint: Paint) {
         None => "every event counted".to_owned(),
         Some(interval) => format!("sampled, one in {}", grouped(interval)),
     };
+    if let (true, Some(interval)) = (table.time, table.interval) {
+        heading_of_time(out, table, interval);
+        return;
+    }
     let modelled = if table.modelled { ", from a model" } else { "" };
     let _ = writeln!(out, "# {}: {} ({how}{modelled})", table.event, grouped(table.total));
     if has_inclusive(table, &table.rows) && !table.inclusive_exact {
@@ -146,6 +151,18 @@ fn heading(out: &mut String, table: &Table, paint: Paint) {
         let _ =
             writeln!(out, "# Self and Calls are counts; Total~ is an estimate: shared out {by}");
     }
+    let _ = writeln!(out, "#");
+}
+
+fn heading_of_time(out: &mut String, table: &Table, interval: u64) {
+    let all = seconds(table.clock.unwrap_or(table.total));
+    let by = if table.clock.is_some() { ", by the kernel's clocks" } else { "" };
+    let every = interval as f64 / 1e6;
+    let _ = writeln!(out, "# {}: {all}{by}", table.event);
+    let _ = writeln!(
+        out,
+        "# Rows are sampled, one in {every:.3} ms; ± holds the true part in 95 of 100 recordings"
+    );
     let _ = writeln!(out, "#");
 }
 
@@ -161,12 +178,17 @@ fn columns(table: &Table, rows: &[Row]) -> Vec<Column> {
         columns.push(Column { kind, cells });
     };
     column(Kind::Own, "Self", &|row| percent(row.own as f64, table.total));
+    if rows.iter().any(|row| table.margin(row).is_some()) {
+        let margin = |row: &Row| table.margin(row).map_or(String::new(), |it| format!("{it:.2}"));
+        column(Kind::Margin, "±", &margin);
+    }
     if has_inclusive(table, rows) {
         let heading = if table.inclusive_exact { "Total" } else { "Total~" };
         let total = |row: &Row| percent(row.inclusive.unwrap_or(0.0), table.total);
         column(Kind::Total, heading, &total);
     }
-    column(Kind::Count, &table.event, &|row| grouped(row.own));
+    let count = |row: &Row| if table.time { seconds(row.own) } else { grouped(row.own) };
+    column(Kind::Count, &table.event, &count);
     if rows.iter().any(|row| row.cycles.is_some()) {
         let cycles = |row: &Row| row.cycles.map_or(String::new(), grouped);
         column(Kind::Cycles, "Cycles (modelled)", &cycles);

@@ -338,7 +338,7 @@ impl<'a> Resolver<'a> {
                 let Identity { soname, program, go } = identity;
                 Module { path, build_id, soname, program, go }
             }
-            Some(recorded) if recorded.language().is_some() => {
+            Some(recorded) if recorded.language().is_some() || recorded.is_label() => {
                 Module { path: recorded.path.clone(), ..Module::default() }
             }
             Some(_) => Module { path: "[generated]".into(), ..Module::default() },

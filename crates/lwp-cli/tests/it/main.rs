@@ -35,6 +35,7 @@ mod profile;
 mod sampled;
 mod serve;
 mod stat;
+mod timed;
 mod top;
 mod unnamed;
 mod unnoticed;

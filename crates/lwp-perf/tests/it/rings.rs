@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use linux_perf_event_reader::SampleRecord;
 use linux_perf_event_reader::{Endianness, RawData, RecordType, SamplingPolicy};
-use linux_perf_event_reader::{PerfEventAttr, RecordParseInfo, SampleRecord};
+use linux_perf_event_reader::{Mmap2FileId, Mmap2Record, PerfEventAttr, RecordParseInfo};
 use lwp_arch::record::{BranchFlags, DataSource, Event as LwpEvent};
 use lwp_arch::{AppPc, EventKind, LinearAddr, Revision, RingOffset};
 use lwp_perf::decode::{MemoryAccess, ibs, lwp_record};
@@ -11,6 +12,7 @@ use lwp_perf::group::Target;
 use lwp_perf::kernel::script::{Memory, Script};
 use lwp_perf::page::field;
 use lwp_perf::ring::{RawRecord, Ring, RingError};
+use lwp_perf::sample::{USER_REGISTERS, time_of};
 use lwp_perf::sampler::{Losses, SampleError};
 use lwp_perf::{Cause, Errno, Event, Record, Sample, SampleFormat, Sampler, SamplerOptions};
 use proptest::prelude::*;
@@ -132,6 +134,9 @@ proptest! {
     }
 }
 
+/// Values of the user registers.
+const REGISTERS: [u64; 17] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17];
+
 /// A sample with every field that is understood, in the kernel's order.
 fn full_sample() -> (SampleFormat, Vec<u8>) {
     #[rustfmt::skip] // One field per line.
@@ -147,6 +152,8 @@ fn full_sample() -> (SampleFormat, Vec<u8>) {
         words(&[10_007]),                              // PERIOD
         words(&[2, 0x40_1234, 0x40_2000]),             // CALLCHAIN
         [&12u32.to_le_bytes()[..], &[0xab; 12]].concat(), // RAW, whose size makes up for its own field
+        words(&[2]), words(&REGISTERS),                // REGS_USER of a 64-bit program
+        words(&[24, 11, 12, 13, 16]),                  // STACK_USER, of which two words are there
         words(&[0xffff_0000_0000_0130]),               // WEIGHT
         words(&[0x6_8000_0002]),                       // DATA_SRC
         words(&[5]),                                   // TRANSACTION
@@ -174,6 +181,8 @@ fn samples_have_the_kernel_s_order() {
         period: Some(10_007),
         callchain: vec![0x40_1234, 0x40_2000],
         raw: vec![0xab; 12],
+        user_registers: Some(REGISTERS),
+        user_stack: words(&[11, 12]),
         weight: Some(0xffff_0000_0000_0130),
         data_source: Some(0x6_8000_0002),
         transaction: Some(5),
@@ -191,10 +200,10 @@ fn samples_have_the_kernel_s_order() {
 fn a_foreign_reader_agrees() {
     use SampleFormat as F;
     let common = F::IDENTIFIER | F::IP | F::TID | F::TIME | F::ADDR | F::CPU | F::PERIOD;
-    let format = common | F::CALLCHAIN | F::RAW;
+    let format = common | F::CALLCHAIN | F::RAW | F::REGS_USER | F::STACK_USER;
     let (_, full) = full_sample();
-    // Cut out ID and STREAM_ID, and everything behind RAW.
-    let body = [&full[..40], &full[56..112]].concat();
+    // Cut out ID and STREAM_ID, and everything behind STACK_USER.
+    let body = [&full[..40], &full[56..112 + 8 * (1 + REGISTERS.len()) + 40]].concat();
     let attr = foreign_attr(format);
     let info = RecordParseInfo::new(&attr, Endianness::LittleEndian);
     let theirs =
@@ -212,6 +221,12 @@ fn a_foreign_reader_agrees() {
     let chain = theirs.callchain.unwrap();
     let chain: Vec<u64> = (0..chain.len()).map(|index| chain.get(index).unwrap()).collect();
     assert_eq!(ours.callchain, chain);
+    let registers = theirs.user_regs.unwrap();
+    let numbers = (0..64).filter(|number| USER_REGISTERS >> number & 1 != 0);
+    let registers: Vec<u64> = numbers.map(|number| registers.get(number).unwrap()).collect();
+    assert_eq!(ours.user_registers.unwrap().to_vec(), registers);
+    let (stack, valid) = theirs.user_stack.unwrap();
+    assert_eq!(ours.user_stack, stack.as_slice()[..valid as usize]);
 }
 
 /// The attribute that a perf.data file would hold.
@@ -219,6 +234,7 @@ fn foreign_attr(format: SampleFormat) -> PerfEventAttr {
     let mut attr = lwp_perf::Attr::new(1, 0);
     attr.sample_type = format.bits();
     attr.sample_period = 10_007;
+    attr.sample_regs_user = USER_REGISTERS;
     let bytes = zerocopy::IntoBytes::as_bytes(&attr);
     let (attr, size) = PerfEventAttr::parse::<_, byteorder::LittleEndian>(bytes).unwrap();
     assert_eq!(size, 136);
@@ -240,8 +256,43 @@ fn other_records_are_told_apart() {
     let pairs = [2 << 32 | 3, 4 << 32 | 5, 1234];
     assert_eq!(parse(7, &pairs), Ok(Record::Fork { pid_tid: (3, 5), parent: (2, 4) }));
     assert_eq!(parse(4, &pairs), Ok(Record::Exit { pid_tid: (3, 5) }));
-    assert_eq!(parse(10, &[]), Ok(Record::Other { kind: 10 }));
-    assert!(parse(2, &[7]).is_err());
+    assert_eq!(parse(17, &[]), Ok(Record::Other { kind: 17 }));
+    assert!(parse(2, &[7]).is_err() && parse(10, &[7]).is_err() && parse(3, &[]).is_err());
+}
+
+/// The bytes of a text that ends with a zero, padded to whole words.
+fn padded(text: &str) -> Vec<u8> {
+    let mut bytes = text.as_bytes().to_vec();
+    bytes.resize((text.len() + 8) & !7, 0);
+    bytes
+}
+
+/// What they say is checked against a foreign reader.
+#[test]
+fn names_and_mappings_are_read_with_their_time() {
+    let format = SampleFormat::TID | SampleFormat::TIME | SampleFormat::CPU;
+    let end = words(&[5 << 32 | 4, 99, 0]);
+    let head = words(&[5 << 32 | 4, 0x40_0000, 0x2000, 0x1000, 7 << 32 | 8, 77, 3, 2 << 32 | 5]);
+    let body = [&head[..], &padded("/lib/a b.so"), &end].concat();
+    let raw = RawRecord { kind: 10, misc: 2, body: &body };
+    assert_eq!(time_of(raw, format), Some(99));
+    let Ok(Record::Mmap(ours)) = Record::parse(raw, format) else { panic!("a mapping") };
+    let theirs =
+        Mmap2Record::parse::<byteorder::LittleEndian>(RawData::from(&body[..]), 2).unwrap();
+    assert_eq!((ours.address, ours.length), (theirs.address, theirs.length));
+    assert_eq!((ours.offset, ours.protection), (theirs.page_offset, theirs.protection));
+    assert_eq!(ours.pid_tid, (theirs.pid as u32, theirs.tid as u32));
+    assert_eq!(ours.path.as_encoded_bytes(), theirs.path.as_slice().as_ref());
+    let Mmap2FileId::InodeAndVersion(file) = theirs.file_id else { panic!("an inode") };
+    assert_eq!((ours.device, ours.inode), ((file.major, file.minor), file.inode));
+
+    let body = [&words(&[5 << 32 | 4])[..], &padded("name"), &end].concat();
+    let raw = RawRecord { kind: 3, misc: 1 << 13, body: &body };
+    let name = "name".into();
+    assert_eq!(Record::parse(raw, format), Ok(Record::Comm { pid_tid: (4, 5), name, exec: true }));
+    assert_eq!(time_of(raw, format), Some(99));
+    assert_eq!(time_of(raw, SampleFormat::TID), None);
+    assert_eq!(time_of(RawRecord { body: &[], ..raw }, format), None);
 }
 
 fn sampler(memory: &Memory, format: SampleFormat) -> Sampler {

@@ -1,0 +1,195 @@
+//! `lwp record --time`: the program natively, and where its CPU time goes.
+
+use std::sync::Arc;
+
+use lwp_profile::{RecordedSymbol, SampledEvent};
+use lwp_report::number::{grouped, seconds};
+use lwp_terminal::say;
+use lwp_time::{Error, Launch, MOST_STACK_BYTES, STACK_BYTES, Sampling, Times};
+use lwp_vcpu::Target;
+
+use super::{RecordArgs, duration, info, look_back};
+use crate::ending::Ending;
+use crate::failure::{Failure, NOT_EXECUTABLE, OWN_FAILURE};
+use crate::program::{self, not_started};
+use crate::progress::Progress;
+use crate::recorder::Recorder;
+use crate::requests::Requests;
+use crate::sampling::CallGraph;
+use crate::signals::{self, Program};
+
+/// Records, and says what was found and what to do next.
+pub fn record(args: &RecordArgs, lets_go: [bool; 2]) -> Result<Ending, Failure> {
+    let time = args.duration.map(duration).transpose()?;
+    let Target::Launch { program, argv } = program::launch(&args.counting.command)? else {
+        unreachable!("launch() launches");
+    };
+    let kernel = Arc::new(lwp_time::Linux);
+    let sampling = Sampling::choose(kernel, stack_bytes(args), args.freq)
+        .map_err(|refused| refusal(&refused.into(), &program.display().to_string()))?;
+    let recorder = Recorder::create(&args.output)?;
+    recorder.leave_calls_out();
+    recorder.info(&info(args, false));
+    recorder.info(&facts(&sampling));
+    let period = sampling.period_ns();
+    let name = lwp_time::EVENT.to_owned();
+    recorder.events(&[SampledEvent { name, interval: period, modelled: false }]);
+    if let Some(bytes) = args.buffer_size {
+        recorder.set_buffer(bytes);
+    }
+    let requests = Arc::new(Requests::default());
+    let control = requests.connect();
+    recorder.stop_when_broken(&requests);
+    let interrupted = signals::answer(Arc::clone(&requests), Program::Launched)?;
+    if !args.quiet {
+        say!("lwp: {}", plan(&sampling));
+    }
+    let progress = (!args.quiet && !args.no_progress).then(|| Progress::start(&recorder));
+    let launch = Launch {
+        program: &program,
+        argv: &argv,
+        children: !args.counting.no_inherit,
+        lets_go,
+        timeout: args.counting.machine.timeout(),
+        duration: time,
+        control,
+    };
+    let times = lwp_time::record(&sampling, &launch, &mut *recorder.sink());
+    // A signal from here on is lwp's own.
+    drop((progress, launch));
+    let times = times.map_err(|error| refusal(&error, &program.display().to_string()))?;
+    if let Some(signal) = interrupted.signal() {
+        recorder.info(&[("interrupted".to_owned(), Ending::Signal(signal).words())]);
+    }
+    finish(&recorder, &times)?;
+    if !args.quiet {
+        let _ = lwp_terminal::say_text(&said(&sampling, &times));
+    }
+    // What follows is a courtesy: the recording is safe whatever becomes of it.
+    if let Err(failure) = look_back(args, &recorder, &times.outcome) {
+        let _ = failure.report();
+    }
+    Ok(args.counting.ending(None, &times.outcome))
+}
+
+/// Writes what is known only at the end.
+fn finish(recorder: &Recorder, times: &Times) -> Result<(), Failure> {
+    let symbol = |(address, size, name)| RecordedSymbol { pid: 0, address, size, name };
+    let symbols: Vec<RecordedSymbol> = times.names().into_iter().map(symbol).collect();
+    recorder.symbols(&symbols);
+    let found = times.completeness;
+    let facts = [
+        ("cpu-time", times.cpu_ns.to_string()),
+        ("samples", times.samples.to_string()),
+        ("lost-samples", times.losses.lost.to_string()),
+        ("damaged-records", times.losses.damaged.to_string()),
+        ("throttled", times.losses.throttled.to_string()),
+        ("complete-stacks", found.complete.to_string()),
+        ("cut-stacks", found.cut.to_string()),
+        ("lost-stacks", found.lost.to_string()),
+        ("ring-bytes", times.ring_bytes.to_string()),
+    ];
+    recorder.info(&facts.map(|(key, value)| (key.to_owned(), value)));
+    recorder.finish(&times.outcome)
+}
+
+/// Bytes of each sampled stack.
+fn stack_bytes(args: &RecordArgs) -> u32 {
+    let graph = args.call_graph.filter(|_| !args.no_call_graph);
+    match graph {
+        _ if args.no_call_graph => 0,
+        Some(CallGraph::None) => 0,
+        Some(CallGraph::Dwarf(Some(bytes))) => bytes.clamp(8, MOST_STACK_BYTES) & !7,
+        _ => STACK_BYTES,
+    }
+}
+
+/// Facts about the way in which time is sampled.
+fn facts(sampling: &Sampling) -> Vec<(String, String)> {
+    let cost = sampling.cost().ns().map_or(String::new(), |ns| ns.to_string());
+    let kernel = if sampling.sees_kernel() { "visible" } else { "hidden" };
+    let facts = [
+        ("mechanism", "cpu-clock".to_owned()),
+        ("rate", sampling.rate().to_string()),
+        ("sample-cost", cost),
+        ("kernel-time", kernel.to_owned()),
+    ];
+    facts.map(|(key, value)| (key.to_owned(), value)).to_vec()
+}
+
+/// The rate, and what it costs.
+fn plan(sampling: &Sampling) -> String {
+    let rate = sampling.rate();
+    let cost = match sampling.cost().ns() {
+        Some(ns) => {
+            let (ms, part) = (ns as f64 / 1e6, ns as f64 * rate as f64 / 1e7);
+            format!("a sample takes {ms:.3} ms here, {part:.1} % in all")
+        }
+        None => "what a sample costs here could not be measured".to_owned(),
+    };
+    format!("native, {rate} samples a second of CPU time; {cost}")
+}
+
+/// What was measured, and what is missing.
+fn said(sampling: &Sampling, times: &Times) -> String {
+    let mut text = format!(
+        "# cpu-time  {} by the kernel's clocks, {} samples, {}\n",
+        seconds(times.cpu_ns),
+        grouped(times.samples),
+        losses(times),
+    );
+    let found = times.completeness;
+    if found.all() > 0 {
+        let part = |count: u64| 100.0 * count as f64 / found.all() as f64;
+        text.push_str(&format!(
+            "# stacks    {:.1} % complete, {:.1} % cut at the end of the copy, {:.1} % without a way on\n",
+            part(found.complete),
+            part(found.cut),
+            part(found.lost)
+        ));
+    }
+    if !sampling.sees_kernel() {
+        let part = 100.0 * times.remainder.kernel as f64 / times.cpu_ns.max(1) as f64;
+        text.push_str(&format!(
+            "lwp: the kernel is not visible: its {part:.1} %, by difference, are a row of their own\n\
+             help: sysctl kernel.perf_event_paranoid=1, or CAP_PERFMON\n"
+        ));
+    }
+    if times.kernel.as_ref().is_some_and(lwp_time::KernelNames::are_hidden) {
+        text.push_str(
+            "lwp: the kernel hides the names of its functions\nhelp: sysctl kernel.kptr_restrict=0, or CAP_SYSLOG\n",
+        );
+    }
+    text
+}
+
+fn losses(times: &Times) -> String {
+    let mut losses = Vec::new();
+    let kinds = [
+        (times.losses.lost, "lost"),
+        (times.losses.damaged, "damaged"),
+        (times.losses.throttled, "times throttled"),
+    ];
+    for (count, what) in kinds.into_iter().filter(|(count, _)| *count > 0) {
+        losses.push(format!("{} {what}", grouped(count)));
+    }
+    if losses.is_empty() { "none lost".to_owned() } else { losses.join(", ") }
+}
+
+/// Why a program was not timed, and what to do.
+fn refusal(error: &Error, program: &str) -> Failure {
+    let cause = error.to_string();
+    match error {
+        Error::Unavailable(refused) => Failure::new(
+            OWN_FAILURE,
+            format!("time cannot be sampled here: {}", refused.cause),
+        )
+        .with_help(format!(
+            "{}; or count instructions instead, which needs no permission: leave --time out",
+            refused.help()
+        )),
+        Error::NotFound => not_started(program),
+        Error::NotExecutable(why) => Failure::new(NOT_EXECUTABLE, format!("{program}: {why}")),
+        _ => Failure::new(OWN_FAILURE, cause),
+    }
+}

@@ -1,0 +1,218 @@
+//! Where a program's CPU time goes: the program runs natively, and the kernel samples it.
+//!
+//! A `cpu-clock` event of each processor interrupts a thread after each period of CPU time that it
+//! has taken, and puts its registers, the top of its stack and the kernel's call chain into a ring
+//! ([`lwp_perf::Rings`]). lwp reads the rings, walks the stacks by unwind tables, and reports
+//! threads, modules and samples to the [`Sink`] that the virtual CPU reports to as well: the
+//! recording is one of samples.
+//!
+//! Sums are the kernel's own: the clocks of all threads, read once at the end. The difference
+//! between them and the samples is reported as what it is: time in the kernel, where that may not be
+//! seen, lost samples, and the ends of threads that no sample was due in.
+#![forbid(unsafe_code)]
+
+mod address_space;
+mod cost;
+mod kernel_names;
+mod launch;
+mod remainder;
+mod samples;
+mod stacks;
+mod threads;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lwp_perf::attr::kind;
+use lwp_perf::rings::{RingsOptions, Scope};
+use lwp_perf::{Event, Kernel, Modes, Rings, Unavailable};
+use lwp_ptrace::spawn::SpawnError;
+use lwp_ptrace::sys;
+use lwp_vcpu::ExitStatus;
+
+pub use cost::{CostOfSample, RATES};
+pub use kernel_names::KernelNames;
+pub use launch::{Launch, Times, record};
+pub use lwp_perf::Linux;
+pub use remainder::Remainder;
+pub use stacks::Completeness;
+
+/// The reason why a program could not be timed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The kernel refuses to sample.
+    #[error("{0}")]
+    Unavailable(#[from] Unavailable),
+    /// The program, or its interpreter, does not exist.
+    #[error("the program was not found")]
+    NotFound,
+    /// The program cannot be executed.
+    #[error("{0}")]
+    NotExecutable(String),
+    /// A call failed that mostly does not.
+    #[error("{what}: {errno}")]
+    Call {
+        /// The call.
+        what: &'static str,
+        /// The kernel's error.
+        errno: lwp_perf::Errno,
+    },
+}
+
+impl From<SpawnError> for Error {
+    fn from(error: SpawnError) -> Self {
+        match error {
+            SpawnError::Exec(sys::Errno(NOT_FOUND)) => Self::NotFound,
+            SpawnError::Exec(error) => Self::NotExecutable(error.to_string()),
+            SpawnError::Killed { signal, .. } => {
+                Self::NotExecutable(format!("killed by signal {signal}"))
+            }
+            SpawnError::Nul => Self::NotExecutable("an argument contains a NUL byte".to_owned()),
+            SpawnError::Trace(error) => Self::Call {
+                what: "making a process",
+                errno: lwp_perf::Errno::from_raw_os_error(error.0),
+            },
+        }
+    }
+}
+
+/// ENOENT.
+const NOT_FOUND: i32 = 2;
+
+/// The name of the event in recordings; it counts nanoseconds.
+pub const EVENT: &str = "cpu-time";
+
+/// The bytes of a sampled stack, unless another number is asked for. The kernel copies them all,
+/// however few the stack has.
+pub const STACK_BYTES: u32 = 16 << 10;
+/// The most bytes of a sampled stack: a record has at most 64 KiB.
+pub const MOST_STACK_BYTES: u32 = 63 << 10;
+
+/// The most bytes of all rings together.
+const ALL_RINGS: usize = 64 << 20;
+/// The most bytes of one ring.
+const LARGEST_RING: usize = 4 << 20;
+
+/// The way in which time is sampled on this machine.
+#[derive(Clone, Debug)]
+pub struct Sampling {
+    kernel: Arc<dyn Kernel>,
+    modes: Modes,
+    /// Bytes of the user stack in each sample; 0: no stacks.
+    stack_bytes: u32,
+    cost: CostOfSample,
+    rate: u64,
+}
+
+impl Sampling {
+    /// Finds out whether the kernel may be seen, and what a sample costs. Without a `rate`, in
+    /// samples a second of CPU time, the highest of [`RATES`] is taken that costs at most 1 %.
+    ///
+    /// # Errors
+    ///
+    /// The kernel refuses to sample.
+    pub fn choose(
+        kernel: Arc<dyn Kernel>,
+        stack_bytes: u32,
+        rate: Option<u64>,
+    ) -> Result<Self, Unavailable> {
+        let all = Modes::USER | Modes::KERNEL;
+        let measured = cost::measure(&kernel, all, stack_bytes);
+        let (modes, cost) = match measured {
+            Ok(cost) => (all, cost),
+            Err(_) => (Modes::USER, cost::measure(&kernel, Modes::USER, stack_bytes)?),
+        };
+        let rate = rate.unwrap_or_else(|| cost.rate());
+        Ok(Self { kernel, modes, stack_bytes, cost, rate })
+    }
+
+    /// Nanoseconds between two samples of a thread.
+    pub fn period_ns(&self) -> u64 {
+        (1_000_000_000 / self.rate.max(1)).max(1)
+    }
+
+    /// Samples a second of CPU time.
+    pub fn rate(&self) -> u64 {
+        self.rate
+    }
+
+    /// What a sample costs.
+    pub fn cost(&self) -> CostOfSample {
+        self.cost
+    }
+
+    /// Returns whether samples in the kernel are seen.
+    pub fn sees_kernel(&self) -> bool {
+        self.modes.contains(Modes::KERNEL)
+    }
+
+    /// Opens the rings for a process that has not executed its program yet.
+    fn open(&self, pid: i32, children: bool) -> Result<Rings, Unavailable> {
+        let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let share = (ALL_RINGS / processors).max(1 << 16);
+        let ring_bytes = LARGEST_RING.min(1 << share.ilog2());
+        let options = RingsOptions {
+            event: clock(),
+            period: self.period_ns(),
+            scope: Scope::Launched(pid),
+            children,
+            modes: self.modes,
+            stack_bytes: self.stack_bytes,
+            ring_bytes,
+        };
+        Rings::open(Arc::clone(&self.kernel), &options)
+    }
+
+    /// The time in which samples of one processor fill half of its ring, within bounds.
+    fn patience(&self, ring_bytes: usize) -> Duration {
+        let bytes = u64::from(self.stack_bytes) + 512;
+        let samples = (ring_bytes as u64 / 2 / bytes).max(1);
+        let ns = samples.saturating_mul(self.period_ns());
+        Duration::from_nanos(ns).clamp(Duration::from_millis(2), Duration::from_millis(40))
+    }
+}
+
+/// The event that is sampled: the kernel's clock of each thread's CPU time.
+fn clock() -> Event {
+    const CPU_CLOCK: u64 = 0;
+    Event::new("cpu-clock", kind::SOFTWARE, CPU_CLOCK)
+}
+
+/// CLOCK_MONOTONIC in ns, which the records' times are of.
+fn now_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
+}
+
+/// The way in which a process has ended, from its wait status.
+fn ending(status: i32) -> ExitStatus {
+    match lwp_ptrace::Stop::from_status(status) {
+        lwp_ptrace::Stop::Killed { signal, core } => ExitStatus::Signal { signal, core },
+        lwp_ptrace::Stop::Exited(code) => ExitStatus::Code(code),
+        _ => ExitStatus::Detached,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lwp_perf::Errno;
+    use lwp_perf::kernel::script::Script;
+
+    use super::*;
+
+    #[test]
+    fn a_kernel_that_refuses_is_reported() {
+        let script = Script::new()
+            .file("/proc/sys/kernel/perf_event_paranoid", "3\n")
+            .answering(|_| Err(Errno::ACCESS));
+        let refused = Sampling::choose(Arc::new(script), 0, None).unwrap_err();
+        assert_eq!(refused.cause, lwp_perf::Cause::Paranoid { level: 3, needed: 2 });
+    }
+
+    #[test]
+    fn statuses_are_endings() {
+        assert_eq!(ending(3 << 8), ExitStatus::Code(3));
+        assert_eq!(ending(15), ExitStatus::Signal { signal: 15, core: false });
+    }
+}

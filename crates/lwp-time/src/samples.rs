@@ -1,0 +1,184 @@
+//! Records of the rings become samples of a recording.
+
+use std::collections::BTreeSet;
+
+use lwp_perf::{Record, Rings, Sample};
+use lwp_vcpu::profile::{self, Place, Sink};
+
+use crate::address_space::Mapped;
+use crate::kernel_names::KERNEL_START;
+use crate::remainder::Remainder;
+use crate::stacks::{Copied, KERNEL, Stacks, UNSEEN, registers};
+use crate::threads::Threads;
+
+/// Addresses that stand for what has none: nothing is mapped there.
+pub(crate) mod standing_for {
+    /// The kernel's time, where it may not be seen.
+    pub const HIDDEN_KERNEL: u64 = 1;
+    /// Samples that a ring had no room for.
+    pub const LOST: u64 = 2;
+    /// Threads that ended before their next sample was due.
+    pub const UNSAMPLED: u64 = 3;
+    /// Whoever called the outermost frame that was found.
+    pub const CALLERS: u64 = 4;
+}
+
+/// What stands at these addresses.
+pub(crate) const NAMES: [(u64, &str); 4] = [
+    (standing_for::HIDDEN_KERNEL, "[kernel, not visible]"),
+    (standing_for::LOST, "[lost samples]"),
+    (standing_for::UNSAMPLED, "[ended before the next sample]"),
+    (standing_for::CALLERS, "[callers not found]"),
+];
+
+/// A record may be seen so much later than others of its time.
+const DISORDER_NS: u64 = 1_000_000;
+
+/// Entries of a call chain from here on say whose entries follow.
+///
+/// Spec: perf_event.h, `PERF_CONTEXT_MAX`.
+const CONTEXTS: u64 = 0_u64.wrapping_sub(4095);
+const CONTEXT_KERNEL: u64 = 0_u64.wrapping_sub(128);
+
+/// The samples so far.
+#[derive(Debug)]
+pub(crate) struct Samples<'a> {
+    sink: &'a mut dyn Sink,
+    pub threads: Threads,
+    pub stacks: Stacks,
+    /// Sampled addresses of the kernel.
+    pub kernel: BTreeSet<u64>,
+    pub taken: u64,
+    period: u64,
+    waiting: Vec<(u64, Record)>,
+    places: Vec<Place>,
+}
+
+impl<'a> Samples<'a> {
+    /// None yet, of `command`; each stands for `period` ns.
+    pub fn new(command: String, period: u64, sink: &'a mut dyn Sink) -> Self {
+        Self {
+            sink,
+            threads: Threads::new(command, period),
+            stacks: Stacks::default(),
+            kernel: BTreeSet::new(),
+            taken: 0,
+            period,
+            waiting: Vec::new(),
+            places: Vec::new(),
+        }
+    }
+
+    /// Takes the records out of `rings`, and takes those in that are from before `until`. Records
+    /// of a later time wait: another processor may have older ones.
+    pub fn read(&mut self, rings: &mut Rings, until: u64) {
+        rings.take(&mut self.waiting);
+        self.waiting.sort_by_key(|(time, _)| *time);
+        let until = until.saturating_sub(DISORDER_NS);
+        let ready = self.waiting.partition_point(|(time, _)| *time < until);
+        let later = self.waiting.split_off(ready);
+        for (_, record) in std::mem::replace(&mut self.waiting, later) {
+            self.take_in(record);
+        }
+    }
+
+    fn take_in(&mut self, record: Record) {
+        let signed = |(pid, tid): (u32, u32)| (pid.cast_signed(), tid.cast_signed());
+        match record {
+            Record::Sample(sample) => self.sample(&sample),
+            Record::Mmap(record) => {
+                if let Some(mapped) = Mapped::of(&record) {
+                    self.threads.space(signed(record.pid_tid).0).map(mapped);
+                }
+            }
+            Record::Comm { pid_tid, name, exec } => {
+                let ((pid, tid), name) = (signed(pid_tid), name.to_string_lossy().into_owned());
+                match exec {
+                    true => self.threads.executed(pid, name, self.sink),
+                    false => self.threads.named(pid, tid, name),
+                }
+            }
+            Record::Fork { pid_tid, parent } => {
+                self.threads.made(signed(pid_tid), signed(parent), self.sink);
+            }
+            Record::Exit { pid_tid } => {
+                let (pid, tid) = signed(pid_tid);
+                self.threads.ended(pid, tid, self.sink);
+            }
+            _ => {}
+        }
+    }
+
+    fn sample(&mut self, sample: &Sample) {
+        let Some((pid, tid)) = sample.pid_tid else { return };
+        let (pid, tid) = (pid.cast_signed(), tid.cast_signed());
+        let mut places = std::mem::take(&mut self.places);
+        places.clear();
+        let serial = self.threads.sampled(pid, tid, self.sink);
+        self.kernel_frames(sample, &mut places);
+        let code = self.stacks.code(pid, self.threads.space(pid), self.sink);
+        let complete = match sample.user_registers {
+            Some(values) => {
+                let copied = Copied { registers: registers(values), stack: &sample.user_stack };
+                self.stacks.walk(pid, &code, copied, &mut places)
+            }
+            None => true,
+        };
+        if let Some(ip) = sample.ip.filter(|_| places.is_empty()) {
+            let range = code.iter().find(|range| (range.start..range.end).contains(&ip));
+            places.push(Place { module: range.map(|range| range.tag), address: ip });
+        }
+        if !complete {
+            let module = Some(self.stacks.label(UNSEEN, self.sink));
+            places.push(Place { module, address: standing_for::CALLERS });
+        }
+        self.sink.sample(&profile::Sample { serial, event: 0, stack: &places });
+        self.taken += 1;
+        self.places = places;
+    }
+
+    /// The frames in the kernel, innermost first.
+    fn kernel_frames(&mut self, sample: &Sample, places: &mut Vec<Place>) {
+        let mut in_kernel = false;
+        let mut add = |address: u64| {
+            // The first is the sampled instruction, the others are where calls return to.
+            let address = if places.is_empty() { address } else { address.wrapping_sub(1) };
+            let module = Some(self.stacks.label(KERNEL, self.sink));
+            self.kernel.insert(address);
+            places.push(Place { module, address });
+        };
+        for &entry in &sample.callchain {
+            match entry {
+                CONTEXTS.. => in_kernel = entry == CONTEXT_KERNEL,
+                _ if in_kernel => add(entry),
+                _ => {}
+            }
+        }
+        if places.is_empty()
+            && let Some(ip) = sample.ip.filter(|ip| *ip >= KERNEL_START)
+        {
+            let module = Some(self.stacks.label(KERNEL, self.sink));
+            self.kernel.insert(ip);
+            places.push(Place { module, address: ip });
+        }
+    }
+
+    /// Reports all threads, and CPU time that no sample stands for, as rows of its own.
+    pub fn finish(&mut self, remainder: Remainder) {
+        let parts = [
+            (remainder.kernel, KERNEL, standing_for::HIDDEN_KERNEL),
+            (remainder.lost, UNSEEN, standing_for::LOST),
+            (remainder.unsampled, UNSEEN, standing_for::UNSAMPLED),
+        ];
+        let times = |ns: u64| (ns + self.period / 2) / self.period.max(1);
+        let rest: u64 = parts.iter().map(|(ns, ..)| times(*ns) * self.period).sum();
+        let serial = self.threads.finish(rest, self.sink);
+        for (ns, label, address) in parts {
+            for _ in 0..times(ns) {
+                let module = Some(self.stacks.label(label, self.sink));
+                let stack = [Place { module, address }];
+                self.sink.sample(&profile::Sample { serial, event: 0, stack: &stack });
+            }
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! Stacks of samples: the code that is mapped, and a walk over what the kernel has copied.
+
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use lwp_ptrace::tracee_files::{Mapped as MappedFile, open_mapped};
+use lwp_ptrace::{absent, sys};
+use lwp_unwind::{CodeRange, Ending, Frame, Image, Memory, RIP, RSP, Registers, Unwinder};
+use lwp_vcpu::profile::{Module, ModuleMapping, Place, Sink};
+use lwp_vcpu::program_files::Viewpoint;
+use rustc_hash::FxHashMap;
+
+use crate::address_space::{AddressSpace, Mapped};
+
+/// The most frames of a stack; what lies further out is left out.
+const DEEPEST: usize = 1024;
+/// The most bytes that a stack may have.
+const LARGEST_STACK: u64 = 8 << 20;
+
+/// The number of stacks by how much of them was found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Completeness {
+    /// Down to where the thread began.
+    pub complete: u64,
+    /// As far as the copy of the stack reached.
+    pub cut: u64,
+    /// Others: no table says how to go on, or there were too many frames.
+    pub lost: u64,
+}
+
+impl Completeness {
+    /// All stacks.
+    pub fn all(&self) -> u64 {
+        self.complete + self.cut + self.lost
+    }
+}
+
+/// A file, or the kernel's shared object.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum FileKey {
+    File((u32, u32), u64),
+    Vdso,
+}
+
+/// A module of the recording.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum ModuleKey {
+    /// A file by name and place: what its first byte's address would be.
+    File(FileKey, PathBuf, u64),
+    /// Generated code of a process.
+    Generated(i32),
+    /// A name in brackets for what has no file.
+    Label(&'static str),
+}
+
+/// The kernel's code.
+pub(crate) const KERNEL: &str = "[kernel]";
+/// What no sample was seen of.
+pub(crate) const UNSEEN: &str = "[not sampled]";
+
+/// The sampled stack of a thread of 64-bit code.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Copied<'a> {
+    pub registers: Registers,
+    pub stack: &'a [u8],
+}
+
+/// Knowledge of the files that stacks lead through.
+#[derive(Debug, Default)]
+pub(crate) struct Stacks {
+    unwinder: Unwinder,
+    images: FxHashMap<FileKey, u32>,
+    files: FxHashMap<FileKey, Option<Arc<File>>>,
+    modules: FxHashMap<ModuleKey, (u32, Vec<ModuleMapping>)>,
+    numbers: u32,
+    completeness: Completeness,
+    frames: Vec<Frame>,
+}
+
+impl Stacks {
+    /// How much of the stacks was found so far.
+    pub fn completeness(&self) -> Completeness {
+        self.completeness
+    }
+
+    /// What the executable mappings of a process are to the unwinder.
+    pub fn code(
+        &mut self,
+        pid: i32,
+        space: &mut AddressSpace,
+        sink: &mut dyn Sink,
+    ) -> Arc<Vec<CodeRange>> {
+        if let Some(code) = &space.code {
+            return Arc::clone(code);
+        }
+        let mappings = space.mappings();
+        let code = mappings.iter().map(|mapped| self.range(pid, mapped, sink)).collect();
+        let code: Arc<Vec<CodeRange>> = Arc::new(code);
+        space.code = Some(Arc::clone(&code));
+        code
+    }
+
+    fn range(&mut self, pid: i32, mapped: &Mapped, sink: &mut dyn Sink) -> CodeRange {
+        let (start, end) = (mapped.start, mapped.end);
+        let (key, path) = match mapped.file() {
+            Some(path) => (FileKey::File(mapped.device, mapped.inode), path.to_owned()),
+            None if mapped.is_vdso() => (FileKey::Vdso, PathBuf::from("[vdso]")),
+            None => {
+                let tag = self.generated(pid, sink);
+                return CodeRange { start, end, image: None, generated: None, bias: 0, tag };
+            }
+        };
+        let file = self.file(&key, pid, mapped);
+        let image = match self.images.get(&key) {
+            Some(&image) => image,
+            None => {
+                let tables = match (&key, &file) {
+                    (FileKey::Vdso, _) => own_vdso(),
+                    (_, Some(file)) => Image::of_file(file),
+                    (_, None) => Image::default(),
+                };
+                let image = self.unwinder.add(tables);
+                self.images.insert(key.clone(), image);
+                image
+            }
+        };
+        let base = start.wrapping_sub(mapped.offset);
+        let piece = ModuleMapping { start, end, offset: mapped.offset };
+        let key = ModuleKey::File(key, path.clone(), base);
+        let tag = self.module(key, piece, Described { pid, path, file }, sink);
+        let address = self.unwinder.image(image).and_then(|image| image.address_of(mapped.offset));
+        let bias = start.wrapping_sub(address.unwrap_or(mapped.offset));
+        CodeRange { start, end, image: Some(image), generated: None, bias, tag }
+    }
+
+    /// The file of a mapping, held open: its names are looked for at the end. `None` where the path
+    /// leads to another one by now, or to none.
+    fn file(&mut self, key: &FileKey, pid: i32, mapped: &Mapped) -> Option<Arc<File>> {
+        if let Some(known) = self.files.get(key) {
+            return known.clone();
+        }
+        let open = |path: &Path| {
+            // Whoever opens a file that a program serves may wait for that program.
+            if absent::is_served(pid, mapped.device) {
+                return None;
+            }
+            let range = (mapped.start, mapped.end);
+            let of_process = MappedFile { range, inode: mapped.inode, path };
+            open_mapped(pid, of_process).ok().or_else(|| open_here(path, mapped.inode))
+        };
+        let file = mapped.file().and_then(open).map(Arc::new);
+        self.files.insert(key.clone(), file.clone());
+        file
+    }
+
+    /// The number of a module, reported if it is new or has grown.
+    fn module(
+        &mut self,
+        key: ModuleKey,
+        piece: ModuleMapping,
+        described: Described,
+        sink: &mut dyn Sink,
+    ) -> u32 {
+        let next = self.numbers;
+        let (id, mappings) = self.modules.entry(key).or_insert((next, Vec::new()));
+        if !mappings.contains(&piece) {
+            self.numbers += u32::from(*id == next);
+            mappings.push(piece);
+            let Described { pid, path, file } = described;
+            let mappings = mappings.clone();
+            sink.module(&Module { id: *id, pid, path, changing: false, mappings, file });
+        }
+        *id
+    }
+
+    /// The number of a module without a file and without mappings.
+    fn bare(&mut self, key: ModuleKey, pid: i32, path: &str, sink: &mut dyn Sink) -> u32 {
+        if let Some((id, _)) = self.modules.get(&key) {
+            return *id;
+        }
+        let id = self.numbers;
+        self.numbers += 1;
+        self.modules.insert(key, (id, Vec::new()));
+        let (path, mappings) = (path.into(), Vec::new());
+        sink.module(&Module { id, pid, path, changing: false, mappings, file: None });
+        id
+    }
+
+    /// The module of code that a process has generated.
+    fn generated(&mut self, pid: i32, sink: &mut dyn Sink) -> u32 {
+        self.bare(ModuleKey::Generated(pid), pid, "", sink)
+    }
+
+    /// The module that stands for what has no file.
+    pub fn label(&mut self, name: &'static str, sink: &mut dyn Sink) -> u32 {
+        self.bare(ModuleKey::Label(name), 0, name, sink)
+    }
+
+    /// Walks a copied stack and adds its frames to `places`, innermost first. Returns whether it
+    /// was walked to its bottom.
+    pub fn walk(
+        &mut self,
+        pid: i32,
+        code: &[CodeRange],
+        copied: Copied<'_>,
+        places: &mut Vec<Place>,
+    ) -> bool {
+        let start = copied.registers.get(RSP).unwrap_or(0);
+        let mut memory = Copy { pid, code, start, bytes: copied.stack, short: false };
+        let frames = &mut self.frames;
+        let ending = self.unwinder.walk(code, copied.registers, &mut memory, DEEPEST, frames);
+        let place = |frame: &Frame| Place { module: frame.tag, address: frame.place };
+        places.extend(frames.iter().map(place));
+        let count = match ending {
+            Ending::Bottom => &mut self.completeness.complete,
+            Ending::Lost if memory.short => &mut self.completeness.cut,
+            Ending::Lost | Ending::Deep => &mut self.completeness.lost,
+        };
+        *count += 1;
+        ending == Ending::Bottom
+    }
+}
+
+/// A module, described.
+struct Described {
+    pid: i32,
+    path: PathBuf,
+    file: Option<Arc<File>>,
+}
+
+/// Opens a file of a process that is gone, as this process sees it.
+fn open_here(path: &Path, inode: u64) -> Option<File> {
+    let file = Viewpoint::of(std::process::id().cast_signed())?.open(path).ok()?;
+    file.metadata().is_ok_and(|file| file.ino() == inode).then_some(file)
+}
+
+/// The tables of the kernel's shared object, which is the same in all processes.
+fn own_vdso() -> Image {
+    let pid = std::process::id().cast_signed();
+    let text = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let range = text.lines().find(|line| line.ends_with("[vdso]")).and_then(|line| {
+        let (start, end) = line.split_once(' ')?.0.split_once('-')?;
+        Some((u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?))
+    });
+    let Some((start, end)) = range else { return Image::default() };
+    let mut bytes = vec![0; (end - start) as usize];
+    let got = sys::read_memory(pid, start, &mut bytes).unwrap_or(0);
+    Image::of_bytes(&bytes[..got])
+}
+
+/// A stack as it was, and the code of a process that goes on: code does not change.
+struct Copy<'a> {
+    pid: i32,
+    code: &'a [CodeRange],
+    start: u64,
+    bytes: &'a [u8],
+    /// More of the stack was wanted than was copied.
+    short: bool,
+}
+
+impl Copy<'_> {
+    fn is_code(&self, address: u64) -> bool {
+        let after = self.code.partition_point(|range| range.start <= address);
+        after.checked_sub(1).is_some_and(|at| address < self.code[at].end)
+    }
+}
+
+impl Memory for Copy<'_> {
+    fn word(&mut self, address: u64) -> Option<u64> {
+        let offset = address.checked_sub(self.start).filter(|offset| *offset < LARGEST_STACK);
+        if let Some(offset) = offset {
+            let at = usize::try_from(offset).ok()?;
+            let word = self.bytes.get(at..at.checked_add(8)?);
+            self.short |= word.is_none();
+            return word?.try_into().ok().map(u64::from_le_bytes);
+        }
+        if !self.is_code(address) {
+            // Another stack, which is another one by now.
+            self.short = true;
+            return None;
+        }
+        let mut word = [0; 8];
+        let got = sys::read_memory(self.pid, address, &mut word).unwrap_or(0);
+        (got == word.len()).then(|| u64::from_le_bytes(word))
+    }
+}
+
+/// The registers of a sample by DWARF's numbers: the kernel's order is rax, rbx, rcx, rdx, rsi, rdi,
+/// rbp, rsp, rip, r8 to r15.
+pub(crate) fn registers(sampled: [u64; 17]) -> Registers {
+    let [rax, rbx, rcx, rdx, rsi, rdi, rbp, rsp, rip, others @ ..] = sampled;
+    let mut registers = Registers::default();
+    let named = [rax, rdx, rcx, rbx, rsi, rdi, rbp, rsp];
+    (0..).zip(named.into_iter().chain(others)).for_each(|(number, it)| registers.set(number, it));
+    registers.set(RIP, rip);
+    registers
+}
+
+#[cfg(test)]
+mod tests {
+    use lwp_unwind::{RBP, RBX, RDX};
+
+    use super::*;
+
+    #[test]
+    fn registers_have_dwarf_s_numbers() {
+        let registers = registers(std::array::from_fn(|index| index as u64));
+        let found = [0, RDX, RBX, RBP, RSP, 8, 15, RIP].map(|number| registers.get(number));
+        assert_eq!(found, [0, 3, 1, 6, 7, 9, 16, 8].map(Some));
+    }
+
+    /// The copy has two words; behind it the stack may go on, and elsewhere there is nothing.
+    #[test]
+    fn a_stack_has_no_more_than_was_copied() {
+        let code = [];
+        let bytes: Vec<u8> = [7u64, 8].into_iter().flat_map(u64::to_le_bytes).collect();
+        let pid = std::process::id().cast_signed();
+        let mut copy = Copy { pid, code: &code, start: 0x8000, bytes: &bytes, short: false };
+        assert_eq!([0x8000, 0x8008].map(|at| copy.word(at)), [Some(7), Some(8)]);
+        assert!(!copy.short);
+        assert_eq!([0x8009, 0x8010, u64::MAX, 0].map(|at| copy.word(at)), [None; 4]);
+        assert!(copy.short);
+    }
+}
