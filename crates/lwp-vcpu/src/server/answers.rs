@@ -135,11 +135,8 @@ impl Answer<'_> {
         else {
             return self.machine.forged(tid, "a place where no transfer is written down");
         };
-        let context = self.context();
-        context.set(Slot::Pc, pc);
-        self.go(AppPc(pc), after);
-        // Until it goes on, the thread stands where that says.
-        self.context().set(Slot::Kind, RequestKind::Transfers as u64);
+        self.context().set(Slot::Pc, pc);
+        self.go_from(RequestKind::Transfers, AppPc(pc), after);
     }
 
     /// Goes on after a system call that the thread has made for the host.

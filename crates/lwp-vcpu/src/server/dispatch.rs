@@ -127,6 +127,11 @@ impl Answer<'_> {
     /// Lets the thread go on at `head`, taking new entries along; what it is about to execute there
     /// is the application's `pc`.
     pub fn go(&mut self, pc: AppPc, head: CachePc) {
+        self.go_from(RequestKind::Dispatch, pc, head);
+    }
+
+    /// The same from a request whose kind says where the thread stands until it goes on.
+    pub fn go_from(&mut self, kind: RequestKind, pc: AppPc, head: CachePc) {
         let tid = self.cx.tid;
         if self.machine.tasks.lwp_mut(tid).is_some_and(ThreadLwp::take_interrupted) {
             self.machine.ask_tracer(tid, Need::Side);
@@ -143,7 +148,7 @@ impl Answer<'_> {
         let context = self.machine.contexts.context(self.cx.slot);
         context.set_apply_list(&list);
         context.set(Slot::Go, head.0);
-        context.set(Slot::Kind, RequestKind::Dispatch as u64);
+        context.set(Slot::Kind, kind as u64);
         let spun = context.get(Slot::Spin) != 0;
         self.machine.spin_policy.note_processor(context.get(Slot::Processor));
         context.set(Slot::Spin, self.machine.spin_policy.spin());
