@@ -2,7 +2,7 @@
 
 use super::Emitter;
 use crate::addr::{AppPc, CachePc};
-use crate::context::{Slot, counter_displacement, trace};
+use crate::context::{RequestKind, Slot, counter_displacement, trace};
 use crate::fragment::FragmentId;
 use crate::relocation::Relocation;
 use crate::state_map::bits;
@@ -151,10 +151,7 @@ pub fn transfer_stub(emitter: &mut Emitter<'_>, transfer: &Transfer) -> CachePc 
     (emitter.place.app, emitter.place.index) = (transfer.app, transfer.index);
     let stub = emitter.here();
     emitter.point(transfer.state | SPILLED);
-    let again = match transfer.targeted {
-        true => reload_target(emitter, transfer),
-        false => transfer.again.0,
-    };
+    let again = go_on(emitter, transfer);
     // lea rcx, [rip + again]
     emitter.out.bytes(&[0x48, 0x8d, 0x0d]);
     emitter.displacement_to(again);
@@ -163,17 +160,24 @@ pub fn transfer_stub(emitter: &mut Emitter<'_>, transfer: &Transfer) -> CachePc 
     stub
 }
 
-/// The place where a thread goes on that has been here: r11 takes its target again. Jumps over it.
-fn reload_target(emitter: &mut Emitter<'_>, transfer: &Transfer) -> u64 {
-    // mov gs:[target], r11; jmp over
-    emitter.out.bytes(&[0x65, 0x4c, 0x89, 0x1c, 0x25]);
-    emitter.out.imm32(Slot::CallTarget as u32);
+/// The place where a thread goes on that has been here, which control jumps over: requests are of the
+/// usual kind again, and r11 has its target.
+fn go_on(emitter: &mut Emitter<'_>, transfer: &Transfer) -> u64 {
+    if transfer.targeted {
+        // mov gs:[target], r11
+        emitter.out.bytes(&[0x65, 0x4c, 0x89, 0x1c, 0x25]);
+        emitter.out.imm32(Slot::CallTarget as u32);
+    }
+    // jmp over
     emitter.out.bytes(&[0xeb, 0]);
     let from = emitter.out.code.len();
     let again = emitter.here().0;
-    // mov r11, gs:[target]
-    emitter.out.bytes(&[0x65, 0x4c, 0x8b, 0x1c, 0x25]);
-    emitter.out.imm32(Slot::CallTarget as u32);
+    emitter.out.store_imm32(Slot::Kind, RequestKind::Dispatch as u32);
+    if transfer.targeted {
+        // mov r11, gs:[target]
+        emitter.out.bytes(&[0x65, 0x4c, 0x8b, 0x1c, 0x25]);
+        emitter.out.imm32(Slot::CallTarget as u32);
+    }
     emitter.jump_to(transfer.again);
     emitter.out.code[from - 1] = (emitter.out.code.len() - from) as u8;
     again
