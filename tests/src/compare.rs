@@ -199,9 +199,9 @@ fn first_difference(name: &str, native: &[u8], other: &[u8]) -> String {
     format!("{name} line {}:\n  native {native:?}\n  here   {other:?}\n", at + 1)
 }
 
-/// Drops lines that begin with `# `: notes of a program, such as an instruction set that is
-/// missing. So are the lines in which lwp names processes that went on natively, at its end.
-fn without_notes(output: &[u8]) -> Vec<u8> {
+/// Drops lines that begin with `# `, which are notes of a program, such as an instruction set that
+/// is missing, and the lines in which lwp names the processes that went on natively.
+pub fn without_notes(output: &[u8]) -> Vec<u8> {
     const NATIVE: &[u8] = b"lwp: not on the virtual CPU: ";
     let lines = output.split_inclusive(|&b| b == b'\n');
     let is_note = |line: &&[u8]| line.starts_with(b"# ") || line.starts_with(NATIVE);

@@ -30,7 +30,7 @@ mod directives;
 mod lwp;
 mod run;
 
-pub use compare::{Comparison, Normalize, check_program, differences};
+pub use compare::{Comparison, Normalize, check_program, differences, without_notes};
 pub use compile::{Executable, compile, compile_tool, find_tool, programs_dir, source_files};
 pub use directives::{Compare, Directives, Variant};
 pub use lwp::{Mode, lwp_binary, modes, repeat, translations};

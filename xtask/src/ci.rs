@@ -8,7 +8,7 @@ use std::time::Instant;
 use anyhow::{Error, Result, bail};
 use clap::Args;
 
-use crate::testing::{Selection, Suite, Variable};
+use crate::testing::{Selection, Suite, Turn, Variable};
 use crate::workspace::{self, cargo};
 use crate::{abi, book, deny, examples, fleet, layering, spec_matrix, tree, unsafe_budget};
 
@@ -104,8 +104,7 @@ pub fn run(options: Options) -> Result<()> {
     let built = fails("build", workspace::build);
     if built.is_none() {
         let fleet = options.fleet.then(FleetBuild::begin).transpose()?;
-        let selection = Selection { nightly: options.all, ..Selection::default() };
-        failed.extend(fails("test", || test_in(modes(options.all), &selection)));
+        failed.extend(fails("test", || test_all(options.all)));
         failed.extend(run_all(BUILT));
         if options.all {
             failed.extend(fails("doc", documentation));
@@ -129,25 +128,22 @@ pub fn run(options: Options) -> Result<()> {
 
 /// Builds, lints and runs the tests of this workspace.
 pub fn test(selection: &Selection) -> Result<()> {
-    test_in(modes(false), selection)
+    let turn = Turn::of_commit().of_modes(false);
+    test_in([("LWP_TEST_TURN", turn.to_string().into())], selection)
 }
 
-fn test_in(modes: Variable, selection: &Selection) -> Result<()> {
-    let target = workspace::target();
-    Suite { cargo, target, variables: vec![modes], selection: selection.clone() }.run()
+/// Runs all tests, and test programs in all modes; or the slow tests and the modes that have the
+/// turn of this commit.
+fn test_all(all: bool) -> Result<()> {
+    let turn = (!all).then(Turn::of_commit);
+    let selection = Selection { nightly: all, turn, ..Selection::default() };
+    let modes = ("LWP_TEST_MODES", "all".into());
+    test_in(all.then_some(modes), &selection)
 }
 
-/// The variable that says in which modes test programs are run: in all, or in a third of them,
-/// which is another one for each commit.
-fn modes(all: bool) -> Variable {
-    let mut count = Command::new("git");
-    count.args(["rev-list", "--count", "HEAD"]).current_dir(workspace::root());
-    let turn = || workspace::output(count).ok().and_then(|it| String::from_utf8(it).ok());
-    if all {
-        ("LWP_TEST_MODES", "all".into())
-    } else {
-        ("LWP_TEST_TURN", turn().map_or_else(|| "0".into(), |it| it.trim().into()))
-    }
+fn test_in(modes: impl IntoIterator<Item = Variable>, selection: &Selection) -> Result<()> {
+    let (target, variables) = (workspace::target(), modes.into_iter().collect());
+    Suite { cargo, target, variables, selection: selection.clone() }.run()
 }
 
 fn documentation_tests() -> Result<()> {

@@ -139,7 +139,7 @@ fn out_of_reach() -> Result<Option<String>> {
     match output.status.success() {
         true => Ok(None),
         false if tells_of_a_download(&words) => Ok(Some(words.into_owned())),
-        false => bail!("{fetch:?}: {}\n{words}", output.status),
+        false => bail!("{}: {}\n{words}", workspace::in_a_shell(&fetch), output.status),
     }
 }
 

@@ -18,11 +18,13 @@ mod process;
 mod racy;
 mod slow;
 mod times;
+mod turns;
 
 use binaries::Test;
 use process::Ended;
 pub use racy::RACY;
 use times::Times;
+pub use turns::Turn;
 
 /// How long the runner stays silent while tests run.
 const QUIET: Duration = Duration::from_secs(30);
@@ -64,6 +66,9 @@ pub struct Selection {
     /// Run so many tests at a time; by default two for each processor
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     pub jobs: Option<u16>,
+    /// The slow tests that do not have this turn wait for another
+    #[arg(skip)]
+    pub turn: Option<Turn>,
     /// Run the tests with one of these in their full names, as lwp-cli::it::stat::counts_add_up
     #[arg(value_name = "TEXT")]
     pub names: Vec<String>,
@@ -77,6 +82,7 @@ impl Default for Selection {
             nightly: false,
             rounds: 1,
             jobs: None,
+            turn: None,
             names: Vec::new(),
         }
     }
@@ -90,6 +96,12 @@ impl Selection {
             return package && (self.nightly || !slow::is_nightly(&name));
         }
         package && self.names.iter().any(|it| name.contains(&**it))
+    }
+
+    /// Returns whether a test is not run in this turn.
+    fn waits(&self, test: &Test, times: &Times) -> bool {
+        let name = test.full_name();
+        self.turn.is_some_and(|turn| !turn.has(&name) && turns::is_slow(&name, times))
     }
 
     fn jobs(&self) -> usize {
@@ -116,14 +128,23 @@ impl Suite {
             tests.retain(|test| times.of(&test.full_name()) <= QUICK);
             eprintln!("{} of {all} tests are quick", tests.len());
         }
+        let all = tests.len();
+        tests.retain(|test| !self.selection.waits(test, &times));
+        if tests.len() < all {
+            eprintln!("{} slow tests wait for another turn; --all runs them", all - tests.len());
+        }
         tests.sort_by_key(|test| std::cmp::Reverse(times.of(&test.full_name())));
         let rounds = (0..self.selection.rounds).flat_map(|_| &tests).collect();
-        let ended = self.run_all(rounds)?;
+        let ended = self.run_all(rounds, &times)?;
         times.write(&self.target, &ended);
         report(&ended)
     }
 
-    fn run_all<'a>(&self, tests: VecDeque<&'a Test<'a>>) -> Result<Vec<(&'a Test<'a>, Ended)>> {
+    fn run_all<'a>(
+        &self,
+        tests: VecDeque<&'a Test<'a>>,
+        times: &Times,
+    ) -> Result<Vec<(&'a Test<'a>, Ended)>> {
         let all = tests.len();
         let words = self.target.join("tmp/words");
         std::fs::create_dir_all(&words)?;
@@ -132,7 +153,7 @@ impl Suite {
         let work = |number: usize| {
             while let Some(test) = next() {
                 let file = words.join(format!("{}-{number}", std::process::id()));
-                let result = process::run(self.command(test), &file);
+                let result = process::run(self.command(test, times), &file);
                 if !result.is_success() {
                     eprintln!("{}: {}", test.full_name(), result.end);
                 }
@@ -155,10 +176,14 @@ impl Suite {
         Ok(ended.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn command(&self, test: &Test<'_>) -> Command {
+    fn command(&self, test: &Test<'_>, times: &Times) -> Command {
         let mut command = test.command(&self.target);
         for (name, value) in &self.variables {
             command.env(name, value);
+        }
+        if let Some(turn) = self.selection.turn {
+            let slow = turns::is_slow(&test.full_name(), times);
+            command.env("LWP_TEST_TURN", turn.of_modes(slow).to_string());
         }
         command
     }

@@ -23,21 +23,48 @@ pub fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
-/// A cargo command in the root.
+/// A cargo command in the root. It does not inherit what `cargo xtask` says about this package:
+/// third-party build scripts may watch those variables, as the one of `ring` does, and everything
+/// above such a package would be compiled again in each clone.
 pub fn cargo(arguments: &[&str]) -> Command {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.args(arguments).current_dir(root()).stdin(Stdio::null());
+    for (name, _) in
+        std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_of_package))
+    {
+        command.env_remove(name);
+    }
     command
+}
+
+/// Returns whether cargo sets this variable to something about the package that it runs.
+fn is_of_package(variable: &str) -> bool {
+    const OTHERS: [&str; 4] =
+        ["CARGO_BIN_NAME", "CARGO_CRATE_NAME", "CARGO_PRIMARY_PACKAGE", "OUT_DIR"];
+    let begins = |begin: &&str| variable.starts_with(*begin);
+    ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(begins) || OTHERS.contains(&variable)
 }
 
 /// Runs `command` with its output shown.
 pub fn run(mut command: Command) -> Result<()> {
-    let status = command.status().with_context(|| format!("cannot start {command:?}"))?;
+    let status =
+        command.status().with_context(|| format!("cannot start {}", in_a_shell(&command)))?;
     if !status.success() {
-        bail!("{command:?}: {status}");
+        bail!("{}: {status}", in_a_shell(&command));
     }
     Ok(())
+}
+
+/// The command as one would type it. `Debug` would list the variables that are taken away as well.
+pub fn in_a_shell(command: &Command) -> String {
+    let directory = command.get_current_dir().map(|it| format!("cd {} &&", it.display()));
+    let set = command
+        .get_envs()
+        .filter_map(|(name, value)| Some(format!("{}={:?}", name.to_string_lossy(), value?)));
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let words = words.map(|it| it.to_string_lossy().into_owned());
+    directory.into_iter().chain(set).chain(words).collect::<Vec<_>>().join(" ")
 }
 
 /// The one way in which checks build: a package by itself has other features, and would be compiled
@@ -83,9 +110,10 @@ fn clippy_version() -> Option<String> {
 /// Runs `command` and returns what it printed.
 pub fn output(mut command: Command) -> Result<Vec<u8>> {
     command.stdin(Stdio::null()).stderr(Stdio::inherit());
-    let output = command.output().with_context(|| format!("cannot start {command:?}"))?;
+    let output =
+        command.output().with_context(|| format!("cannot start {}", in_a_shell(&command)))?;
     if !output.status.success() {
-        bail!("{command:?}: {}", output.status);
+        bail!("{}: {}", in_a_shell(&command), output.status);
     }
     Ok(output.stdout)
 }
@@ -123,4 +151,30 @@ pub fn files() -> Result<Vec<PathBuf>> {
     files.sort();
     files.dedup();
     Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cargo_is_not_told_which_package_starts_it() {
+        // Cargo sets them for this test, too.
+        assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some());
+        let command = cargo(&["build"]);
+        let kept = |name: &str| !command.get_envs().any(|it| it == (name.as_ref(), None));
+        for name in ["CARGO_MANIFEST_DIR", "CARGO_PKG_NAME", "CARGO_PKG_VERSION_MAJOR"] {
+            assert!(!kept(name), "{name}");
+        }
+        for name in ["PATH", "CARGO", "CARGO_HOME", "CARGO_TARGET_DIR", "CARGO_INCREMENTAL"] {
+            assert!(kept(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_command_is_shown_with_what_it_sets() {
+        let mut command = Command::new("cargo");
+        command.args(["build", "--locked"]).current_dir("/src").env("A", "b").env_remove("C");
+        assert_eq!(in_a_shell(&command), "cd /src && A=\"b\" cargo build --locked");
+    }
 }

@@ -3,7 +3,9 @@
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 use lwp_testkit::files::{copy_program, write_program};
-use lwp_tests::{End, Job, Outcome, TempDir, find_tool, kernel_executes, lwp_binary};
+use lwp_tests::{
+    End, Job, Outcome, TempDir, find_tool, kernel_executes, lwp_binary, without_notes,
+};
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -127,15 +129,10 @@ impl Arena {
             &["./lwp", "run", "--no-cache", "--", "./it"],
             &["./lwp", "stat", "--no-cache", "-o", "/dev/null", "--", "./it"],
         ];
-        if !kernel_executes(&self.dir.path().join("it")) {
+        if !is_for_a_shell(program) && !kernel_executes(&self.dir.path().join("it")) {
             for way in ways {
                 let outcome = self.run(way, LIMIT);
                 let error = String::from_utf8_lossy(&outcome.stderr).into_owned();
-                // As execvp(3) has it: a shell takes a file without a format, and says what it may.
-                if !program.starts_with(b"\x7fELF") {
-                    assert!(matches!(outcome.end, End::Code(_)), "{name}: {error}");
-                    continue;
-                }
                 assert_eq!(outcome.end, End::Code(126), "{name}: {error}");
                 assert!(error.starts_with("lwp: "), "{name}: {error}");
             }
@@ -150,10 +147,19 @@ impl Arena {
             let error = String::from_utf8_lossy(&outcome.stderr).into_owned();
             assert_eq!(outcome.end, native.end, "{name}, {way:?}: {error}");
             assert_eq!(outcome.stdout, native.stdout, "{name}, {way:?}: {error}");
-            assert_eq!(error.as_bytes(), native.stderr, "{name}, {way:?}");
+            let stderr = without_notes(&outcome.stderr);
+            assert_eq!(stderr, without_notes(&native.stderr), "{name}, {way:?}: {error}");
         }
         true
     }
+}
+
+/// Returns whether lwp gives a file to a shell, as execvp(3) does, by which setarch starts it
+/// natively: the kernel does not know its format, and its first line is text.
+fn is_for_a_shell(program: &[u8]) -> bool {
+    let start = &program[..program.len().min(256)];
+    let line = start.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    !start.starts_with(b"\x7fELF") && !line.contains(&0)
 }
 
 fn main_tools() -> bool {

@@ -67,5 +67,5 @@ pub const STRUCTURE: &[(&str, [usize; 3])] = &[
     ("lwp-unwind",     [  0,   13,    4]),
     ("lwp-vcpu",       [104,  481,   36]),
     ("pctx",           [  3,    3,    3]),
-    ("xtask",          [  0,   47,    0]),
+    ("xtask",          [  0,   48,    0]),
 ];

@@ -76,6 +76,13 @@ pub struct Held {
     span: Duration,
 }
 
+impl Held {
+    /// Its number.
+    pub fn signal(&self) -> u32 {
+        self.info.signo() as u32
+    }
+}
+
 /// A handler's first instruction has been reached, with `regs`, from `app`.
 pub fn entered(machine: &mut Machine, tid: Tid, app: &Regs, regs: &Regs) {
     let Some(thread) = machine.tasks.threads.get_mut(&tid) else { return };

@@ -74,7 +74,7 @@ pub struct Wait {
 struct Coming {
     /// The number that the thread has taken.
     taken: u32,
-    /// The number that wait for it alone, or that it has stopped for.
+    /// The number that wait for it alone, that it has stopped for, or that are held.
     own: u32,
     /// One waits for any thread of its process.
     shared: bool,
@@ -206,9 +206,12 @@ fn coming(machine: &Machine, tid: Tid, other: Tid, signal: u32) -> Option<Coming
     let delivering = delivers && thread.signals.delivering as u32 == signal;
     let stopped = || machine.tracees.siginfo(other).is_ok_and(|it| it.signo() as u32 == signal);
     let stands = other != tid && (delivering || stopped());
+    // It has left the kernel's queue, and is sent again when the hold ends (`pacing.rs`).
+    let held = thread.signals.calm.and_then(|calm| calm.held());
+    let is_held = held.is_some_and(|(held, _)| held.signal() == signal);
     Some(Coming {
         taken: thread.signals.taken.of(signal),
-        own: u32::from(pending("SigPnd:")) + u32::from(stands),
+        own: [pending("SigPnd:"), stands, is_held].into_iter().map(u32::from).sum(),
         shared: pending("ShdPnd:"),
         kept,
     })

@@ -11,7 +11,7 @@ use super::needs::needs;
 use super::script::Done::{Detached, Goes, Interrupted, Listens, Sent};
 use super::stage::{Idle, Stage};
 use super::{branches, leaf, pc_of};
-use crate::events::{calm, flush};
+use crate::events::{calm, flush, settling};
 use crate::machine::{Mode, Need};
 use crate::syscalls::nr;
 
@@ -513,6 +513,33 @@ fn a_timer_that_fires_too_soon_is_held_until_the_program_has_gone_on() {
     let done = stage.signal(tid, signal, SI_TKILL, 0);
     assert_eq!(done.last(), Some(&Goes(tid, Until::Event, signal)), "{done:?}");
     assert_eq!(stage.script.thread(tid, |thread| thread.info), Some((signal, SI_TIMER, 0)));
+}
+
+#[test]
+fn an_action_waits_for_a_signal_that_is_held_after_it_has_first_asked() {
+    const SI_TIMER: i32 = -2;
+    let signal = handled_signal();
+    let (stage, _) = back_from_a_handler(signal, SI_TIMER);
+    let (tid, other) = (stage.tid, stage.another());
+    let mut app = stage.regs_at(pc_of(leaf));
+    (app.0.rax, app.0.rdi, app.0.r10) = (nr::RT_SIGACTION, signal as u64, 8);
+    let asked = || {
+        stage.stands(other.tid, &app);
+        settling::call(&mut stage.machine(), other.tid, &app).expect("it goes on");
+        stage.machine().tasks.threads[&other.tid].signals.wait.asked
+    };
+    // The thread has stopped for it, but the host has not come to that yet.
+    stage.script.thread(tid, |thread| thread.info = Some((signal, SI_TIMER, 0)));
+    assert_eq!(asked(), 1);
+    stage.script.done();
+    let done = stage.signal(tid, signal, SI_TIMER, 0);
+    assert_eq!(done.last(), Some(&Goes(tid, Until::Syscall, 0)), "it is held: {done:?}");
+    assert_eq!(asked(), 2, "its handler has not run");
+    assert_eq!(stage.script.done().first(), Some(&Interrupted(tid)), "the hold is to end");
+    // A hold goes on if the thread has had no processor meanwhile.
+    let ends = |_| stage.stop(tid, Stop::Interrupted).contains(&Sent(tid, signal));
+    assert!((0..1000).any(ends), "it is sent again");
+    assert_eq!(asked(), 0, "the thread has taken it");
 }
 
 #[test]
