@@ -227,7 +227,8 @@ fn every_command_shows_time() {
     assert!(flame.contains("heavy") && flame.contains("reading"));
     let (script, _) = lwp(&dir, &["script"]);
     assert!(script.contains("cpu-time"), "{script}");
-    for format in ["pprof", "speedscope", "perf", "callgrind", "otlp", "folded", "firefox", "facts"] {
+    for format in ["pprof", "speedscope", "perf", "callgrind", "otlp", "folded", "firefox", "facts"]
+    {
         lwp(&dir, &["export", "-f", format, "-o", "exported"]);
         let bytes = std::fs::metadata(dir.join("exported")).expect("a file").len();
         assert!(bytes > 100, "{format}: {bytes} bytes");
