@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use lwp_profile::chunk::{self, Extent};
 use lwp_profile::{
-    Block, NamedRange, RecordedFrame, RecordedNames, RecordedSample, RecordedSymbol, Recording,
-    SampledEvent, Writer,
+    Block, NamedRange, RecordedFrame, RecordedNames, RecordedSample, Recording, SampledEvent,
+    Writer,
 };
 use lwp_terminal::escape::printable;
 use lwp_vcpu::config::Request;
@@ -284,11 +284,6 @@ impl Recorder {
     /// Notes which events are sampled.
     pub fn events(&self, events: &[SampledEvent]) {
         self.state().write(|writer| writer.events(events));
-    }
-
-    /// Notes names of addresses.
-    pub fn symbols(&self, symbols: &[RecordedSymbol]) {
-        self.state().write(|writer| writer.symbols(symbols));
     }
 
     /// Writes what is known only at the end.

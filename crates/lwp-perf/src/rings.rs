@@ -1,8 +1,8 @@
 //! A program with its threads and children, sampled: one ring a processor.
 //!
 //! The kernel inherits sampled events only if each has one processor, so that two never write to
-//! one ring. Records of names, mappings, forks and ends come beside the samples: they say which code
-//! an address belonged to when it was sampled, also of processes that are gone by now.
+//! one ring. Records of names, mappings, forks and ends come beside the samples: they say which
+//! code an address belonged to when it was sampled, also of processes that are gone by now.
 
 use std::sync::Arc;
 
@@ -42,8 +42,8 @@ pub struct RingsOptions {
     pub modes: Modes,
     /// Bytes of the user stack in each sample, a multiple of eight; 0: neither stack nor registers.
     pub stack_bytes: u32,
-    /// Bytes of each ring, a power of two. Where the kernel locks no more memory for this user, they
-    /// are halved until it does.
+    /// Bytes of each ring, a power of two. Where the kernel locks no more memory for this user,
+    /// they are halved until it does.
     pub ring_bytes: usize,
 }
 

@@ -88,8 +88,8 @@ pub struct Sample {
     pub callchain: Vec<u64>,
     /// Raw data of the PMU.
     pub raw: Vec<u8>,
-    /// The user registers, in the order of [`USER_REGISTERS`]. `None` of a thread of the kernel, and
-    /// of a 32-bit program.
+    /// The user registers, in the order of [`USER_REGISTERS`]. `None` of a thread of the kernel,
+    /// and of a 32-bit program.
     pub user_registers: Option<[u64; REGISTERS]>,
     /// The bytes from the user stack pointer up.
     pub user_stack: Vec<u8>,
@@ -251,8 +251,9 @@ impl<'a> Cursor<'a> {
 
 /// The time of a record, in ns; `None` if its `format` has none, or it is too short.
 ///
-/// Spec: perf_event_open(2), "sample_id": with [`Flags::SAMPLE_ID_ALL`], records that are no samples
-/// end with thread, time, id, stream, processor and identifier, as far as the format has them.
+/// Spec: perf_event_open(2), "sample_id": with [`Flags::SAMPLE_ID_ALL`], records that are no
+/// samples end with thread, time, id, stream, processor and identifier, as far as the format has
+/// them.
 ///
 /// [`Flags::SAMPLE_ID_ALL`]: crate::attr::Flags::SAMPLE_ID_ALL
 pub fn time_of(raw: RawRecord<'_>, format: SampleFormat) -> Option<u64> {

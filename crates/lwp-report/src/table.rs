@@ -239,11 +239,12 @@ impl Table {
 
     /// Half the width of the interval that holds a row's true part of the whole in 95 of 100
     /// recordings, in points of per cent: samples that are taken at intervals of time are a matter
-    /// of chance. `None` where every event was counted, or every so-manieth.
+    /// of chance. `None` without samples of time.
     pub fn margin(&self, row: &Row) -> Option<f64> {
         /// 95 % of a normal distribution lie within so many standard deviations.
         const DEVIATIONS: f64 = 1.96;
-        let interval = self.interval.filter(|interval| self.time && *interval > 0)?;
+        let interval =
+            self.interval.filter(|interval| self.time && *interval > 0 && row.own > 0)?;
         let samples = self.total as f64 / interval as f64;
         if samples < 1.0 {
             return None;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 /// Functions of the kernel by address, as far as the kernel shows them.
 #[derive(Clone, Debug, Default)]
-pub struct KernelNames {
+pub(crate) struct KernelNames {
     /// Start, size and name.
     functions: Vec<(u64, u64, String)>,
 }

@@ -14,7 +14,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::kernel_names::KernelNames;
 use crate::remainder::Remainder;
-use crate::samples::{NAMES, Samples};
+use crate::samples::{LabelNames, Samples};
 use crate::stacks::Completeness;
 use crate::{Error, Sampling, now_ns};
 
@@ -52,19 +52,12 @@ pub struct Times {
     pub losses: Losses,
     /// How much of the stacks was found.
     pub completeness: Completeness,
-    /// Names of the kernel's functions that were sampled; empty if none was.
-    pub kernel: Option<KernelNames>,
+    /// Names of modules without a file.
+    pub labels: Vec<LabelNames>,
+    /// The kernel was sampled and hides the names of its functions.
+    pub hides_names: bool,
     /// Bytes of each ring.
     pub ring_bytes: usize,
-}
-
-impl Times {
-    /// Names of addresses that are no file's: address, bytes, name.
-    pub fn names(&self) -> Vec<(u64, u64, String)> {
-        let standing = NAMES.map(|(address, name)| (address, 1, name.to_owned()));
-        let kernel = self.kernel.as_ref().map(KernelNames::functions).unwrap_or_default();
-        standing.into_iter().chain(kernel).collect()
-    }
 }
 
 /// From SIGTERM to SIGKILL, as on the virtual CPU.
@@ -192,6 +185,8 @@ impl Attended<'_> {
         let remainder = Remainder::of(cpu_ns, period, taken, lost, self.sampling.sees_kernel());
         samples.finish(remainder);
         let kernel = (!samples.kernel.is_empty()).then(|| KernelNames::of(&samples.kernel));
+        let hides_names = kernel.as_ref().is_some_and(KernelNames::are_hidden);
+        let labels = samples.names(kernel.as_ref());
         let completeness = samples.stacks.completeness();
         let elapsed = self.started.elapsed();
         let none = Duration::ZERO;
@@ -212,7 +207,8 @@ impl Attended<'_> {
             remainder,
             losses,
             completeness,
-            kernel,
+            labels,
+            hides_names,
             ring_bytes,
         })
     }

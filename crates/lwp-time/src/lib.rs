@@ -7,8 +7,9 @@
 //! recording is one of samples.
 //!
 //! Sums are the kernel's own: the clocks of all threads, read once at the end. The difference
-//! between them and the samples is reported as what it is: time in the kernel, where that may not be
-//! seen, lost samples, and the ends of threads that no sample was due in.
+//! between them and the samples is reported as what it is: time in the kernel, where that may not
+//! be seen, lost samples, and time between samples: of threads that ended before their next one,
+//! and where the kernel took one late.
 #![forbid(unsafe_code)]
 
 mod address_space;
@@ -31,10 +32,10 @@ use lwp_ptrace::sys;
 use lwp_vcpu::ExitStatus;
 
 pub use cost::{CostOfSample, RATES};
-pub use kernel_names::KernelNames;
 pub use launch::{Launch, Times, record};
 pub use lwp_perf::Linux;
 pub use remainder::Remainder;
+pub use samples::LabelNames;
 pub use stacks::Completeness;
 
 /// The reason why a program could not be timed.

@@ -7,7 +7,8 @@ pub struct Remainder {
     pub lost: u64,
     /// All of the rest, if the kernel may not be seen: its time, and that of `unsampled`.
     pub kernel: u64,
-    /// All of the rest, if it may be seen: threads that ended before a sample was due.
+    /// All of the rest, if it may be seen: threads that ended before their next sample was due, and
+    /// samples that came late.
     pub unsampled: u64,
 }
 

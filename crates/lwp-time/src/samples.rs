@@ -6,30 +6,39 @@ use lwp_perf::{Record, Rings, Sample};
 use lwp_vcpu::profile::{self, Place, Sink};
 
 use crate::address_space::Mapped;
-use crate::kernel_names::KERNEL_START;
+use crate::kernel_names::{KERNEL_START, KernelNames};
 use crate::remainder::Remainder;
 use crate::stacks::{Copied, KERNEL, Stacks, UNSEEN, registers};
 use crate::threads::Threads;
 
 /// Addresses that stand for what has none: nothing is mapped there.
-pub(crate) mod standing_for {
+mod standing_for {
     /// The kernel's time, where it may not be seen.
     pub const HIDDEN_KERNEL: u64 = 1;
     /// Samples that a ring had no room for.
     pub const LOST: u64 = 2;
-    /// Threads that ended before their next sample was due.
+    /// Between samples: threads that ended before the next, and interrupts that came late.
     pub const UNSAMPLED: u64 = 3;
     /// Whoever called the outermost frame that was found.
     pub const CALLERS: u64 = 4;
 }
 
 /// What stands at these addresses.
-pub(crate) const NAMES: [(u64, &str); 4] = [
+const NAMES: [(u64, &str); 4] = [
     (standing_for::HIDDEN_KERNEL, "[kernel, not visible]"),
     (standing_for::LOST, "[lost samples]"),
-    (standing_for::UNSAMPLED, "[ended before the next sample]"),
+    (standing_for::UNSAMPLED, "[between samples]"),
     (standing_for::CALLERS, "[callers not found]"),
 ];
+
+/// Names of a module that has no file: address, bytes and name of each.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LabelNames {
+    /// The module.
+    pub module: u32,
+    /// The names, in order.
+    pub functions: Vec<(u64, u64, String)>,
+}
 
 /// A record may be seen so much later than others of its time.
 const DISORDER_NS: u64 = 1_000_000;
@@ -161,6 +170,15 @@ impl<'a> Samples<'a> {
             self.kernel.insert(ip);
             places.push(Place { module, address: ip });
         }
+    }
+
+    /// The names of modules without a file, those of the kernel's functions among them.
+    pub fn names(&self, kernel: Option<&KernelNames>) -> Vec<LabelNames> {
+        let functions = kernel.map(KernelNames::functions).unwrap_or_default();
+        let standing = NAMES.map(|(address, name)| (address, 1, name.to_owned()));
+        let functions = standing.into_iter().chain(functions).collect::<Vec<_>>();
+        let numbers = [KERNEL, UNSEEN].into_iter().filter_map(|it| self.stacks.known_label(it));
+        numbers.map(|module| LabelNames { module, functions: functions.clone() }).collect()
     }
 
     /// Reports all threads, and CPU time that no sample stands for, as rows of its own.

@@ -198,6 +198,11 @@ impl Stacks {
         self.bare(ModuleKey::Label(name), 0, name, sink)
     }
 
+    /// The number of the module with this name in brackets, if it was needed.
+    pub fn known_label(&self, name: &'static str) -> Option<u32> {
+        self.modules.get(&ModuleKey::Label(name)).map(|(id, _)| *id)
+    }
+
     /// Walks a copied stack and adds its frames to `places`, innermost first. Returns whether it
     /// was walked to its bottom.
     pub fn walk(
@@ -287,8 +292,8 @@ impl Memory for Copy<'_> {
     }
 }
 
-/// The registers of a sample by DWARF's numbers: the kernel's order is rax, rbx, rcx, rdx, rsi, rdi,
-/// rbp, rsp, rip, r8 to r15.
+/// The registers of a sample by DWARF's numbers: the kernel's order is rax, rbx, rcx, rdx, rsi,
+/// rdi, rbp, rsp, rip, r8 to r15.
 pub(crate) fn registers(sampled: [u64; 17]) -> Registers {
     let [rax, rbx, rcx, rdx, rsi, rdi, rbp, rsp, rip, others @ ..] = sampled;
     let mut registers = Registers::default();

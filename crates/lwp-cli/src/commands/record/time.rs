@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use lwp_profile::{RecordedSymbol, SampledEvent};
+use lwp_profile::{NamedCode, RecordedNames, SampledEvent};
 use lwp_report::number::{grouped, seconds};
 use lwp_terminal::say;
-use lwp_time::{Error, Launch, MOST_STACK_BYTES, STACK_BYTES, Sampling, Times};
+use lwp_time::{Error, LabelNames, Launch, MOST_STACK_BYTES, STACK_BYTES, Sampling, Times};
 use lwp_vcpu::Target;
 
 use super::{RecordArgs, duration, info, look_back};
@@ -74,9 +74,8 @@ pub fn record(args: &RecordArgs, lets_go: [bool; 2]) -> Result<Ending, Failure> 
 
 /// Writes what is known only at the end.
 fn finish(recorder: &Recorder, times: &Times) -> Result<(), Failure> {
-    let symbol = |(address, size, name)| RecordedSymbol { pid: 0, address, size, name };
-    let symbols: Vec<RecordedSymbol> = times.names().into_iter().map(symbol).collect();
-    recorder.symbols(&symbols);
+    let names: Vec<RecordedNames> = times.labels.iter().map(names).collect();
+    recorder.names(&names)?;
     let found = times.completeness;
     let facts = [
         ("cpu-time", times.cpu_ns.to_string()),
@@ -91,6 +90,18 @@ fn finish(recorder: &Recorder, times: &Times) -> Result<(), Failure> {
     ];
     recorder.info(&facts.map(|(key, value)| (key.to_owned(), value)));
     recorder.finish(&times.outcome)
+}
+
+/// Names of a module without a file, as a recording keeps them.
+fn names(label: &LabelNames) -> RecordedNames {
+    let code = |(address, size, name): &(u64, u64, String)| NamedCode {
+        address: *address,
+        size: *size,
+        name: name.as_str().into(),
+        ..NamedCode::default()
+    };
+    let functions = label.functions.iter().map(code).collect();
+    RecordedNames { module: label.module, debug: true, functions, ..RecordedNames::default() }
 }
 
 /// Bytes of each sampled stack.
@@ -142,7 +153,8 @@ fn said(sampling: &Sampling, times: &Times) -> String {
     if found.all() > 0 {
         let part = |count: u64| 100.0 * count as f64 / found.all() as f64;
         text.push_str(&format!(
-            "# stacks    {:.1} % complete, {:.1} % cut at the end of the copy, {:.1} % without a way on\n",
+            "# stacks    {:.1} % complete, {:.1} % cut at the end of the copy, \
+             {:.1} % without a way on\n",
             part(found.complete),
             part(found.cut),
             part(found.lost)
@@ -151,13 +163,15 @@ fn said(sampling: &Sampling, times: &Times) -> String {
     if !sampling.sees_kernel() {
         let part = 100.0 * times.remainder.kernel as f64 / times.cpu_ns.max(1) as f64;
         text.push_str(&format!(
-            "lwp: the kernel is not visible: its {part:.1} %, by difference, are a row of their own\n\
+            "lwp: the kernel is not visible: its {part:.1} %, by difference, are a row of their \
+             own\n\
              help: sysctl kernel.perf_event_paranoid=1, or CAP_PERFMON\n"
         ));
     }
-    if times.kernel.as_ref().is_some_and(lwp_time::KernelNames::are_hidden) {
+    if times.hides_names {
         text.push_str(
-            "lwp: the kernel hides the names of its functions\nhelp: sysctl kernel.kptr_restrict=0, or CAP_SYSLOG\n",
+            "lwp: the kernel hides the names of its functions\n\
+             help: sysctl kernel.kptr_restrict=0, or CAP_SYSLOG\n",
         );
     }
     text
