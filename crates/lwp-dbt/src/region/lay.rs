@@ -261,7 +261,7 @@ fn charge(
             Charge { counter, at: 0, flags_dead: form.flags_dead, before, in_terminator, run: None }
         }
     };
-    let run = by.plan.traces().then(|| counts.instructions as u8);
+    let run = by.plan.traces().then_some(counts.instructions as u8);
     let charge = Charge { run, ..charge };
     (Some(charge), trusted)
 }
