@@ -16,6 +16,8 @@
 //! A program decides what its stack pointer is, so nothing here relies on it: an odd one leads to
 //! odd contexts, and to nothing else.
 
+#![forbid(unsafe_code)]
+
 mod frames;
 mod tree;
 

@@ -225,7 +225,7 @@ fn refusal_of_ring(errno: Errno) -> Cause {
 mod tests {
     use super::*;
     use crate::kernel::script::{Memory, Script};
-    use crate::page::field;
+    use crate::page::{Pages, field};
 
     fn options() -> RingsOptions {
         RingsOptions {

@@ -18,12 +18,15 @@ const STUB: u64 = 16;
 /// Answers that are remembered.
 const REMEMBERED: usize = 1 << 16;
 
+/// A device and an inode.
+type FileId = ((u32, u32), u64);
+
 /// The functions of all code that has been mapped in the address spaces of a family.
 #[derive(Debug, Default)]
 pub struct MappedFunctions {
     mappings: Vec<Mapped>,
     /// The functions of files by device and inode, as far as they could be read.
-    files: FxHashMap<((u32, u32), u64), Option<Arc<Elf>>>,
+    files: FxHashMap<FileId, Option<Arc<Elf>>>,
     /// Functions by addresses that have been asked for.
     known: FxHashMap<u64, Function>,
 }
