@@ -235,7 +235,7 @@ mod tests {
             children: true,
             modes: Modes::USER,
             stack_bytes: 1024,
-            ring_bytes: 4 * LEAST_RING,
+            ring_bytes: 4096,
         }
     }
 

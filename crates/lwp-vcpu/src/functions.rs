@@ -101,15 +101,22 @@ impl Mapped {
     fn function(&self, address: u64) -> Option<Found> {
         let elf = self.elf.as_ref()?;
         let there = elf.address_of(address - self.range.start + self.offset)?;
-        let here = |it: u64| it.wrapping_sub(there).wrapping_add(address);
+        let before = |it: u64| address.saturating_sub(there.saturating_sub(it));
+        let behind = |it: u64| address.saturating_add(it.saturating_sub(there));
         let transparent = elf.is_linkage(there);
         let named = elf.function_about(there).map(|(named, about)| (named.address, about));
         // What the stubs of a table share has no name.
         let binds = transparent && named.is_none();
-        let shared = || (there & !(STUB - 1), there & !(STUB - 1)..(there | (STUB - 1)) + 1);
-        let (start, about) = named.or_else(|| binds.then(shared))?;
-        let function = Function { start: here(start), transparent, binds };
-        let about = here(about.start).max(self.range.start)..here(about.end).min(self.range.end);
+        let (start, about) = named.unwrap_or_else(|| match binds {
+            true => (there & !(STUB - 1), there & !(STUB - 1)..(there | (STUB - 1)) + 1),
+            false => {
+                let unnamed = elf.unnamed_at(there, || &[]);
+                (unnamed.range.start, unnamed.about)
+            }
+        });
+        let function = Function { start: before(start), transparent, binds };
+        let from = before(about.start).max(self.range.start);
+        let about = from..behind(about.end).min(self.range.end);
         Some(Found { function, about })
     }
 }

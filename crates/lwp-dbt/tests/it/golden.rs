@@ -102,6 +102,10 @@ const EXAMPLES: &[Example] = &[
     example("24_ends", "the first instruction of a destructor", &[0x55, 0x48, 0x89, 0xe5, 0xc3]),
     example("25_store_pointer", "fxsave64, with rcx in the operand", &[0x48, 0x0f, 0xae, 0x44, 0xc1, 0x40, 0xc3]),
     example("25_store_pointer", "fnstenv, relative to rip", &[0xd9, 0x35, 0, 0x10, 0, 0, 0xc3]),
+    example("26_transfer", "call rel32", &[0xe8, 0x01, 0, 0, 0, 0xc3, 0x90, 0xc3]),
+    example("26_transfer", "ret", &[0xc3]),
+    example("26_transfer", "call through memory, with rcx in the operand", &[0xff, 0x54, 0xcd, 0x08, 0xc3]),
+    example("26_transfer", "jmp through a register", &[0xff, 0xe0]),
     Example { lwp: on(true, 0, false), ..example("16_countdown", "instructions count", &[0x48, 0x01, 0xc3, 0xc3]) },
     Example { lwp: on(false, 0x7f, false), ..example("16_countdown", "branches count", &[0x85, 0xc0, 0x74, 0x02, 0xff, 0xc0, 0xc3]) },
     Example { lwp: on(true, 0x7f, false), ..example("16_countdown", "both count", &[0x85, 0xc0, 0x74, 0x02, 0xff, 0xc0, 0xc3]) },
@@ -161,6 +165,7 @@ impl Names {
             (self.routines.lwp.touches.repeat_ready, "lwp_repeat_ready"),
             (self.routines.lwp.touches.repeat_walk, "lwp_repeat_walk"),
             (self.routines.called, "called"),
+            (self.routines.traced, "traced"),
         ];
         let lwp = &self.routines.lwp;
         for (starts, name) in
@@ -322,6 +327,7 @@ fn show(example: &Example, features: TargetFeatures) -> String {
     let mut text = format!("{}\n\n", example.title);
     let plans: &[Plan] = match example.rule {
         "21_counted_call" | "23_counted_value" | "24_ends" => &[Plan::Calls],
+        "26_transfer" => &[Plan::Contexts],
         _ => &PLANS,
     };
     for (index, &plan) in plans.iter().enumerate() {

@@ -54,6 +54,9 @@ impl Sink for Recorder {
     fn sample(&mut self, _: &Sample<'_>) {}
 }
 
+/// Among a compiler's options: the program is stripped before it runs.
+const STRIPPED: &str = "-DSTRIPPED";
+
 /// A program, and what a run of it has told.
 struct Run {
     told: Told,
@@ -75,6 +78,12 @@ impl Run {
             eprintln!("skipped: no C compiler");
             return None;
         }
+        let elf = Elf::parse(&std::fs::read(&path).expect("a program")).expect("an ELF file");
+        let is_stripped = options.contains(&STRIPPED);
+        if is_stripped && !Command::new("strip").arg(&path).status().is_ok_and(|it| it.success()) {
+            eprintln!("skipped: no strip");
+            return None;
+        }
         let path = path.canonicalize().expect("a path");
         let recorder = Recorder::default();
         let config = Config::launch(path.clone(), vec![path.clone().into()], Plan::Exact);
@@ -82,7 +91,6 @@ impl Run {
         let outcome = run_profiled(&config, None, Some(sink)).expect("it runs");
         assert_eq!(outcome.status, ExitStatus::Code(0));
         let told = recorder.with(std::mem::take);
-        let elf = Elf::parse(&std::fs::read(&path).expect("a program")).expect("an ELF file");
         Some(Self { told, elf, path })
     }
 
@@ -259,6 +267,21 @@ int main(void) {
         ("main last ~work", 1, 7),
     ];
     check_work("recursion", rest, &["-O2"], &wanted);
+}
+
+#[test]
+fn stripped_programs_have_functions_too() {
+    let rest = r#"
+N long last(long n) { return work(n); }
+N long next(long n) { return last(n + 1); }
+int main(void) {
+    one(); two();
+    return last(7) + next(8) == 12345678;
+}
+"#;
+    let wanted = [("main last ~work", 1, 7), ("main next ~last ~work", 1, 9)];
+    check_work("named", rest, &["-O2"], &wanted);
+    check_work("stripped", rest, &["-O2", STRIPPED], &wanted);
 }
 
 #[test]
