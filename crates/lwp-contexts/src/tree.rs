@@ -188,7 +188,7 @@ impl Tree {
         self.go_to(site, target, functions);
     }
 
-    /// The same on the stack in use.
+    /// Control jumps to `target`, on the stack in use.
     fn go_to(&mut self, site: u64, target: u64, functions: &mut dyn Functions) {
         let top = self.frames.top();
         let function = functions.at(target);

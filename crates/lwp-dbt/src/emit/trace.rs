@@ -57,7 +57,7 @@ pub(super) fn add_run(emitter: &mut Emitter<'_>, counter: u32, instructions: u8,
     }
 }
 
-/// The same in rcx, which has been spilled.
+/// Adds the instructions of a fragment to the sum in rcx, which has been spilled.
 pub(super) fn add_run_in_rcx(emitter: &mut Emitter<'_>, counter: u32, instructions: u8) {
     let word = trace::word(counter);
     emitter.out.load_rcx(word);

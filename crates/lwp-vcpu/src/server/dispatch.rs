@@ -130,7 +130,7 @@ impl Answer<'_> {
         self.go_from(RequestKind::Dispatch, pc, head);
     }
 
-    /// The same from a request whose kind says where the thread stands until it goes on.
+    /// Lets the thread go on at `head`. Until it does, this kind of request says where it stands.
     pub fn go_from(&mut self, kind: RequestKind, pc: AppPc, head: CachePc) {
         let tid = self.cx.tid;
         if self.machine.tasks.lwp_mut(tid).is_some_and(ThreadLwp::take_interrupted) {

@@ -232,7 +232,8 @@ impl Work {
 /// Runs a program that calls `work`, and checks how often and for how many turns it was called along
 /// each path.
 fn check_work(name: &str, rest: &str, options: &[&str], wanted: &[(&str, u64, u64)]) {
-    let measures = "N void one(void) { work(1); __asm__(\"\"); }\nN void two(void) { work(2); __asm__(\"\"); }\n";
+    let measures = "N void one(void) { work(1); __asm__(\"\"); }\n\
+                    N void two(void) { work(2); __asm__(\"\"); }\n";
     let source = format!("{WORK}{measures}{rest}");
     let Some(run) = Run::of(name, &source, options) else { return };
     run.check_sums();
