@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 mod frames;
+mod node;
 mod tree;
 
 pub use tree::{Context, Kind, Tree};
@@ -47,6 +48,9 @@ pub struct Transfer {
     pub site: u64,
     /// Where it leads.
     pub target: u64,
+    /// A number for site and target, if they always go together, and nobody else has it; below
+    /// 2^31.
+    pub edge: Option<u32>,
 }
 
 /// A function, as far as contexts go.

@@ -3,6 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::frames::{Frame, Frames};
+use crate::node::{Edge, Edges, Node};
 use crate::{Function, Functions, Leave, Transfer};
 
 /// Most contexts of a thread; what comes then is counted together.
@@ -40,21 +41,25 @@ pub struct Context {
     pub instructions: u64,
 }
 
-/// What is known of a context beside what is told.
+/// What a context is; its counts are apart, where they share no cache line with this.
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct About {
+    caller: u32,
+    kind: Kind,
+    site: u64,
+    entry: u64,
+    edge: Edge,
     function: Function,
-    /// The context that was entered from here last, with its site and entry.
-    recent: (u64, u64, u32),
 }
 
 /// The calling contexts of a thread.
 #[derive(Clone, Debug)]
 pub struct Tree {
-    contexts: Vec<Context>,
-    known: Vec<Known>,
-    /// Contexts by caller, site and entry.
-    called: FxHashMap<(u32, u64, u64), u32>,
+    nodes: Vec<Node>,
+    about: Vec<About>,
+    /// Contexts by caller and edge.
+    called: FxHashMap<(u32, Edge), u32>,
+    edges: Edges,
     frames: Frames,
     /// The thread's instructions at the last transfer.
     passed: u64,
@@ -64,22 +69,30 @@ pub struct Tree {
 impl Tree {
     /// The thread begins at `entry`, where it has executed so many instructions.
     pub fn new(entry: u64, instructions: u64, functions: &mut dyn Functions) -> Self {
-        let mut tree = Self {
-            contexts: Vec::new(),
-            known: Vec::new(),
-            called: FxHashMap::default(),
-            frames: Frames::new(0),
-            passed: instructions,
-            merged: None,
-        };
-        let root = Context { entry, ..Context::root() };
-        tree.add(root, functions.at(entry));
+        let mut tree = Self::empty(Frames::new(0), instructions);
+        tree.add(About::root(entry, functions.at(entry)));
         tree
     }
 
+    fn empty(frames: Frames, passed: u64) -> Self {
+        Self {
+            nodes: Vec::new(),
+            about: Vec::new(),
+            called: FxHashMap::default(),
+            edges: Edges::default(),
+            frames,
+            passed,
+            merged: None,
+        }
+    }
+
     /// The contexts. A caller comes before what it calls.
-    pub fn contexts(&self) -> &[Context] {
-        &self.contexts
+    pub fn contexts(&self) -> impl ExactSizeIterator<Item = Context> {
+        self.about.iter().zip(&self.nodes).map(|(about, node)| {
+            let &About { caller, kind, site, entry, .. } = about;
+            let &Node { calls, instructions, .. } = node;
+            Context { caller, kind, site, entry, calls, instructions }
+        })
     }
 
     /// The thread has executed so many instructions, modulo 2^64.
@@ -87,19 +100,20 @@ impl Tree {
         let passed = instructions.wrapping_sub(self.passed);
         self.passed = instructions;
         let current = self.frames.top().context as usize;
-        let sum = &mut self.contexts[current].instructions;
+        let sum = &mut self.nodes[current].instructions;
         *sum = sum.wrapping_add(passed);
     }
 
     /// A transfer has been made.
     pub fn transfer(&mut self, transfer: &Transfer, functions: &mut dyn Functions) {
-        let &Transfer { leave, stack, instructions, site, target } = transfer;
+        let &Transfer { leave, stack, instructions, site, target, edge } = transfer;
         self.pass(instructions);
         match leave {
             Leave::Call => {
                 self.frames.settle(stack);
                 let caller = self.frames.top().context;
-                let context = self.entered(caller, Kind::Call, (site, target), functions);
+                let edge = edge.map_or_else(|| self.edges.of(site, target), Edge::known);
+                let context = self.entered(caller, edge, (Kind::Call, site, target), functions);
                 let stack = stack.wrapping_sub(8);
                 self.frames.push(Frame { stack, context, handler: false });
             }
@@ -125,7 +139,8 @@ impl Tree {
     /// A signal has interrupted the thread at `at`: its handler at `entry` returns to `stack`.
     pub fn interrupt(&mut self, at: u64, entry: u64, stack: u64, functions: &mut dyn Functions) {
         let caller = self.frames.top().context;
-        let context = self.entered(caller, Kind::Signal, (at, entry), functions);
+        let edge = self.edges.of(at, entry);
+        let context = self.entered(caller, edge, (Kind::Signal, at, entry), functions);
         self.frames.push(Frame { stack, context, handler: true });
     }
 
@@ -138,33 +153,26 @@ impl Tree {
     /// A copy of the thread: in the same context, where nothing has been counted. It has no contexts
     /// but those of frames, and their callers.
     pub fn forked(&self) -> Self {
-        let mut numbers: Vec<Option<u32>> = vec![None; self.contexts.len()];
+        let mut numbers: Vec<Option<u32>> = vec![None; self.about.len()];
         numbers[0] = Some(0);
         self.frames.contexts().for_each(|context| self.mark(context, &mut numbers));
-        let mut copy = Self {
-            contexts: Vec::new(),
-            known: Vec::new(),
-            called: FxHashMap::default(),
-            frames: self.frames.clone(),
-            passed: self.passed,
-            merged: self.merged.filter(|merged| numbers[*merged as usize].is_some()),
-        };
+        let mut copy = Self::empty(self.frames.clone(), self.passed);
+        copy.edges = self.edges.clone();
         for index in 0..numbers.len() {
             if numbers[index].is_none() {
                 continue;
             }
-            let context = self.contexts[index];
-            let caller = numbers[context.caller as usize].unwrap_or(0);
-            let empty = Context { caller, calls: 0, instructions: 0, ..context };
-            let number = copy.add(empty, self.known[index].function);
+            let about = self.about[index];
+            let caller = numbers[about.caller as usize].unwrap_or(0);
+            let number = copy.add(About { caller, ..about });
             numbers[index] = Some(number);
-            if number > 0 && context.kind != Kind::Merged {
-                copy.called.insert((caller, context.site, context.entry), number);
+            if number > 0 && about.kind != Kind::Merged {
+                copy.called.insert((caller, about.edge), number);
             }
         }
         let number = |context: u32| numbers[context as usize].unwrap_or(0);
         copy.frames.renumber(number);
-        copy.merged = copy.merged.map(number);
+        copy.merged = self.merged.and_then(|merged| numbers[merged as usize]);
         copy
     }
 
@@ -173,7 +181,7 @@ impl Tree {
         let mut at = context;
         while numbers[at as usize].is_none() {
             numbers[at as usize] = Some(0);
-            at = self.contexts[at as usize].caller;
+            at = self.about[at as usize].caller;
         }
     }
 
@@ -192,26 +200,30 @@ impl Tree {
     fn go_to(&mut self, site: u64, target: u64, functions: &mut dyn Functions) {
         let top = self.frames.top();
         let function = functions.at(target);
-        let from = self.known[top.context as usize].function;
-        if function.start == from.start {
+        let from = self.about[top.context as usize];
+        if function.start == from.function.start {
             return;
         }
-        if from.transparent && self.contexts[top.context as usize].kind != Kind::Root {
-            let Context { caller, kind, site, .. } = self.contexts[top.context as usize];
-            let context = self.entered(caller, kind, (site, target), functions);
-            self.known[context as usize].function.transparent |= from.binds;
+        if from.function.transparent && from.kind != Kind::Root {
+            let About { caller, kind, site, .. } = from;
+            let edge = self.edges.of(site, target);
+            let context = self.entered(caller, edge, (kind, site, target), functions);
+            if from.function.binds {
+                self.about[context as usize].function.transparent = true;
+            }
             return self.frames.replace(context);
         }
         // Functions that jump to each other in turn are in one context each.
         let all = self.frames.all();
         let same = all.iter().rev().take_while(|frame| frame.stack == top.stack);
         let is_it =
-            |frame: &Frame| self.known[frame.context as usize].function.start == function.start;
+            |frame: &Frame| self.about[frame.context as usize].function.start == function.start;
         if let Some(back) = same.enumerate().find(|(_, frame)| is_it(frame)).map(|(back, _)| back) {
             let index = all.len() - 1 - back;
             return self.frames.leave_to(index);
         }
-        let context = self.entered(top.context, Kind::Jump, (site, target), functions);
+        let edge = self.edges.of(site, target);
+        let context = self.entered(top.context, edge, (Kind::Jump, site, target), functions);
         self.frames.push(Frame { stack: top.stack, context, handler: false });
     }
 
@@ -219,35 +231,42 @@ impl Tree {
     fn entered(
         &mut self,
         caller: u32,
-        kind: Kind,
-        (site, entry): (u64, u64),
+        edge: Edge,
+        way: (Kind, u64, u64),
         functions: &mut dyn Functions,
     ) -> u32 {
-        let recent = self.known[caller as usize].recent;
-        let context = match recent.0 == site && recent.1 == entry {
-            true => recent.2,
-            false => self.find(Context { caller, kind, site, entry, ..Context::root() }, functions),
+        let context = match self.nodes[caller as usize].recent(edge) {
+            Some(context) => context,
+            None => self.find(caller, edge, way, functions),
         };
-        let calls = &mut self.contexts[context as usize].calls;
+        let calls = &mut self.nodes[context as usize].calls;
         *calls = calls.saturating_add(1);
         context
     }
 
-    fn find(&mut self, wanted: Context, functions: &mut dyn Functions) -> u32 {
-        let Context { caller, site, entry, .. } = wanted;
+    #[cold]
+    fn find(
+        &mut self,
+        caller: u32,
+        edge: Edge,
+        (kind, site, entry): (Kind, u64, u64),
+        functions: &mut dyn Functions,
+    ) -> u32 {
         if self.merged == Some(caller) {
             return caller;
         }
-        let context = match self.called.get(&(caller, site, entry)) {
+        let context = match self.called.get(&(caller, edge)) {
             Some(context) => *context,
-            None if self.contexts.len() >= MOST => return self.merge(functions),
+            None if edge == Edge::OTHERS => return self.merge(functions),
+            None if self.about.len() >= MOST => return self.merge(functions),
             None => {
-                let context = self.add(wanted, functions.at(entry));
-                self.called.insert((caller, site, entry), context);
+                let function = functions.at(entry);
+                let context = self.add(About { caller, kind, site, entry, edge, function });
+                self.called.insert((caller, edge), context);
                 context
             }
         };
-        self.known[caller as usize].recent = (site, entry, context);
+        self.nodes[caller as usize].remember(edge, context);
         context
     }
 
@@ -256,23 +275,23 @@ impl Tree {
         if let Some(merged) = self.merged {
             return merged;
         }
-        let root = self.contexts[0];
-        let context = Context { kind: Kind::Merged, caller: 0, calls: 0, instructions: 0, ..root };
-        let merged = self.add(context, functions.at(root.entry));
+        let entry = self.about[0].entry;
+        let root = About::root(entry, functions.at(entry));
+        let merged = self.add(About { kind: Kind::Merged, ..root });
         self.merged = Some(merged);
         merged
     }
 
-    fn add(&mut self, context: Context, function: Function) -> u32 {
-        self.contexts.push(context);
-        self.known.push(Known { function, recent: (0, 0, 0) });
-        self.contexts.len() as u32 - 1
+    fn add(&mut self, about: About) -> u32 {
+        self.about.push(about);
+        self.nodes.push(Node::default());
+        self.about.len() as u32 - 1
     }
 }
 
-impl Context {
-    fn root() -> Self {
-        Self { caller: 0, kind: Kind::Root, site: 0, entry: 0, calls: 0, instructions: 0 }
+impl About {
+    fn root(entry: u64, function: Function) -> Self {
+        Self { caller: 0, kind: Kind::Root, site: 0, entry, edge: Edge::NONE, function }
     }
 }
 
@@ -313,7 +332,7 @@ mod tests {
         fn leave(&mut self, instructions: u64, leave: Leave, target: u64) -> &mut Self {
             self.instructions += instructions;
             let (stack, instructions) = (self.stack, self.instructions);
-            let transfer = Transfer { leave, stack, instructions, site: 0x10, target };
+            let transfer = Transfer { leave, stack, instructions, site: 0x10, target, edge: None };
             self.tree.transfer(&transfer, &mut Pages);
             match leave {
                 Leave::Call => self.stack -= 8,
@@ -337,7 +356,7 @@ mod tests {
 
         /// Each context as caller's entry, entry, calls, instructions.
         fn told(&self) -> Vec<(u64, u64, u64, u64)> {
-            let all = self.tree.contexts();
+            let all: Vec<Context> = self.tree.contexts().collect();
             let line =
                 |it: &Context| (all[it.caller as usize].entry, it.entry, it.calls, it.instructions);
             all.iter().map(line).collect()
@@ -359,7 +378,7 @@ mod tests {
         let mut thread = Thread::new();
         thread.call(1, F).jump(2, G).ret(4).call(8, F).ret(16);
         assert_eq!(thread.told(), [(MAIN, MAIN, 0, 9), (MAIN, F, 2, 18), (F, G, 1, 4)]);
-        assert_eq!(thread.tree.contexts()[2].kind, Kind::Jump);
+        assert_eq!(thread.tree.about[2].kind, Kind::Jump);
     }
 
     #[test]
@@ -424,7 +443,7 @@ mod tests {
         thread.ret(2);
         let told = thread.told();
         assert_eq!(told, [(MAIN, MAIN, 0, 1), (MAIN, F, 1, 5), (F, G, 1, 10), (G, 0x4000, 1, 2)]);
-        assert_eq!(thread.tree.contexts()[2].kind, Kind::Signal);
+        assert_eq!(thread.tree.about[2].kind, Kind::Signal);
     }
 
     #[test]
@@ -453,10 +472,11 @@ mod tests {
                         instructions: *instructions,
                         site: 1,
                         target: *target,
+                        edge: None,
                     };
                     tree.transfer(&transfer, &mut Pages);
                 }
-                let all = tree.contexts();
+                let all: Vec<Context> = tree.contexts().collect();
                 let sum = all.iter().fold(0u64, |sum, it| sum.wrapping_add(it.instructions));
                 let last = steps.last().map_or(0, |step| step.2);
                 prop_assert_eq!(sum, last);

@@ -1,11 +1,13 @@
 //! Calling contexts of threads, measured: reads what translated code writes down of calls, returns
 //! and jumps between functions ([`lwp_dbt::trace`]).
 
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
 use iced_x86::{Decoder, DecoderOptions};
 use lwp_contexts::{Functions, Leave, Transfer, Tree};
-use lwp_dbt::{FragmentId, Role, Slot, counter_index, trace};
+use lwp_dbt::trace::{self, Half, Written};
+use lwp_dbt::{FragmentId, Role, Slot, counter_index};
 use lwp_ptrace::Tid;
-use rustc_hash::FxHashMap;
 
 use crate::contexts::Context as ThreadContext;
 use crate::family::Family;
@@ -20,21 +22,31 @@ pub struct Site {
     pc: u64,
     /// Its last byte.
     last: u64,
-    /// Where it leads, unless the thread writes that down.
-    target: Option<u64>,
+    /// Where it leads, with a number that nothing else in this process has, unless the thread
+    /// writes down where it leads.
+    target: Option<(u64, u32)>,
 }
 
 /// The sites of a family, by the counters that name them.
 #[derive(Debug, Default)]
-pub struct Sites(FxHashMap<usize, Site>);
+pub struct Sites {
+    /// One more than the place in `all`, by counter; 0 where it is not known.
+    places: Vec<u32>,
+    all: Vec<Site>,
+}
 
-/// What a thread has written down of a transfer.
+/// The half of a thread's room for transfers that is full, if there is one: the host has not looked
+/// at it yet.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FullHalf(Option<Half>);
+
+/// Where the application stands, with the instruction there not executed.
 #[derive(Clone, Copy, Debug)]
-struct Written {
-    site: usize,
-    stack: u64,
-    words: u64,
-    target: u64,
+pub struct Stand {
+    /// The instruction's address.
+    pub pc: u64,
+    /// The stack pointer.
+    pub stack: u64,
 }
 
 impl Site {
@@ -56,9 +68,16 @@ impl Site {
             leave: (!ends_handler).then_some(leave),
             pc: last_instruction(family, id).unwrap_or(next - 1),
             last: next - 1,
-            target: (!is_written).then_some(target),
+            target: (!is_written).then(|| (target, next_number())),
         }
     }
+}
+
+/// A number that has not been used yet. There are fewer than 2^31, because each belongs to a
+/// fragment.
+fn next_number() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed) & (u32::MAX >> 1)
 }
 
 /// The address of the last instruction of a fragment.
@@ -69,32 +88,20 @@ fn last_instruction(family: &Family, id: FragmentId) -> Option<u64> {
     all.into_iter().last().map(|it| it.ip())
 }
 
-impl Written {
-    /// Everything that a thread has written down, and room for more.
-    fn take(context: ThreadContext<'_>) -> Vec<Self> {
-        let place = context.get(Slot::Transfers).cast_signed();
-        let room = i64::from(trace::MOST * trace::BYTES);
-        context.set(Slot::Transfers, trace::EMPTY);
-        let written = place + room;
-        if !(0..=room).contains(&written) {
-            return Vec::new();
-        }
-        let count = written / i64::from(trace::BYTES);
-        let first = u64::from(trace::END) - u64::from(trace::MOST * trace::BYTES);
-        (0..count.unsigned_abs())
-            .map_while(|index| {
-                let at = first + index * u64::from(trace::BYTES);
-                let word = |offset: u32| context.word(at + u64::from(offset));
-                let site = counter_index(word(trace::SITE) as u32)?;
-                let [one, other] = trace::RUNS.map(word);
-                let words = one.wrapping_add(other);
-                Some(Self { site, stack: word(trace::STACK), words, target: word(trace::TARGET) })
-            })
-            .collect()
-    }
-}
-
 impl ThreadContext<'_> {
+    /// The half of the room that the thread writes transfers to, and their number.
+    fn half(self) -> (Half, u32) {
+        Half::in_use(self.get(Slot::Transfers)).unwrap_or((Half::First, 0))
+    }
+
+    /// The first transfers of a half.
+    fn transfers(self, half: Half, count: u32) -> impl Iterator<Item = Written> {
+        let words = self.words(half.place(0), u64::from(count) * trace::LENGTH as u64);
+        let (transfers, _) = words.as_chunks::<{ trace::LENGTH }>();
+        let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        transfers.iter().map(move |words| Written::of(words.each_ref().map(load)))
+    }
+
     /// The instructions that translated code has added up.
     fn passed(self) -> u64 {
         (0..trace::WORDS)
@@ -104,9 +111,49 @@ impl ThreadContext<'_> {
 }
 
 impl Counting<'_> {
+    /// Has a thread write to the other half of its room, so that it can go on.
+    pub fn turn_transfers(&mut self, tid: Tid) {
+        let Some(thread) = self.tasks.threads.get_mut(&tid) else { return };
+        let context = self.contexts.context(thread.slot);
+        let (half, count) = context.half();
+        if count < trace::MOST || thread.account.profile.transfers.0.is_some() {
+            return self.take_transfers(tid, None);
+        }
+        context.set(Slot::Transfers, half.other().start());
+        thread.account.profile.transfers = FullHalf(Some(half));
+        self.tasks.traced.push(tid);
+    }
+
+    /// Takes the halves that are full into the contexts of their threads.
+    pub fn take_full_halves(&mut self) {
+        while let Some(tid) = self.tasks.traced.pop() {
+            self.take_full_half(tid);
+        }
+    }
+
+    fn take_full_half(&mut self, tid: Tid) {
+        let Some(thread) = self.tasks.threads.get_mut(&tid) else { return };
+        if let Some(half) = thread.account.profile.transfers.0.take() {
+            self.put_together(tid, (half, trace::MOST), None);
+        }
+    }
+
     /// Takes what a thread has written down into its contexts. It is stopped, or waits; `at` is
-    /// where the application stands, with the instruction there not executed.
-    pub fn take_transfers(&mut self, tid: Tid, at: Option<u64>) {
+    /// where it stands.
+    pub fn take_transfers(&mut self, tid: Tid, at: Option<Stand>) {
+        self.take_full_half(tid);
+        let Some(thread) = self.tasks.threads.get(&tid) else { return };
+        let context = self.contexts.context(thread.slot);
+        let (half, count) = context.half();
+        context.set(Slot::Transfers, half.start());
+        if count > 0 {
+            self.put_together(tid, (half, count), at);
+        }
+    }
+
+    /// Takes the transfers of a half into the contexts of a thread. If it stands `at` a place, the
+    /// last one may not have been made.
+    fn put_together(&mut self, tid: Tid, (half, count): (Half, u32), at: Option<Stand>) {
         let Some(thread) = self.tasks.threads.get_mut(&tid) else { return };
         let Some(space) = self.tasks.processes.get(&thread.pid).map(|it| it.space) else { return };
         let Some(Some(space)) = self.caches.spaces.get(thread.side.unwrap_or(space)) else {
@@ -114,32 +161,31 @@ impl Counting<'_> {
         };
         let Some(Some(family)) = self.caches.families.get_mut(space.family) else { return };
         let Some(mut functions) = family.functions.take() else { return };
-        let context = self.contexts.context(thread.slot);
         let corrected = thread.account.correction.instructions();
-        let mut written = Written::take(context);
+        let context = self.contexts.context(thread.slot);
+        let passed = context.passed();
         let mut sites = std::mem::take(&mut family.sites);
-        if let (Some(at), Some(last)) = (at, written.last())
-            && let Some(site) = sites.get(family, last.site)
-            && site.pc == at
-        {
-            // The thread has been interrupted before it was made, and begins with it anew.
-            written.pop();
-        }
-        for transfer in &written {
-            let Some(site) = sites.get(family, transfer.site) else { continue };
-            let instructions = transfer.words.wrapping_add(corrected);
-            let tree = thread.account.profile.contexts.get_or_insert_with(|| {
+        let tree = &mut thread.account.profile.contexts;
+        for (index, written) in (1..).zip(context.transfers(half, count)) {
+            let site = counter_index(written.site).and_then(|it| sites.get(family, it));
+            let Some(site) = site else { continue };
+            if index == count && at.is_some_and(|at| site.is_not_left(&written, at, passed)) {
+                break;
+            }
+            let tree = tree.get_or_insert_with(|| {
                 let entry = functions.at(site.pc).start;
                 Box::new(Tree::new(entry, 0, &mut functions))
             });
+            let instructions = written.passed.wrapping_add(corrected);
             match site.leave {
                 Some(leave) => tree.transfer(
                     &Transfer {
                         leave,
-                        stack: transfer.stack,
+                        stack: written.stack,
                         instructions,
                         site: site.last,
-                        target: site.target.unwrap_or(transfer.target),
+                        target: site.target.map_or(written.target, |(target, _)| target),
+                        edge: site.target.map(|(_, number)| number),
                     },
                     &mut functions,
                 ),
@@ -164,7 +210,7 @@ impl Counting<'_> {
     /// A signal has interrupted a thread at `at`: its handler begins at `entry`, with its return
     /// address at `stack`.
     pub fn enter_handler(&mut self, tid: Tid, at: u64, entry: u64, stack: u64) {
-        self.take_transfers(tid, Some(at));
+        self.take_transfers(tid, None);
         self.pass_instructions(tid);
         let Some((_, family)) = self.caches.space_of(self.tasks, tid) else { return };
         let Some(functions) = &mut family.functions else { return };
@@ -198,16 +244,28 @@ impl Counting<'_> {
     }
 }
 
+impl Site {
+    /// Returns whether a thread that stands `at` a place, where it has executed `passed`
+    /// instructions, has written a transfer down and not made it: it begins with that anew.
+    fn is_not_left(&self, written: &Written, at: Stand, passed: u64) -> bool {
+        self.pc == at.pc && written.stack == at.stack && written.passed == passed
+    }
+}
+
 impl Sites {
     fn get(&mut self, family: &Family, counter: usize) -> Option<Site> {
-        if let Some(site) = self.0.get(&counter) {
-            return Some(*site);
+        if let Some(place @ 1..) = self.places.get(counter) {
+            return self.all.get(*place as usize - 1).copied();
         }
         let Some(Role::Transfer(id)) = family.code_cache.counters().role(counter) else {
             return None;
         };
         let site = Site::of(family, id);
-        self.0.insert(counter, site);
+        self.all.push(site);
+        if self.places.len() <= counter {
+            self.places.resize(counter + 1, 0);
+        }
+        self.places[counter] = self.all.len() as u32;
         Some(site)
     }
 }

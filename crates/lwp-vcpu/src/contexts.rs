@@ -2,7 +2,7 @@
 //! ring.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use lwp_dbt::context::{APPLY_MAX, APPLY_SHORT, RANGES_AT, ranges};
 use lwp_dbt::{EventDeltas, RequestKind, Slot, trace};
@@ -95,7 +95,7 @@ impl Contexts {
         context.set(Slot::StackEnd, 0);
         context.set(Slot::Gather, 0);
         context.set(Slot::Kept, 0);
-        context.set(Slot::Transfers, trace::EMPTY);
+        context.set(Slot::Transfers, trace::Half::First.start());
         for word in 0..trace::WORDS {
             context.memory().store(context.base() + u64::from(trace::word(word)), 0);
         }
@@ -176,6 +176,11 @@ impl<'a> Context<'a> {
     /// Reads a word anywhere in it.
     pub fn word(&self, offset: u64) -> u64 {
         self.memory().load(self.base() + offset)
+    }
+
+    /// Words anywhere in it.
+    pub fn words(&self, offset: u64, count: u64) -> &'a [AtomicU64] {
+        self.place.memory.words(self.base() + offset, count)
     }
 
     /// Writes a word anywhere, as its thread can.

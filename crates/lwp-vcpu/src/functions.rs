@@ -68,6 +68,12 @@ impl MappedFunctions {
         self.known.clear();
     }
 
+    /// Returns whether the tables of all files whose code is mapped in `extent` could be read.
+    pub fn are_known_in(&self, extent: (u64, u64)) -> bool {
+        let lies_there = |it: &&Mapped| it.range.start < extent.1 && extent.0 < it.range.end;
+        self.mappings.iter().filter(lies_there).all(|it| it.elf.is_some())
+    }
+
     /// Addresses about `address` that are in the same function.
     pub fn about(&self, address: u64) -> Option<Range<u64>> {
         Some(self.find(address)?.about)

@@ -439,6 +439,9 @@ impl Keeping<'_> {
         };
         let module = &self.family.modules[unsaved.module];
         let kept = module.kept.as_ref()?;
+        if self.family.functions.as_ref().is_some_and(|it| !it.are_known_in(module.extent)) {
+            return None;
+        }
         let (image, known) = match learned.and_then(|learned| self.laid_out(unsaved, learned)) {
             Some(laid_out) => laid_out,
             None if !unsaved.grown => return None,

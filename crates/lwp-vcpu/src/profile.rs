@@ -16,6 +16,7 @@ use lwp_ptrace::Tid;
 use rustc_hash::FxHashMap;
 
 use crate::addition::Addition;
+use crate::calling::FullHalf;
 use crate::contexts::Contexts;
 use crate::family::{Family, UnitId};
 use crate::lwp::report_kept;
@@ -132,6 +133,8 @@ pub struct ThreadProfile {
     pub named: FxHashMap<Target, Interpreted>,
     /// The calling contexts, if they are measured and the thread has called anything.
     pub contexts: Option<Box<Tree>>,
+    /// Transfers between functions that are not in them yet.
+    pub transfers: FullHalf,
 }
 
 impl ThreadProfile {
@@ -257,8 +260,7 @@ impl Profiler {
                 Place { module, address }
             })
         };
-        let contexts = tree.map_or(&[][..], Tree::contexts);
-        let describe = |it: &lwp_contexts::Context| {
+        let describe = |it: lwp_contexts::Context| {
             let kind = kind_of(it.kind);
             let has_caller = !matches!(kind, ContextKind::Root);
             Context {
@@ -270,7 +272,7 @@ impl Profiler {
                 instructions: it.instructions,
             }
         };
-        contexts.iter().map(describe).collect()
+        tree.map_or_else(Vec::new, |tree| tree.contexts().map(describe).collect())
     }
 
     /// Reports what a process has begun its program with.

@@ -10,6 +10,7 @@ use lwp_ptrace::Tid;
 use lwp_ptrace::memory::{read_u64, write_u64};
 use lwp_ptrace::regs::{Raw, Regs, general_value};
 
+use crate::calling::Stand;
 use crate::contexts::{Context, Sum};
 use crate::family::Family;
 use crate::lwp::{finish_record, set_result};
@@ -67,7 +68,8 @@ impl Machine {
     /// Must come before the application's registers are used; may change rax, where a system call
     /// had just returned.
     pub fn leave(&mut self, tid: Tid, cache: &Regs, view: &mut View) {
-        self.counting().take_transfers(tid, Some(view.app.0.rip));
+        let at = Stand { pc: view.app.0.rip, stack: view.app.0.rsp };
+        self.counting().take_transfers(tid, Some(at));
         let mut correction = self.counting().unfinished(tid, &view.state, view.fragment);
         self.observers.take_call_back(&mut self.tasks, tid, view);
         let in_cut = self.profiling().lwp_leave(tid, view);

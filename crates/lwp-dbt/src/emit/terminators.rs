@@ -173,10 +173,14 @@ pub fn indirect(
         emitter.out.relocated(Relocation::Counter);
     }
     let traced = emitter.transfer.take();
-    if let Some(site) = traced {
-        trace::target_to_r11(emitter);
-        trace::indirect(emitter, site, 0);
-        trace::target_to_rcx(emitter);
+    match (traced, push) {
+        (Some(site), Some(_)) => {
+            trace::target_to_r11(emitter);
+            trace::indirect(emitter, site, 0);
+            trace::target_to_rcx(emitter);
+        }
+        (Some(site), None) => trace::jump(emitter, site),
+        (None, _) => {}
     }
     if let Some(next) = push {
         push_return(emitter, next);
@@ -237,7 +241,7 @@ pub fn ret(emitter: &mut Emitter<'_>, release: u16) {
         // mov rcx, [rsp]
         emitter.out.bytes(&[0x48, 0x8b, 0x0c, 0x24]);
         trace::target_to_r11(emitter);
-        trace::indirect(emitter, site, 0);
+        trace::returning(emitter, site);
         pop_target(emitter, release);
         emitter.complete(bits::SPILL_RCX | bits::SPILL_R11 | bits::PC_RCX);
         dispatch_spilled(emitter);

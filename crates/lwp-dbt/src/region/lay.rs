@@ -8,7 +8,7 @@ use super::{
 use crate::addr::{AppPc, CachePc};
 use crate::block::{Block, Carry, Insn, Terminator};
 use crate::context::{RequestKind, SyscallClass};
-use crate::emit::trace::Site;
+use crate::emit::trace::{Site, Within};
 use crate::emit::{
     Charge, Countdown, Trip, bodies, calls, countdown, dcache, heads, lwp, terminators,
 };
@@ -313,7 +313,8 @@ fn transfer(by: &Translator, work: &mut Work<'_>, block: &Block, id: FragmentId)
     };
     let counter =
         leads.then(|| work.cache.counters.push(EventDeltas::default(), Role::Transfer(id)))?;
-    Some(Site { counter, fragment: id, block: block.pc })
+    let within = work.source.function(block.pc).as_ref().and_then(Within::of);
+    Some(Site { counter, fragment: id, block: block.pc, within })
 }
 
 /// Returns whether `target` is not in the function of `pc`.

@@ -90,10 +90,11 @@ impl Translator {
         publish(work, pc, before)
     }
 
-    /// Returns whether the LWP countdown can be taken for many blocks at once, if it is on: all of
-    /// them count, and nothing is counted beside it.
+    /// Returns whether the LWP countdown, if it is on, and instructions, if they are added up, can
+    /// be taken for many blocks at once: all of them count, and nothing is counted beside it.
     pub(super) fn counts_down_at_once(&self, lwp: Lwp) -> bool {
         match lwp {
+            _ if self.plan.traces() => false,
             Lwp::On(selection) => {
                 self.plan == Plan::Plain && selection.ip.is_none() && !selection.dcache
             }

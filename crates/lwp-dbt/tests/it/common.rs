@@ -20,11 +20,13 @@ pub struct App {
     pub bytes: Vec<u8>,
     /// True if notice is given of changes.
     pub gives_notice: bool,
+    /// Where its function lies, if that is known.
+    pub function: Option<std::ops::Range<u64>>,
 }
 
 impl App {
     pub fn new(start: u64, bytes: Vec<u8>) -> Self {
-        Self { start, bytes, gives_notice: false }
+        Self { start, bytes, gives_notice: false, function: None }
     }
 
     pub fn at(&self, pc: AppPc) -> &[u8] {
@@ -40,6 +42,10 @@ impl CodeSource for App {
         let len = bytes.len().min(buffer.len());
         buffer[..len].copy_from_slice(&bytes[..len]);
         len
+    }
+
+    fn function(&mut self, _: AppPc) -> Option<std::ops::Range<u64>> {
+        self.function.clone()
     }
 
     fn gives_notice(&mut self, _: AppPc, _: usize) -> bool {

@@ -106,6 +106,7 @@ const EXAMPLES: &[Example] = &[
     example("26_transfer", "ret", &[0xc3]),
     example("26_transfer", "call through memory, with rcx in the operand", &[0xff, 0x54, 0xcd, 0x08, 0xc3]),
     example("26_transfer", "jmp through a register", &[0xff, 0xe0]),
+    example("26_transfer", "jmp through a register, in a function of three bytes", &[0xff, 0xe0, 0x90]),
     Example { lwp: on(true, 0, false), ..example("16_countdown", "instructions count", &[0x48, 0x01, 0xc3, 0xc3]) },
     Example { lwp: on(false, 0x7f, false), ..example("16_countdown", "branches count", &[0x85, 0xc0, 0x74, 0x02, 0xff, 0xc0, 0xc3]) },
     Example { lwp: on(true, 0x7f, false), ..example("16_countdown", "both count", &[0x85, 0xc0, 0x74, 0x02, 0xff, 0xc0, 0xc3]) },
@@ -294,6 +295,9 @@ fn bench(plan: Plan, example: &Example, features: TargetFeatures) -> Bench {
             };
             let value = Value { base, through, offset: 0x20, sets };
             bench.unit.marks.values.insert(AppPc(CODE), value);
+        }
+        ("26_transfer", title) if title.contains("in a function") => {
+            bench.app.function = Some(CODE..CODE + example.bytes.len() as u64);
         }
         ("24_ends", _) => drop(bench.unit.marks.ends.insert(AppPc(CODE))),
         _ => {}

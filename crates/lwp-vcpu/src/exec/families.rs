@@ -138,8 +138,7 @@ pub(super) fn family_for(machine: &mut Machine, kind: Kind) -> Result<usize, Str
     }
     let traces = kind.basis.plan.traces();
     family.functions = traces.then(MappedFunctions::default);
-    // What is kept of translations does not have where functions begin.
-    family.store = machine.caches.store.clone().filter(|_| !traces);
+    family.store.clone_from(&machine.caches.store);
     family.modules.sampled_code = machine.config.counted.code;
     family.modules.within.clone_from(&machine.config.counted.within);
     family.modules.evaluators = Evaluators::of(
@@ -151,7 +150,7 @@ pub(super) fn family_for(machine: &mut Machine, kind: Kind) -> Result<usize, Str
         family.origins = Some(Origins::default());
         family.code_cache.keep_roles();
     }
-    if family.store.is_some() {
+    if family.store.is_some() && family.translator.uses_profiles() {
         family.translator.learn();
     }
     if index == machine.caches.families.len() {

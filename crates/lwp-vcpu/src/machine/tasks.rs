@@ -279,6 +279,8 @@ pub struct Tasks {
     pub dying: HashMap<i32, Dying>,
     /// Processes that others control.
     pub wards: Wards,
+    /// Threads whose transfers between functions fill a half of their rooms.
+    pub traced: Vec<Tid>,
 }
 
 impl Tasks {

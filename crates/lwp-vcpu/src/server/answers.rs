@@ -129,7 +129,7 @@ impl Answer<'_> {
     /// Makes room for the transfers that a thread writes down, and has it go on with the next.
     fn transfers_full(&mut self) {
         let tid = self.cx.tid;
-        self.machine.counting().take_transfers(tid, None);
+        self.machine.counting().turn_transfers(tid);
         let after = CachePc(self.context().get(Slot::CallAfter));
         let Some(pc) = self.machine.space_of(tid).and_then(|(_, family)| known_pc(family, after))
         else {
