@@ -57,6 +57,12 @@ impl Code {
     pub fn lacks_guard(&self, pc: u64) -> bool {
         self.notices.as_ref().is_some_and(|notices| notices.lacks_guard(pc, self.range.1))
     }
+
+    /// Returns whether nobody writes to the `len` bytes at `pc` without notice.
+    pub fn is_guarded(&self, pc: u64, len: usize) -> bool {
+        let range = (pc, pc + len as u64);
+        self.notices.as_ref().is_some_and(|notices| notices.have_guarded(range))
+    }
 }
 
 const PAGE: usize = 4096;

@@ -161,6 +161,13 @@ impl Notices {
         pages_of(range).all(|page| self.guard_page(page, mapping))
     }
 
+    /// Returns whether all pages of `range` are guarded.
+    pub fn have_guarded(&self, range: (u64, u64)) -> bool {
+        let pages = self.pages();
+        let is_guarded = |page| pages.get(&page).is_some_and(|it| it.state == State::Guarded);
+        pages_of(range).all(is_guarded)
+    }
+
     /// Guards the page; false where it is not to be guarded.
     fn guard_page(&self, page: u64, mapping: (u64, u64)) -> bool {
         if !self.is_guardable(page) {

@@ -192,6 +192,35 @@ fn lwp_spec_4_2_what_retires_is_counted_once_however_often_signals_interrupt() {
     }
 }
 
+/// Generated code is recorded as it is when it is executed: after it was rewritten, and while it
+/// rewrites itself.
+///
+/// Spec: LWP §4.2, §5.7
+#[test]
+fn lwp_spec_4_2_generated_code_is_recorded_as_it_is() {
+    let dir = TempDir::new();
+    let flags = ["-std=gnu17", "-O2", "-static", "-no-pie"];
+    let program = compile("gcc", &flags, "tests/lwp/generated.c", dir.path());
+    for events in ["2", "4", "6"] {
+        let printed = profiled(&program, &[events, "60"], dir.path());
+        assert!(printed.contains(", 0 wrong, ") && printed.ends_with("missed 0\n"), "{printed}");
+    }
+}
+
+/// What a full ring has no room for is counted, and nothing else changes.
+///
+/// Spec: LWP §5.7
+#[test]
+fn lwp_spec_5_7_what_a_full_ring_has_no_room_for_is_counted() {
+    let dir = TempDir::new();
+    let flags = ["-std=gnu17", "-O2", "-static", "-no-pie"];
+    let program = compile("gcc", &flags, "tests/lwp/full.c", dir.path());
+    for bits in ["0", "3"] {
+        let printed = profiled(&program, &[bits], dir.path());
+        assert!(!printed.contains(" 0 "), "{printed}");
+    }
+}
+
 /// What nobody should do while LWP is on leaves what it leaves on the reference, and hurts nobody
 /// else.
 ///

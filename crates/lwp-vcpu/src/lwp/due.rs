@@ -288,8 +288,19 @@ impl Profiled<'_, '_> {
         let (start, range) = space.code_at(family, tid, pc.0)?;
         let bounds = (start, range.end);
         let block = family.block(range.unit, tid, bounds, pc, most as usize)?;
+        let lasts = match family.modules[range.unit].unit.checks {
+            Checks::None | Checks::Notified => true,
+            // All threads forget their cuts before guarded code is written to.
+            Checks::SelfCheck => {
+                space.code_to_translate(start, range).is_guarded(pc.0, block.bytes.len())
+            }
+        };
+        // Code that is guarded by now may have been written to before.
+        let block = match lasts {
+            true => family.block(range.unit, tid, bounds, pc, most as usize)?,
+            false => block,
+        };
         let (head, fragment) = family.cut(range.unit, tid, bounds, pc, most as usize)?;
-        let lasts = family.modules[range.unit].unit.checks == Checks::None;
         self.lwp.cut = Some(Cut::of(&block, fragment));
         self.lwp.allow_notes(self.context);
         Some(Led { block, head, lasts })

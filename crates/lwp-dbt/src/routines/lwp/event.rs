@@ -12,7 +12,7 @@ use iced_x86::code_asm::{
 };
 
 use super::predicted;
-use super::unit::{draw, write_record};
+use super::unit::{count_missed, draw, write_record};
 use super::{PAGE, RECORD_BYTES, empty_words, resume_at_go, save_rest};
 use crate::context::{CUT_BYTES, CUTS_AT, KnownCut, LWP_LOW_MAX, LWP_SLOTS, RequestKind, Slot};
 use crate::routines::{ALL, BOTH, Builder, Emit, emit_table_jump, restore_all, state};
@@ -186,9 +186,18 @@ pub(super) fn emit_stepped(
     b.asm.zero_bytes()?;
     b.mark(state(PcSource::ContextPc, ALL_AND_FLAGS, asked))?;
     stage(b, slow)?;
-    write_record(b, slow)?;
+    let mut full = b.asm.create_label();
+    write_record(b, slow, full)?;
     reload(b, slow)?;
     record(b)?;
+    go_on(b)?;
+    b.asm.set_label(&mut full)?;
+    b.asm.zero_bytes()?;
+    b.mark(state(PcSource::ContextPc, ALL_AND_FLAGS, asked))?;
+    b.asm.mov(rsi, rdi)?;
+    reload(b, slow)?;
+    count_missed(b)?;
+    come_to_pass(b)?;
     go_on(b)?;
     b.asm.set_label(&mut slow)?;
     b.asm.zero_bytes()?;

@@ -74,7 +74,7 @@ fn see_room(b: &mut Builder, cut: CodeLabel) -> Emit {
     let mut special = b.asm.create_label();
     b.mark(state(PcSource::ContextPc, ALL_AND_FLAGS, Commit::LwpTrying))?;
     unit::next_head(b)?;
-    unit::see_room(b, special)?;
+    unit::see_room(b, special, special)?;
     b.asm.jmp(ordinary)?;
     b.asm.set_label(&mut special)?;
     weigh(b)?;
@@ -154,7 +154,7 @@ pub(super) fn record(b: &mut Builder, host: CodeLabel) -> Emit {
     b.asm.zero_bytes()?;
     b.mark(state(PcSource::ContextPc, ALL_AND_FLAGS, Commit::None))?;
     stage(b)?;
-    write_record(b, host)?;
+    write_record(b, host, host)?;
     reload(b)?;
     event::record(b)
 }

@@ -1,9 +1,8 @@
 //! LWPINS, LWPVAL and SLWPCB without the host, wherever nothing special happens.
 //!
 //! The host says in the context where ring and control block are, and what a counter is reloaded
-//! with. Where a record would fill the ring or reach the threshold, where profiling is done in a
-//! way that is not published, and in cut fragments, the host is asked as ever: it does the same,
-//! and more.
+//! with. Where a record would reach the threshold, where profiling is done in a way that is not
+//! published, and in cut fragments, the host is asked as ever: it does the same, and more.
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::{
@@ -24,6 +23,8 @@ const CORE: i32 = 0xff00;
 const INSTRUCTION_ADDRESS: i32 = 8;
 const DATA2: i32 = 16;
 const TIMESTAMP: i32 = 24;
+/// A control block's MissedEvents, from its BufferHeadOffset.
+const MISSED_EVENTS: i32 = 8;
 
 /// The starts of the routines.
 pub(super) struct Labels {
@@ -87,12 +88,12 @@ fn end(b: &mut Builder) -> Emit {
 /// edi := head;  esi := the next one;  rdx := where the record goes
 /// the ring is the host's, or the record lies in two pages                --> slow
 /// record := first dword | core << 8, data 1, pc, data 2, 0
-/// tail, reduced, is the next one, and not in continuous mode             --> slow: full
+/// tail, reduced, is the next one, and not in continuous mode             --> full
 /// (next - tail) mod size >= threshold                                    --> slow
 /// ```
 ///
 /// The record lies where no reader looks, and is written anew if the instruction is restarted.
-pub(super) fn write_record(b: &mut Builder, slow: CodeLabel) -> Emit {
+pub(super) fn write_record(b: &mut Builder, slow: CodeLabel, full: CodeLabel) -> Emit {
     let asm = &mut b.asm;
     asm.mov(rcx, Builder::slot(Slot::LwpRing))?;
     asm.test(rcx, rcx)?;
@@ -116,7 +117,7 @@ pub(super) fn write_record(b: &mut Builder, slow: CodeLabel) -> Emit {
     asm.mov(rax, Builder::slot(Slot::LwpOperand))?;
     asm.mov(qword_ptr(rdx + DATA2), rax)?;
     asm.mov(qword_ptr(rdx + TIMESTAMP), 0)?;
-    see_room(b, slow)
+    see_room(b, slow, full)
 }
 
 /// eax := the number of this core, as far as records are to say it; ecx is lost.
@@ -149,13 +150,13 @@ pub(super) fn next_head(b: &mut Builder) -> Emit {
     asm.cmovae(esi, eax)
 }
 
-/// Goes to `slow` where one more record, after which the head is esi of r9d, fills the ring or
-/// reaches the threshold; rax and rcx are lost.
-pub(super) fn see_room(b: &mut Builder, slow: CodeLabel) -> Emit {
+/// Goes to `full` where one more record, after which the head is esi of r9d, fills the ring, and to
+/// `slow` where it reaches the threshold; rax and rcx are lost.
+pub(super) fn see_room(b: &mut Builder, slow: CodeLabel, full: CodeLabel) -> Emit {
     let asm = &mut b.asm;
     let mut wrapped = asm.create_label();
     let mut forward = asm.create_label();
-    let mut full = asm.create_label();
+    let mut meets = asm.create_label();
     asm.mov(rcx, Builder::slot(Slot::LwpTailAt))?;
     asm.mov(ecx, dword_ptr(rcx))?;
     asm.and(ecx, -RECORD_BYTES)?;
@@ -165,13 +166,13 @@ pub(super) fn see_room(b: &mut Builder, slow: CodeLabel) -> Emit {
     asm.set_label(&mut wrapped)?;
     asm.mov(eax, esi)?;
     asm.sub(eax, ecx)?;
-    asm.jz(full)?;
+    asm.jz(meets)?;
     asm.jnc(forward)?;
     asm.add(eax, r9d)?;
     asm.jmp(forward)?;
-    asm.set_label(&mut full)?;
+    asm.set_label(&mut meets)?;
     asm.cmp(Builder::slot32(Slot::LwpContinuous), 0)?;
-    asm.jz(slow)?;
+    asm.jz(full)?;
     asm.set_label(&mut forward)?;
     asm.cmp(rax, Builder::slot(Slot::LwpThreshold))?;
     asm.jae(slow)
@@ -187,35 +188,73 @@ fn publish(b: &mut Builder) -> Emit {
     b.asm.mov(Builder::slot(Slot::LwpRingHead), rsi)
 }
 
+/// Counts a record that the ring has no room for: from then on it must not be counted again. The
+/// head, in edi, stays.
+fn miss(b: &mut Builder) -> Emit {
+    b.asm.mov(rsi, rdi)?;
+    count_missed(b)?;
+    b.mark(state(PcSource::LwpAfter, ALL_AND_FLAGS, Commit::LwpStored))?;
+    Ok(())
+}
+
+/// Counts a record that the ring has no room for. The head, in esi, stays; rdx is lost.
+pub(super) fn count_missed(b: &mut Builder) -> Emit {
+    b.asm.mov(rdx, Builder::slot(Slot::LwpHeadAt))?;
+    b.asm.mov(Builder::slot(Slot::LwpNewHead), rsi)?;
+    b.asm.mov(dword_ptr(rdx), esi)?;
+    b.asm.inc(qword_ptr(rdx + MISSED_EVENTS))
+}
+
 /// LWPINS at the pc in r11, its operands staged.
 fn emit_insert(b: &mut Builder, ring: CodeLabel) -> Result<CodeLabel, IcedError> {
     let mut slow = b.asm.create_label();
+    let mut full = b.asm.create_label();
     let start = begin(b)?;
-    write_record(b, slow)?;
-    // The carry flag is to be cleared.
-    b.asm.mov(eax, 0)?;
-    b.asm.mov(Builder::slot(Slot::LwpData), rax)?;
-    b.asm.mov(eax, 1)?;
-    b.asm.mov(Builder::slot(Slot::LwpPending), rax)?;
+    write_record(b, slow, full)?;
+    set_carry(b, false)?;
     publish(b)?;
+    end(b)?;
+    b.asm.set_label(&mut full)?;
+    b.asm.zero_bytes()?;
+    b.mark(begun(PcSource::ContextPc, ALL_AND_FLAGS))?;
+    set_carry(b, true)?;
+    miss(b)?;
     end(b)?;
     ask(b, &mut slow, ring)?;
     Ok(start)
 }
 
+/// The carry flag is to be set, or cleared.
+fn set_carry(b: &mut Builder, to: bool) -> Emit {
+    b.asm.mov(eax, i32::from(to))?;
+    b.asm.mov(Builder::slot(Slot::LwpData), rax)?;
+    b.asm.mov(eax, 1)?;
+    b.asm.mov(Builder::slot(Slot::LwpPending), rax)
+}
+
 /// LWPVAL at the pc in r11, whose counter has expired, its operands staged.
 fn emit_sample(b: &mut Builder, ring: CodeLabel) -> Result<CodeLabel, IcedError> {
     let mut slow = b.asm.create_label();
+    let mut full = b.asm.create_label();
     let start = begin(b)?;
-    write_record(b, slow)?;
+    write_record(b, slow, full)?;
+    sampled(b, publish)?;
+    b.asm.set_label(&mut full)?;
+    b.asm.zero_bytes()?;
+    b.mark(begun(PcSource::ContextPc, ALL_AND_FLAGS))?;
+    sampled(b, miss)?;
+    ask(b, &mut slow, ring)?;
+    Ok(start)
+}
+
+/// The value is sampled: the counter begins anew.
+fn sampled(b: &mut Builder, stored: fn(&mut Builder) -> Emit) -> Emit {
     reload(b)?;
-    publish(b)?;
+    stored(b)?;
     b.asm.mov(Builder::slot(Slot::LwpValue), r8)?;
     b.asm.mov(Builder::slot(Slot::LwpValueBase), r8)?;
     b.asm.mov(Builder::slot(Slot::LwpRandom), r9)?;
-    end(b)?;
-    ask(b, &mut slow, ring)?;
-    Ok(start)
+    end(b)
 }
 
 /// r8 := what the counter is set to;  r9 := the next state of the random number generator, which is
