@@ -10,14 +10,14 @@ use crate::spec::Spec;
 pub struct Template {
     /// The specification as written.
     pub text: String,
-    /// The counters, in the order of the columns.
+    /// The counters, lowest first: the order of the columns.
     pub pics: Vec<u32>,
     requests: Vec<Request>,
 }
 
 impl Template {
-    /// Assigns counters: the one asked for, or the first behind those used so far that can count
-    /// the event, so that columns follow the text.
+    /// Assigns counters: the one asked for, or the first above those used so far that can count
+    /// the event.
     ///
     /// # Errors
     ///
@@ -58,8 +58,9 @@ impl Template {
             let request = request(spec, event, pic);
             match cpc.create_set().add(request.clone()) {
                 Ok(_) => {
-                    self.pics.push(pic);
-                    self.requests.push(request);
+                    let place = self.pics.partition_point(|other| *other < pic);
+                    self.pics.insert(place, pic);
+                    self.requests.insert(place, request);
                     return Ok(());
                 }
                 Err(error) => {

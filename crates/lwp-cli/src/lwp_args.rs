@@ -2,6 +2,7 @@
 
 use clap::{Args, ValueEnum};
 use lwp_vcpu::{Caches, EventFlags, Interrupt, LwpConfig, Plan, machine_named};
+use signal_hook::low_level::signal_name;
 
 use crate::args::Cpu;
 use crate::headings;
@@ -149,9 +150,9 @@ fn interrupt(text: &str) -> Result<Interrupt, String> {
     if text == "none" {
         return Ok(Interrupt::None);
     }
-    let number: i32 = signal.parse().map_err(|_| {
-        "a signal's number is wanted, as in 27 or 27:process, or eventfd:FD, or none".to_owned()
-    })?;
+    let number = signal_called(signal).ok_or(
+        "a signal is wanted, as in PROF, SIGUSR1, RTMIN+2 or 27:process, or eventfd:FD, or none",
+    )?;
     if !(1..=64).contains(&number) || number == 9 || number == 19 {
         return Err(format!("signal {number} cannot be handled"));
     }
@@ -160,6 +161,24 @@ fn interrupt(text: &str) -> Result<Interrupt, String> {
         "process" => Ok(Interrupt::Process(number)),
         _ => Err("only `thread` and `process` can get the signal".into()),
     }
+}
+
+/// The number of a signal by its name, with or without SIG, or by its number.
+fn signal_called(text: &str) -> Option<i32> {
+    /// The first one that the C library leaves to programs.
+    const RTMIN: i32 = 34;
+    if let Ok(number) = text.parse() {
+        return Some(number);
+    }
+    let name = text.strip_prefix("SIG").unwrap_or(text);
+    if let Some(more) = name.strip_prefix("RTMIN") {
+        return match more.strip_prefix('+') {
+            Some(more) => more.parse::<u8>().ok().map(|more| RTMIN + i32::from(more)),
+            None => more.is_empty().then_some(RTMIN),
+        };
+    }
+    let is_called = |number: &i32| signal_name(*number).is_some_and(|it| it[3..] == *name);
+    (1..RTMIN).find(is_called)
 }
 
 #[cfg(test)]
@@ -172,7 +191,25 @@ mod tests {
         assert_eq!(interrupt("27"), Ok(Interrupt::Thread(27)));
         assert_eq!(interrupt("34:process"), Ok(Interrupt::Process(34)));
         assert_eq!(interrupt("eventfd:100"), Ok(Interrupt::EventFd(100)));
-        for bad in ["", "9", "0", "65", "10:all", "PROF", "eventfd", "eventfd:", "eventfd:-1"] {
+        assert_eq!(interrupt("PROF"), Ok(Interrupt::Thread(27)));
+        assert_eq!(interrupt("SIGUSR1:process"), Ok(Interrupt::Process(10)));
+        assert_eq!(interrupt("RTMIN"), Ok(Interrupt::Thread(34)));
+        assert_eq!(interrupt("SIGRTMIN+2"), Ok(Interrupt::Thread(36)));
+        for bad in [
+            "",
+            "9",
+            "0",
+            "65",
+            "10:all",
+            "KILL",
+            "STOP",
+            "RTMIN+31",
+            "RTMIN2",
+            "USR3",
+            "eventfd",
+            "eventfd:",
+            "eventfd:-1",
+        ] {
             assert!(interrupt(bad).is_err(), "{bad}");
         }
     }

@@ -104,6 +104,15 @@ fn title_and_rows_have_the_documented_columns() {
     assert!(counts(row, 3)[0] > 10 && counts(row, 3)[1] > 0, "{row}");
 }
 
+/// However the specification is written.
+#[test]
+fn columns_are_in_the_order_of_their_numbers() {
+    let rows = rows(&["-T", "0", "-c", "pic1=task-clock,pic0=page-faults", "true"]);
+    assert_eq!(rows[0], "   time lwp      event      pic0      pic1");
+    let counts = counts(&rows[1], 3);
+    assert!(counts[0] < 100_000 && counts[1] > 100_000, "{rows:?}");
+}
+
 /// Page faults of a program that touches known pages: threads have their own, the exit has the sum.
 #[test]
 fn threads_are_counted_on_their_own_and_together() {

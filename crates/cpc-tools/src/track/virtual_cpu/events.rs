@@ -127,8 +127,10 @@ impl Columned {
             if columned.pics.contains(&pic) {
                 return Err(Failure::Usage(format!("pic{pic} is used twice in '{text}'")));
             }
-            columned.pics.push(pic);
-            columned.counts.push(count_named(&wanted.event)?);
+            // Columns are in the order of their numbers, whatever the order of the text.
+            let place = columned.pics.partition_point(|other| *other < pic);
+            columned.pics.insert(place, pic);
+            columned.counts.insert(place, count_named(&wanted.event)?);
         }
         Ok(columned)
     }
@@ -191,8 +193,7 @@ pub(super) fn sampling(specs: &[Columned]) -> Result<Vec<Sampling>, Failure> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn names_are_understood() {
+    fn thread() -> ThreadReport {
         let counts = Counts {
             instructions: 100,
             branches: 20,
@@ -202,7 +203,7 @@ mod tests {
             returns: 2,
             indirect: 1,
         };
-        let thread = ThreadReport {
+        ThreadReport {
             tid: 1,
             comm: String::new(),
             counts,
@@ -210,7 +211,20 @@ mod tests {
             ended: None,
             sampled: vec![9, 4],
             cpu: None,
-        };
+        }
+    }
+
+    #[test]
+    fn columns_are_in_the_order_of_their_numbers() {
+        let Ok(spec) = Columned::parse("pic2=branches,pic0=instructions,calls") else { panic!() };
+        assert_eq!(spec.pics, [0, 2, 3]);
+        let values: Vec<u64> = spec.counts.iter().map(|it| it.of(&thread(), &[])).collect();
+        assert_eq!(values, [100, 20, 3]);
+    }
+
+    #[test]
+    fn names_are_understood() {
+        let thread = thread();
         let sampling = sampling(&[Columned::parse("lwp_ire,lwp_dme").unwrap()]).unwrap();
         let count =
             |name: &str| count_named(name).map(|count| count.of(&thread, &sampling)).unwrap();
@@ -228,7 +242,7 @@ mod tests {
     #[test]
     fn specifications_without_attributes() {
         let spec = Columned::parse("pic2=calls,returns,pic0=branches").unwrap();
-        assert_eq!(spec.pics, [2, 3, 0]);
+        assert_eq!(spec.pics, [0, 2, 3]);
         let mixed = ["lwp_bre", "calls"].map(|text| Columned::parse(text).unwrap());
         assert!(sampling(&mixed).is_err(), "two runs");
         assert!(sampling(&mixed[1..]).unwrap().is_empty());
