@@ -19,6 +19,7 @@ use crate::error::{Error, Result};
 use crate::place::Place;
 use crate::remote::Remote;
 use crate::table::KindTable;
+use crate::threads;
 use crate::views;
 
 /// The most that a question may take.
@@ -26,6 +27,8 @@ use crate::views;
 pub struct Budget {
     /// MiB of memory; what sorts and joins need beyond goes to temporary files.
     pub memory_mib: usize,
+    /// MiB of temporary files.
+    pub disk_mib: u64,
     /// Seconds.
     pub seconds: u64,
     /// Rows of an answer.
@@ -37,7 +40,7 @@ pub struct Budget {
 impl Default for Budget {
     fn default() -> Self {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { memory_mib: 1024, seconds: 600, rows: 10_000_000, threads }
+        Self { memory_mib: 1024, disk_mib: 100 << 10, seconds: 600, rows: 10_000_000, threads }
     }
 }
 
@@ -146,8 +149,7 @@ impl Session {
                 return Ok(Rows { schema, batches });
             }
         }
-        // In a task of its own: a panic of the engine is an error of this question.
-        let collected = tokio::spawn(async move {
+        let batches = threads::execute(async move {
             let mut stream = frame.execute_stream().await?;
             let (mut batches, mut rows) = (Vec::new(), 0);
             while let Some(batch) = stream.next().await {
@@ -160,12 +162,7 @@ impl Session {
             }
             Ok(batches)
         });
-        // A question that nobody waits for any more ends.
-        let mut collected = Aborting(collected);
-        match (&mut collected.0).await {
-            Ok(batches) => Ok(Rows { schema, batches: batches? }),
-            Err(error) => Err(Error::Engine(error.to_string())),
-        }
+        Ok(Rows { schema, batches: batches.await? })
     }
 
     /// The plan of a question.
@@ -178,18 +175,34 @@ impl Session {
             .with_allow_ddl(false)
             .with_allow_dml(false)
             .with_allow_statements(false);
+        let (context, question) = (self.context.clone(), sql.to_owned());
+        let frame =
+            threads::execute(async move { Ok(context.sql_with_options(&question, options).await) });
         // Nothing is read before there is a plan: what is wrong is the question.
-        let frame = self.context.sql_with_options(sql, options).await;
-        frame.map_err(|error| match Error::from(error) {
-            Error::Engine(why) if !why.starts_with("damaged") => Error::Question(why),
+        frame.await?.map_err(|error| match Error::from(error) {
+            Error::Engine(why) if why.starts_with("damaged") => Error::Engine(why),
+            Error::Engine(why) | Error::Question(why) => Error::Question(why + hint(sql)),
             error => error,
         })
     }
 }
 
+/// A word about a question that cannot be understood, if it has a column whose name is a word of SQL.
+fn hint(sql: &str) -> &'static str {
+    let lower = sql.to_ascii_lowercase();
+    let is_part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '"' | '\'');
+    if lower.split(|c| !is_part(c)).any(|word| word == "interval") {
+        "; the column interval needs quotes: \"interval\""
+    } else {
+        ""
+    }
+}
+
 /// Memory, temporary files and storage of a session.
 fn runtime(budget: Budget) -> Result<Arc<RuntimeEnv>> {
-    let disk = DiskManagerBuilder::default().with_mode(DiskManagerMode::OsTmpDirectory);
+    let disk = DiskManagerBuilder::default()
+        .with_mode(DiskManagerMode::OsTmpDirectory)
+        .with_max_temp_directory_size(budget.disk_mib << 20);
     let runtime = RuntimeEnvBuilder::new()
         .with_memory_pool(Arc::new(FairSpillPool::new(budget.memory_mib << 20)))
         .with_disk_manager_builder(disk);
@@ -204,15 +217,6 @@ fn asks_store(plan: &LogicalPlan) -> bool {
         _ => false,
     };
     plan.exists(|plan| Ok(is_store(plan))).unwrap_or(true)
-}
-
-/// A task that ends with whoever waits for it.
-struct Aborting<T>(tokio::task::JoinHandle<T>);
-
-impl<T> Drop for Aborting<T> {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
 }
 
 /// An answer.
@@ -267,5 +271,20 @@ impl Rows {
             })
         });
         lists.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_column_with_a_name_of_sql_s_is_explained() {
+        for sql in ["select interval, event from totals", "select event, Interval from x"] {
+            assert!(hint(sql).contains("needs quotes"), "{sql}");
+        }
+        for sql in ["select \"interval\" from totals", "select intervals from x", "select 1"] {
+            assert_eq!(hint(sql), "", "{sql}");
+        }
     }
 }

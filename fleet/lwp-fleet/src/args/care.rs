@@ -54,7 +54,8 @@ pub struct CheckArgs {
     #[command(flatten)]
     pub budget: BudgetArgs,
 
-    /// Read every byte, and count and add up every recording's rows
+    /// Read every byte, and count and add up every recording's rows; without it, only the log and
+    /// the sizes of files are looked at
     #[arg(long)]
     pub deep: bool,
 }

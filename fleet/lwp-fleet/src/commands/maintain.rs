@@ -111,6 +111,9 @@ pub async fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
     if found.raws > 0 {
         text += &format!(", {} raw recordings", found.raws);
     }
+    if !args.deep {
+        text += "; sizes only: --deep reads every byte";
+    }
     print(&format!("{text}\n"))?;
     for fault in &found.faults {
         print(&format!("fault: {fault}\n"))?;
