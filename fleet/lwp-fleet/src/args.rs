@@ -3,7 +3,7 @@
 mod care;
 mod server;
 
-pub use care::{CheckArgs, MaintainArgs, RetentionArgs, VacuumArgs};
+pub use care::{CheckArgs, CompactArgs, MaintainArgs, RetentionArgs, VacuumArgs};
 pub use server::{
     AnswerArgs, PushArgs, ScopeArg, SentArg, ServeArgs, TokenAddArgs, TokenCommand, TokenRemoveArgs,
 };
@@ -62,7 +62,7 @@ pub enum Command {
     /// Print statements that show the store to another engine
     Views(ViewsArgs),
     /// Make few large files of many small ones
-    Compact(MaintainArgs),
+    Compact(CompactArgs),
     /// Set the rules of retention: a file in TOML; - is standard input
     Retention(RetentionArgs),
     /// Remove recordings by the rules of retention
