@@ -164,6 +164,10 @@ pub struct ClusterArgs {
     #[arg(long, value_name = "df://HOST:PORT")]
     pub cluster: Option<String>,
 
+    /// Let the cluster answer questions that read at least ROWS rows; this machine answers others
+    #[arg(long, value_name = "ROWS", default_value_t = 100_000_000, requires = "cluster")]
+    pub cluster_from: u64,
+
     /// Ask a cluster once more after SECONDS without a finished task, and give it up after as many
     #[arg(long, value_name = "SECONDS", default_value_t = 45, requires = "cluster")]
     pub stall: u64,

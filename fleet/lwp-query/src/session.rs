@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::datatypes::{DataType, Int64Type, SchemaRef};
-use datafusion::common::tree_node::TreeNode;
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::datasource::source_as_provider;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::FairSpillPool;
@@ -142,9 +142,9 @@ impl Session {
         let most = self.budget.rows;
         if let Some(remote) = &self.remote {
             let plan = frame.clone().into_optimized_plan()?;
-            // What reads no rows of the store, the engine's own tables for instance, is answered
-            // here.
-            if asks_store(&plan) {
+            // What reads few rows of the store, or none, is answered here.
+            let rows = rows_read(&plan)?;
+            if rows > 0 && rows >= remote.least_rows() {
                 let batches = remote.answer(&plan, most).await?;
                 return Ok(Rows { schema, batches });
             }
@@ -209,14 +209,19 @@ fn runtime(budget: Budget) -> Result<Arc<RuntimeEnv>> {
     Ok(runtime.build_arc()?)
 }
 
-/// Returns true if a plan reads a table of the store.
-fn asks_store(plan: &LogicalPlan) -> bool {
-    let is_store = |plan: &LogicalPlan| match plan {
-        LogicalPlan::TableScan(scan) => source_as_provider(&scan.source)
-            .is_ok_and(|table| (table.as_ref() as &dyn std::any::Any).is::<KindTable>()),
-        _ => false,
-    };
-    plan.exists(|plan| Ok(is_store(plan))).unwrap_or(true)
+/// The rows of the tables of the store that a plan reads, before any are left out.
+fn rows_read(plan: &LogicalPlan) -> Result<u64> {
+    let mut rows = 0;
+    plan.apply_with_subqueries(|plan| {
+        if let LogicalPlan::TableScan(scan) = plan
+            && let Ok(table) = source_as_provider(&scan.source)
+            && let Some(table) = (table.as_ref() as &dyn std::any::Any).downcast_ref::<KindTable>()
+        {
+            rows += table.rows();
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(rows)
 }
 
 /// An answer.

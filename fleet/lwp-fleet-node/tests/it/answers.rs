@@ -195,6 +195,23 @@ fn ports_and_names_are_checked_before_anything_starts() {
 }
 
 #[test]
+fn a_question_that_reads_few_rows_is_answered_without_the_cluster() {
+    let stored = Stored::new(2);
+    let words = ["sql", "--format", "csv", "select count(*), count(func) from functions"];
+    let alone = stored.embedded(&words);
+    // Whoever asks the cluster with this token is refused.
+    let cluster = stored.cluster(0);
+    let ask = |least: &str| {
+        let address = format!("df://{}", cluster.scheduler.address);
+        let mut asking = stored.command(&words, "lwpf_guessed");
+        asking.args(["--cluster", &address, "--cluster-from", least]).output().unwrap()
+    };
+    // Two recordings of 60 functions, and a sampled one with three.
+    assert_eq!(text(ask("124"), &words), alone);
+    assert_eq!(ask("123").status.code(), Some(125));
+}
+
+#[test]
 fn a_cluster_serves_one_store() {
     let (stored, other) = (Stored::new(1), Stored::new(1));
     let cluster = stored.cluster(1);
@@ -217,5 +234,6 @@ fn lwp_fleet_hands_questions_on() {
     command.args(words).env("LWP_FLEET_STORE", stored.path());
     command.env("LWP_FLEET_TOKEN", &stored.reader);
     command.args(["--cluster", &format!("df://{}", cluster.scheduler.address)]);
+    command.args(["--cluster-from", "0"]);
     assert_eq!(text(command.output().unwrap(), &words), "count(*)\n2\n");
 }
