@@ -9,6 +9,9 @@ use crate::measure::{Clock, Taken, processor};
 use crate::model;
 use crate::table::Table;
 
+/// A flame graph of a benchmark, compared with the benchmark beside it.
+const DIFFERENTIAL: &str = "/of/benchmark%3Dbenchmark-07/benchmark%3Dbenchmark-08/flame?base=0";
+
 /// A server on a free port.
 struct Served {
     child: Child,
@@ -100,15 +103,17 @@ pub fn serve(full: &Path, empty: &Path, table: &mut Table) {
     });
     table.row("server: a recording of sixteen that come at once", taken.each(many.len() as f64));
     let server = Served::start(full);
-    for (name, path) in [
-        ("recordings", "/"),
-        ("benchmarks", "/benchmarks"),
-        ("history of a benchmark", "/history?filter=benchmark%3Dbenchmark-07"),
-        ("steps", "/steps"),
-        ("top functions", "/top"),
+    // The server keeps what flame graphs show: only the first one is made.
+    for (name, path, times) in [
+        ("recordings", "/", 5),
+        ("benchmarks", "/benchmarks", 5),
+        ("history of a benchmark", "/history?filter=benchmark%3Dbenchmark-07", 5),
+        ("steps", "/steps", 5),
+        ("top functions", "/top", 5),
+        ("a flame graph of everything", "/of/none/all/flame", 1),
+        ("a differential flame graph", DIFFERENTIAL, 1),
     ] {
-        const TIMES: u32 = 5;
-        let taken = server.taken(|| (0..TIMES).for_each(|_| server.ask("GET", path, b"")));
-        table.row(format!("server: page of {name}"), taken.each(f64::from(TIMES)));
+        let taken = server.taken(|| (0..times).for_each(|_| server.ask("GET", path, b"")));
+        table.row(format!("server: page of {name}"), taken.each(f64::from(times)));
     }
 }
