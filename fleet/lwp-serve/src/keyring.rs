@@ -17,7 +17,7 @@ const KEPT: Duration = Duration::from_secs(900);
 /// The time that somebody with a known token waits for news from the store.
 const KNOWN: Duration = Duration::from_millis(200);
 /// The time that somebody with an unknown one waits.
-const UNKNOWN: Duration = Duration::from_secs(1);
+const UNKNOWN: Duration = Duration::from_secs(5);
 /// The time between two looks at the store, however many unknown tokens are shown.
 const BETWEEN: Duration = Duration::from_millis(100);
 

@@ -2,8 +2,9 @@
 //! the server ends the process that takes too long, and the system the one that takes too much
 //! memory.
 //!
-//! A question is the length of its JSON, as four bytes, and the JSON. An answer is a byte for its
-//! kind, the length as four bytes, and rows as Arrow's stream or the words of an error.
+//! A question is the length of its JSON, as four bytes, and the JSON. An answer is a byte when the
+//! version of the store is open, from when on the question has its time; then a byte for its kind,
+//! the length as four bytes, and rows as Arrow's stream or the words of an error.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -22,6 +23,9 @@ const LONGEST: usize = 2 << 20;
 pub const LARGEST: usize = 64 << 20;
 /// The time that an answer may take beyond that of its question.
 pub const GRACE: Duration = Duration::from_secs(2);
+
+/// The time in which a process must start and open the version that is asked.
+pub const OPENING: Duration = Duration::from_secs(30);
 
 /// A question.
 #[derive(Debug, Serialize, Deserialize)]
@@ -128,24 +132,31 @@ fn pack_error(error: &Error) -> (Kind, Vec<u8>) {
 ///
 /// If standard input or output fail.
 pub async fn answer_all(location: Location, budget: Budget) -> io::Result<()> {
-    let clock = Clock::start(Duration::from_secs(budget.seconds) + 2 * GRACE)?;
+    let clock = Clock::start(Duration::from_secs(budget.seconds) + 2 * GRACE + OPENING)?;
     let mut kept: Option<(Store, Arc<Session>)> = None;
     while let Some(asked) = next()? {
         clock.begin();
-        let answer = match session(&mut kept, &location, (asked.version, budget)).await {
+        let session = session(&mut kept, &location, (asked.version, budget)).await;
+        send(&[0])?;
+        let answer = match session {
             Ok(session) => session.ask(&asked.sql).await,
             Err(error) => Err(error),
         };
         let (kind, bytes) = pack(answer);
         let length = u32::try_from(bytes.len()).map_err(io::Error::other)?;
-        let mut out = io::stdout().lock();
-        out.write_all(&[kind as u8])?;
-        out.write_all(&length.to_le_bytes())?;
-        out.write_all(&bytes)?;
-        out.flush()?;
+        send(&[kind as u8])?;
+        send(&length.to_le_bytes())?;
+        send(&bytes)?;
         clock.end();
     }
     Ok(())
+}
+
+/// Sends bytes to the server.
+fn send(bytes: &[u8]) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(bytes)?;
+    out.flush()
 }
 
 /// The session of a version: the last one, if it is that of the same version.

@@ -14,7 +14,7 @@ use lwp_query::{Error, Rows};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-use crate::worker::{Asked, GRACE, LARGEST, parse};
+use crate::worker::{Asked, GRACE, LARGEST, OPENING, parse};
 
 /// Mebibytes of address space that a process takes before it answers anything.
 const BASE_MIB: usize = 2048;
@@ -56,8 +56,13 @@ impl Workers {
             Some(worker) => worker,
             None => self.start().map_err(broken)?,
         };
+        match tokio::time::timeout(OPENING, worker.send(&question)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return Err(worker.fate(&error).await),
+            Err(_) => return Err(Error::Unanswered("no question begins".to_owned())),
+        }
         let most = Duration::from_secs(self.seconds) + GRACE;
-        let answer = match tokio::time::timeout(most, worker.exchange(&question)).await {
+        let answer = match tokio::time::timeout(most, worker.receive()).await {
             Ok(Ok((kind, bytes))) => parse(kind, &bytes),
             Ok(Err(error)) => return Err(worker.fate(&error).await),
             Err(_) => return Err(Error::Time(self.seconds)),
@@ -114,10 +119,18 @@ struct Worker {
 }
 
 impl Worker {
-    async fn exchange(&mut self, question: &[u8]) -> io::Result<(u8, Vec<u8>)> {
+    /// Sends a question, and waits until it begins.
+    async fn send(&mut self, question: &[u8]) -> io::Result<()> {
         let (input, output) = self.pipes.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
         input.write_all(question).await?;
         input.flush().await?;
+        output.read_u8().await?;
+        Ok(())
+    }
+
+    /// Waits for the kind and the bytes of an answer.
+    async fn receive(&mut self) -> io::Result<(u8, Vec<u8>)> {
+        let (_, output) = self.pipes.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
         let mut head = [0; 5];
         output.read_exact(&mut head).await?;
         let [kind, a, b, c, d] = head;
