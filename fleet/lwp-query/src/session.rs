@@ -181,7 +181,9 @@ impl Session {
         // Nothing is read before there is a plan: what is wrong is the question.
         frame.await?.map_err(|error| match Error::from(error) {
             Error::Engine(why) if why.starts_with("damaged") => Error::Engine(why),
-            Error::Engine(why) | Error::Question(why) => Error::Question(why + hint(sql)),
+            Error::Engine(why) | Error::Execution(why) | Error::Question(why) => {
+                Error::Question(why + hint(sql))
+            }
             error => error,
         })
     }

@@ -27,7 +27,7 @@ pub(crate) async fn execute<T: Send + 'static>(
     let mut task = Aborting(handle()?.spawn(task));
     match (&mut task.0).await {
         Ok(done) => done,
-        Err(error) => Err(Error::Engine(error.to_string())),
+        Err(error) => Err(Error::Execution(error.to_string())),
     }
 }
 

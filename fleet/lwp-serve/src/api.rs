@@ -40,7 +40,7 @@ fn rows(headers: &HeaderMap, rows: &Rows) -> Answer {
             rows.batches.iter().try_for_each(|batch| writer.write(batch))?;
             writer.into_inner()
         };
-        return Ok(typed(ARROW, stream().map_err(|error| Refusal::failed(&error))?));
+        return Ok(typed(ARROW, stream().map_err(lwp_query::Error::from)?));
     }
     Ok(match wants(headers, "text/csv") {
         true => typed("text/csv; charset=utf-8", render(rows, Format::Csv)?.into_bytes()),

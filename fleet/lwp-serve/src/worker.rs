@@ -51,6 +51,7 @@ impl Asked {
 enum Kind {
     Rows,
     Question,
+    Execution,
     Memory,
     Time,
     Many,
@@ -59,9 +60,10 @@ enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Rows,
         Self::Question,
+        Self::Execution,
         Self::Memory,
         Self::Time,
         Self::Many,
@@ -83,6 +85,7 @@ pub fn parse(kind: u8, bytes: &[u8]) -> Result<Rows, Error> {
             return Ok(Rows { schema, batches });
         }
         Kind::Question => Error::Question(text()),
+        Kind::Execution => Error::Execution(text()),
         Kind::Memory => Error::Memory,
         Kind::Time => Error::Time(number()),
         Kind::Many => Error::Rows(number() as usize),
@@ -115,6 +118,7 @@ fn pack(answer: Result<Rows, Error>) -> (Kind, Vec<u8>) {
 fn pack_error(error: &Error) -> (Kind, Vec<u8>) {
     let (kind, text) = match error {
         Error::Question(why) => (Kind::Question, why.clone()),
+        Error::Execution(why) => (Kind::Execution, why.clone()),
         Error::Memory => (Kind::Memory, String::new()),
         Error::Time(seconds) => (Kind::Time, seconds.to_string()),
         Error::Rows(most) => (Kind::Many, most.to_string()),
@@ -250,6 +254,7 @@ mod tests {
         assert_eq!(parse(kind as u8, &bytes).unwrap().batches, [batch]);
         let errors = [
             Error::Question("no".into()),
+            Error::Execution("a cast".into()),
             Error::Memory,
             Error::Time(30),
             Error::Rows(100),

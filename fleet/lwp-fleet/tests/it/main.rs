@@ -27,6 +27,7 @@ mod shared {
     #[allow(dead_code, reason = "other packages use the rest")]
     pub mod driver;
     pub mod facts;
+    pub mod hostile;
     pub mod http;
     pub mod recorder;
     pub mod store;

@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods, reason = "a test without threads has failed")]
 
 use crate::shared::facts;
+use crate::shared::hostile;
 use crate::shared::http;
 use crate::shared::store;
 
@@ -10,54 +11,18 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use facts::{Recording, facts};
+use hostile::{HOSTILE, query};
 use http::Served;
 use store::Store;
 
 /// The time after which something hangs.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Questions that take for ever, or all memory: every kind of join, and more.
-const HOSTILE: [(&str, &str); 12] = [
-    ("hash join", "select count(*) from many a join many b on a.k = b.k join many c on b.k = c.k"),
-    ("left join", "select count(*) from many a left join many b on a.k = b.k and a.n + b.n = -1"),
-    ("right join", "select count(*) from many a right join many b on a.k = b.k and a.n + b.n < 0"),
-    ("full join", "select count(*) from many a full join many b on a.k = b.k and a.n + b.n = -1"),
-    (
-        "semi join",
-        "select count(*) from many a where exists (select 1 from many b where a.k = b.k and a.n + b.n = -1)",
-    ),
-    (
-        "anti join",
-        "select count(*) from many a where not exists (select 1 from many b where a.k = b.k and a.n + b.n = -1)",
-    ),
-    ("loops", "select count(*) from many a join many b on a.n + b.n = -1"),
-    ("cross join", "select count(*) from many a, many b, many c"),
-    (
-        "recursion",
-        "with recursive r as (select 1 as n union all select n + 1 from r) select count(*) from r",
-    ),
-    (
-        "window",
-        "select max(s) from (select sum(a.n) over (order by a.n + b.n) as s from many a, many b)",
-    ),
-    ("a series", "select sum(value) from generate_series(1, 9000000000000)"),
-    ("a text", "select length(repeat(repeat('x', 100000), 100000000))"),
-];
-
-/// The question with a large table, all of whose keys are equal.
-fn question(hostile: &str) -> String {
-    let many = "many as (select value as n, 1 as k from generate_series(1, 3000000))";
-    match hostile.strip_prefix("with recursive ") {
-        Some(rest) => format!("with recursive {many}, {rest}"),
-        None => format!("with {many} {hostile}"),
-    }
-}
-
 #[test]
 fn questions_end_at_their_time_whatever_they_join() {
     let store = Store::new();
     for (name, hostile) in HOSTILE {
-        let sql = question(hostile);
+        let sql = query(hostile);
         let mut command = store.command(&["sql", "--timeout", "1", "--memory", "200", &sql]);
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = command.spawn().expect("lwp-fleet starts");
@@ -85,7 +50,7 @@ fn a_server_answers_while_questions_take_for_ever() {
         let questions: Vec<_> = HOSTILE
             .iter()
             .map(|(name, hostile)| {
-                let (served, sql) = (&served, question(hostile));
+                let (served, sql) = (&served, query(hostile));
                 (name, scope.spawn(move || served.ask("POST", "/v1/sql", sql.as_bytes())))
             })
             .collect();
@@ -99,8 +64,8 @@ fn a_server_answers_while_questions_take_for_ever() {
         }
         for (name, question) in questions {
             let (status, head, said) = question.join().expect("an answer");
-            // Out of time, out of memory, or too many at once.
-            assert!([422, 429].contains(&status), "{name}: {status} {said}");
+            // Out of time, out of memory, too large a text, or too many at once.
+            assert!([400, 422, 429].contains(&status), "{name}: {status} {said}");
             assert_eq!(status == 429, head.to_lowercase().contains("retry-after: 5"), "{head}");
         }
     });
@@ -109,12 +74,41 @@ fn a_server_answers_while_questions_take_for_ever() {
     assert!(status == 200 && said.contains("\"n\":"), "{status} {said}");
 }
 
+/// Queries that can be planned and fail on what they compute; with a word of the reason.
+const FAILING: [(&str, &str); 6] = [
+    ("select cast(function as bigint) from functions", "function_"),
+    ("select cast(instructions as decimal(3, 2)) from functions", "too large"),
+    ("select 1 / (entered - entered) from functions", "zero"),
+    ("select length(repeat(repeat(function, 100000), 100000000)) from functions", "size"),
+    ("select array_resize([entered], 1000000000000) from functions", "maximum array size"),
+    ("select to_timestamp(function) from functions", "function_"),
+];
+
+#[test]
+fn a_query_that_fails_is_not_the_server_s_failure() {
+    let store = Store::new();
+    store.add(&facts(1, 1));
+    let served = Served::start(&store.path, &[]);
+    for (sql, word) in FAILING {
+        let (status, _, said) = served.ask("POST", "/v1/sql", sql.as_bytes());
+        assert!(status == 422 && said.contains(word), "{sql}: {status} {said}");
+    }
+    // A value that only the answer's format can't show.
+    let sql = b"select arrow_cast(entered + 9000000000000000, 'Timestamp(s)') from functions";
+    let csv = ["Accept: text/csv"];
+    let (status, _, said) = served.with(&served.secret, "POST", "/v1/sql", &csv, sql);
+    assert!(status == 422 && said.contains("to datetime"), "{status} {said}");
+    // One that can't be planned.
+    let (status, _, said) = served.ask("POST", "/v1/sql", b"select missing from functions");
+    assert!(status == 400 && said.contains("missing"), "{status} {said}");
+}
+
 #[test]
 fn a_question_whose_client_has_gone_ends() {
     let store = Store::new();
     store.add(&facts(1, 1));
     let served = Served::start(&store.path, &["--timeout", "600"]);
-    let sql = question(HOSTILE[6].1);
+    let sql = query(HOSTILE[6].1);
     let head = format!(
         "POST /v1/sql HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\nContent-Length: {}\r\n\r\n{sql}",
         served.secret,
