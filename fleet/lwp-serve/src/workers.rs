@@ -18,9 +18,8 @@ use crate::worker::{Asked, GRACE, LARGEST, OPENING, parse};
 
 /// Mebibytes of address space that a process takes before it answers anything.
 const BASE_MIB: usize = 2048;
-/// The process's limit of memory, and its place behind those that serve. A shell has both.
-const START: &str = "ulimit -v \"$1\"; shift; \
-                     if command -v nice >/dev/null; then exec nice -n 10 \"$@\"; fi; exec \"$@\"";
+/// Starts a program with a limit of memory, which a shell has.
+const START: &str = "ulimit -v \"$1\"; shift; exec \"$@\"";
 
 /// A program that answers questions: see [`crate::worker`].
 #[derive(Clone, Debug)]
@@ -57,7 +56,7 @@ impl Workers {
             None => self.start().map_err(broken)?,
         };
         match tokio::time::timeout(OPENING, worker.send(&question)).await {
-            Ok(Ok(())) => {}
+            Ok(Ok(())) => worker.step_back(),
             Ok(Err(error)) => return Err(worker.fate(&error).await),
             Err(_) => return Err(Error::Unanswered("no question begins".to_owned())),
         }
@@ -97,14 +96,15 @@ impl Workers {
             }
             child => child?,
         };
-        let mut worker = Worker { child, pipes: None, _scratch: scratch };
+        let mut worker = Worker { child, pipes: None, is_behind: false, _scratch: scratch };
         let pipes = worker.child.stdin.take().zip(worker.child.stdout.take());
         worker.pipes = Some(pipes.ok_or(io::ErrorKind::BrokenPipe)?);
         Ok(worker)
     }
 
     fn spawn(&self, mut command: Command, scratch: &Path) -> io::Result<Child> {
-        command.args(&self.program.arguments).env("TMPDIR", scratch).kill_on_drop(true);
+        command.args(&self.program.arguments).env("TMPDIR", scratch);
+        command.process_group(0).kill_on_drop(true);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()
     }
 }
@@ -114,6 +114,8 @@ impl Workers {
 struct Worker {
     child: Child,
     pipes: Option<(ChildStdin, ChildStdout)>,
+    /// True if its threads stand behind those that serve.
+    is_behind: bool,
     /// Goes last: the process has ended by then, or is about to.
     _scratch: Scratch,
 }
@@ -126,6 +128,19 @@ impl Worker {
         input.flush().await?;
         output.read_u8().await?;
         Ok(())
+    }
+
+    /// Puts the process's threads behind those that serve, on systems that have `renice`. Before,
+    /// they are all equal: on a busy machine, a process with low priority takes minutes to start.
+    fn step_back(&mut self) {
+        let Some(group) = self.child.id().filter(|_| !self.is_behind) else { return };
+        self.is_behind = true;
+        let mut renice = Command::new("renice");
+        renice.args(["-n", "10", "-g", &group.to_string()]);
+        renice.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        if let Ok(mut renice) = renice.spawn() {
+            tokio::spawn(async move { renice.wait().await });
+        }
     }
 
     /// Waits for the kind and the bytes of an answer.
