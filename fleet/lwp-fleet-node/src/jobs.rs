@@ -15,8 +15,8 @@ use ballista_core::serde::protobuf::{FailedTask, TaskStatus};
 
 /// The silence after which an executor is lost; it reports every five seconds at least.
 pub const LOST: Duration = Duration::from_secs(20);
-/// The silence after which an executor is lost whose connection has ended: one that lives comes back
-/// at once.
+/// The silence after which an executor is lost whose connection has ended: one that lives comes
+/// back at once.
 const CUT: Duration = Duration::from_secs(1);
 
 /// The reason why a question is not answered.

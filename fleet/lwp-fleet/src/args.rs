@@ -587,12 +587,12 @@ fn columns() -> String {
     };
     format!(
         "Tables and their columns, \"date\" beside:\n{}\n\
-         recording is the key that rows of a recording share, id its name. entered is how often a \
-         function was called, or one called another. Counts of exact recordings have columns, other \
-         events have event, \"value\" and \"interval\". rollups keep totals of recordings that have \
-         expired: runs, the least and the greatest of a run, and the sum, \"value\"; the view series \
-         has them and the totals of recordings. The views recording_values and function_values have a \
-         row for each event.",
+         recording is the key that rows of a recording share, id its name. entered is how often \
+         a function was called, or one called another. Counts of exact recordings have columns, \
+         other events have event, \"value\" and \"interval\". rollups keep totals of recordings \
+         that have expired: runs, the least and the greatest of a run, and the sum, \"value\"; the \
+         view series has them and the totals of recordings. The views recording_values and \
+         function_values have a row for each event.",
         Kind::ALL.map(table).concat()
     )
 }

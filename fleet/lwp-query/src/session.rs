@@ -189,7 +189,7 @@ impl Session {
     }
 }
 
-/// A word about a question that cannot be understood, if it has a column whose name is a word of SQL.
+/// A hint for queries that can't be understood and have a column named like a keyword of SQL.
 fn hint(sql: &str) -> &'static str {
     let lower = sql.to_ascii_lowercase();
     let is_part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '"' | '\'');

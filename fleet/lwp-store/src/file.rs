@@ -122,8 +122,8 @@ impl FileWriter {
         Ok(self.writer.write(&batch)?)
     }
 
-    /// Appends the rows of some batches in the order of [`SORT`], a part of them at a time: a sorted
-    /// copy of all would take as much memory again.
+    /// Appends the rows of some batches in the order of [`SORT`], a part of them at a time: a
+    /// sorted copy of all would take as much memory again.
     ///
     /// # Errors
     ///
