@@ -23,7 +23,7 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion_proto::logical_plan::AsLogicalPlan;
 use datafusion_proto::protobuf::LogicalPlanNode;
 use futures::StreamExt;
-use lwp_fleet::Failure;
+use lwp_fleet::{ClusterArgs, Failure};
 use lwp_query::{Error, Remote, Result};
 use lwp_terminal::escape::printable;
 use tonic::transport::{Channel, Endpoint};
@@ -57,6 +57,7 @@ type Scheduler = SchedulerGrpcClient<Channel>;
 pub struct Cluster {
     address: String,
     credentials: Credentials,
+    least_rows: u64,
     stall: Duration,
 }
 
@@ -86,15 +87,21 @@ impl From<Status> for Ending {
 }
 
 impl Cluster {
-    /// The cluster whose scheduler is at an address, with the secret of the environment.
+    /// The cluster that the command line names, with the secret of the environment.
     ///
     /// # Errors
     ///
     /// If there is no secret, or the address is none.
-    pub fn new(address: &str, stall_seconds: u64) -> std::result::Result<Self, Failure> {
-        let credentials = Credentials::of_environment()?;
-        let address = address.to_owned();
-        let cluster = Self { address, credentials, stall: Duration::from_secs(stall_seconds) };
+    pub fn new(args: &ClusterArgs) -> std::result::Result<Self, Failure> {
+        let named = args.cluster.as_deref().unwrap_or_default();
+        let address = named.strip_prefix("df://").filter(|address| address.contains(':'));
+        let wrong = || Failure::new(format!("'{named}' is no cluster: df://HOST:PORT is wanted"));
+        let cluster = Self {
+            address: address.ok_or_else(wrong)?.to_owned(),
+            credentials: Credentials::of_environment()?,
+            least_rows: args.cluster_from,
+            stall: Duration::from_secs(args.stall),
+        };
         let wrong = |error| Failure::new(format!("--cluster: {error}"));
         cluster.endpoint().map_err(wrong)?;
         Ok(cluster)
@@ -279,6 +286,10 @@ async fn tidy(
 impl Remote for Cluster {
     fn state(&self, runtime: Arc<RuntimeEnv>) -> SessionState {
         engine::state(engine::config(PARTS, &self.credentials), runtime)
+    }
+
+    fn least_rows(&self) -> u64 {
+        self.least_rows
     }
 
     async fn answer(&self, plan: &LogicalPlan, most: usize) -> Result<Vec<RecordBatch>> {

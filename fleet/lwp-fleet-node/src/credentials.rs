@@ -41,6 +41,11 @@ impl Credentials {
         }
     }
 
+    /// The secret itself.
+    pub fn secret(&self) -> &str {
+        &self.0
+    }
+
     /// The text of a request's user agent. Ballista lets an embedder set this of its connections
     /// and nothing else.
     fn agent(&self) -> String {

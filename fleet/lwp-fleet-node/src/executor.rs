@@ -48,6 +48,7 @@ pub async fn run(args: &ExecutorArgs) -> Result<(), Failure> {
     let store = args.store.open().await?;
     let gate = Gate::of(&store).await?;
     let credentials = Credentials::of_environment()?;
+    gate.admit(&credentials).await?;
     if args.listen.ip().is_unspecified() && args.external_host.is_none() {
         let cause =
             format!("{} is no address by which others reach this machine", args.listen.ip());

@@ -1,23 +1,17 @@
 //! The gate before a port: requests pass if they show a token that is good for them.
 
 use std::pin::Pin;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
 
 use http::{Request, Response, header};
 use lwp_fleet::Failure;
-use lwp_serve::{Scope, Tokens};
+use lwp_serve::{Keyring, Scope, Silent, Tokens};
 use lwp_store::Store;
 use tonic::Status;
 use tower::{Layer, Service};
 
-use crate::credentials::AGENT;
-
-/// The greatest age of tokens: one that was taken away opens nothing after that.
-const FRESH: Duration = Duration::from_secs(5);
-/// The greatest age of tokens while the store does not answer.
-const KEPT: Duration = Duration::from_secs(900);
+use crate::credentials::{AGENT, Credentials};
 
 /// The requests that are answered, and the scopes of which a token must have one. There are no
 /// others.
@@ -38,7 +32,7 @@ const REQUESTS: &[(&str, &[Scope])] = &[
 /// The gate before a port.
 #[derive(Clone, Debug)]
 pub struct Gate {
-    tokens: Arc<RwLock<(Instant, Tokens)>>,
+    keys: Arc<Keyring>,
 }
 
 impl Gate {
@@ -54,35 +48,33 @@ impl Gate {
             let help = "make one: lwp fleet token add NAME --scope node --scope read";
             return Err(Failure::new(cause).with_help(help));
         }
-        let gate = Self { tokens: Arc::new(RwLock::new((Instant::now(), tokens))) };
-        tokio::spawn(gate.clone().refresh(store.clone()));
-        Ok(gate)
+        Ok(Self { keys: Keyring::new(store.clone(), tokens, None) })
     }
 
-    async fn refresh(self, store: Store) {
-        loop {
-            tokio::time::sleep(FRESH).await;
-            match Tokens::of(&store).await {
-                Ok(tokens) => {
-                    let mut kept = self.tokens.write().unwrap_or_else(PoisonError::into_inner);
-                    *kept = (Instant::now(), tokens);
-                }
-                Err(error) => lwp_terminal::say!("lwp-fleet-node: {error}"),
-            }
-        }
+    /// Makes sure that this machine's own token is one of the store's machines.
+    ///
+    /// # Errors
+    ///
+    /// If it is not, in which case the scheduler would refuse every request.
+    pub async fn admit(&self, credentials: &Credentials) -> Result<(), Failure> {
+        let silent = |Silent| Failure::new("the store with the tokens does not answer").temporary();
+        let token = self.keys.find(credentials.secret()).await.map_err(silent)?;
+        let cause = match token {
+            Some(token) if token.scopes.contains(&Scope::Node) => return Ok(()),
+            Some(token) => format!("the token '{}' has no scope node", token.name),
+            None => "the store has no such token as LWP_FLEET_TOKEN".to_owned(),
+        };
+        Err(Failure::new(cause).with_help("make one: lwp fleet token add NAME --scope node"))
     }
 
     /// Decides about a request to `path` that comes with the user agent `agent`.
-    fn check(&self, path: &str, agent: &str) -> Result<(), Status> {
+    async fn check(&self, path: &str, agent: &str) -> Result<(), Status> {
         let denied = || Status::unauthenticated("a token is wanted");
         let (_, secret) = agent.split_once(AGENT).ok_or_else(denied)?;
         let secret = secret.strip_prefix('/').and_then(|text| text.split(' ').next());
-        let kept = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
-        let (since, tokens) = &*kept;
-        if since.elapsed() > KEPT {
-            return Err(Status::unavailable("the store with the tokens does not answer"));
-        }
-        let token = tokens.find(secret.ok_or_else(denied)?).ok_or_else(denied)?;
+        let silent = |Silent| Status::unavailable("the store with the tokens does not answer");
+        let token = self.keys.find(secret.ok_or_else(denied)?).await.map_err(silent)?;
+        let token = token.ok_or_else(denied)?;
         let row = REQUESTS.iter().find(|(of, _)| *of == path);
         let (_, scopes) = row.ok_or_else(|| Status::unimplemented("no such request"))?;
         match scopes.iter().any(|scope| token.scopes.contains(scope)) {
@@ -124,13 +116,16 @@ where
 
     fn call(&mut self, request: Request<I>) -> Self::Future {
         let agent = request.headers().get(header::USER_AGENT);
-        let agent = agent.and_then(|value| value.to_str().ok()).unwrap_or_default();
-        if let Err(status) = self.gate.check(request.uri().path(), agent) {
-            return Box::pin(async { Ok(status.into_http()) });
-        }
+        let agent = agent.and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
+        let (gate, path) = (self.gate.clone(), request.uri().path().to_owned());
         let next = self.inner.clone();
         let mut ready = std::mem::replace(&mut self.inner, next);
-        Box::pin(async move { ready.call(request).await })
+        Box::pin(async move {
+            match gate.check(&path, &agent).await {
+                Ok(()) => ready.call(request).await,
+                Err(status) => Ok(status.into_http()),
+            }
+        })
     }
 }
 
@@ -140,32 +135,36 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn tokens_open_what_they_are_for_and_nothing_else() {
+    #[tokio::test]
+    async fn tokens_open_what_they_are_for_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = lwp_store::Location::parse(dir.path().join("store").to_str().unwrap());
+        let store = Store::init(place.unwrap()).await.unwrap();
         let of = |secret: &str, scope| Token::new(secret, secret, vec![scope]);
         let token = vec![of("lwpf_r", Scope::Read), of("lwpf_n", Scope::Node)];
         let token = [token, vec![of("lwpf_w", Scope::Write)]].concat();
-        let gate = Gate { tokens: Arc::new(RwLock::new((Instant::now(), Tokens { token }))) };
+        Tokens { token: token.clone() }.set(&store).await.unwrap();
+        let gate = Gate { keys: Keyring::new(store, Tokens { token }, None) };
         let scheduler = |name: &str| format!("/ballista.protobuf.SchedulerGrpc/{name}");
-        let check = |path: &str, secret: &str| {
+        let check = async |path: &str, secret: &str| {
             let agent = format!("lwp-fleet-node/{secret} tonic/0.14.9");
-            gate.check(path, &agent).map_err(|status| status.code())
+            gate.check(path, &agent).await.map_err(|status| status.code())
         };
         use tonic::Code::{PermissionDenied, Unauthenticated, Unimplemented};
         let (ask, poll) = (scheduler("ExecuteQuery"), scheduler("PollWork"));
-        assert_eq!(check(&ask, "lwpf_r"), Ok(()));
-        assert_eq!(check(&poll, "lwpf_n"), Ok(()));
-        assert_eq!(check(&poll, "lwpf_r"), Err(PermissionDenied));
-        assert_eq!(check(&ask, "lwpf_n"), Err(PermissionDenied));
-        assert_eq!(check(&ask, "lwpf_w"), Err(PermissionDenied));
+        assert_eq!(check(&ask, "lwpf_r").await, Ok(()));
+        assert_eq!(check(&poll, "lwpf_n").await, Ok(()));
+        assert_eq!(check(&poll, "lwpf_r").await, Err(PermissionDenied));
+        assert_eq!(check(&ask, "lwpf_n").await, Err(PermissionDenied));
+        assert_eq!(check(&ask, "lwpf_w").await, Err(PermissionDenied));
         for secret in ["", "lwpf_", "lwpf_rr"] {
-            assert_eq!(check(&ask, secret), Err(Unauthenticated), "{secret}");
+            assert_eq!(check(&ask, secret).await, Err(Unauthenticated), "{secret}");
         }
-        assert!(gate.check(&ask, "tonic/0.14.9").is_err());
+        assert!(gate.check(&ask, "tonic/0.14.9").await.is_err());
         for path in
             [&scheduler("RegisterExecutor"), "/", "/ballista.protobuf.ExecutorGrpc/LaunchTask"]
         {
-            assert_eq!(check(path, "lwpf_n"), Err(Unimplemented), "{path}");
+            assert_eq!(check(path, "lwpf_n").await, Err(Unimplemented), "{path}");
         }
     }
 }

@@ -15,6 +15,9 @@ use ballista_core::serde::protobuf::{FailedTask, TaskStatus};
 
 /// The silence after which an executor is lost; it reports every five seconds at least.
 pub const LOST: Duration = Duration::from_secs(20);
+/// The silence after which an executor is lost whose connection has ended: one that lives comes
+/// back at once.
+const CUT: Duration = Duration::from_secs(1);
 
 /// The reason why a question is not answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,8 +35,22 @@ pub struct Jobs(Arc<Mutex<State>>);
 #[derive(Debug, Default)]
 struct State {
     jobs: HashMap<String, Progress>,
-    /// The last time that an executor was heard of.
-    heard: HashMap<String, Instant>,
+    heard: HashMap<String, Heard>,
+}
+
+/// An executor, as far as it was heard of.
+#[derive(Clone, Copy, Debug)]
+struct Heard {
+    /// The last time that it reported, or that its connection ended.
+    at: Instant,
+    /// True if its connection has ended since its last report.
+    is_cut: bool,
+}
+
+impl Heard {
+    fn is_lost(&self, lost: Duration) -> bool {
+        self.at.elapsed() > if self.is_cut { CUT.min(lost) } else { lost }
+    }
 }
 
 #[derive(Debug)]
@@ -66,7 +83,8 @@ impl Jobs {
     /// An executor reports. This must be known before Ballista knows it.
     pub fn hear(&self, executor: &str, tasks: &[TaskStatus]) {
         let mut state = self.locked();
-        if state.heard.insert(executor.to_owned(), Instant::now()).is_none() {
+        let heard = Heard { at: Instant::now(), is_cut: false };
+        if state.heard.insert(executor.to_owned(), heard).is_none() {
             lwp_terminal::say!("lwp-fleet-node: executor {executor} is here");
         }
         for task in tasks {
@@ -78,6 +96,13 @@ impl Jobs {
                 }
                 _ => (),
             }
+        }
+    }
+
+    /// The connection of an executor has ended: it was killed, or connects again.
+    pub fn cut(&self, executor: &str) {
+        if let Some(heard) = self.locked().heard.get_mut(executor) {
+            *heard = Heard { at: Instant::now(), is_cut: true };
         }
     }
 
@@ -100,14 +125,16 @@ impl Jobs {
         let State { jobs, heard } = &mut *state;
         let Some(job) = jobs.get_mut(job) else { return Ok(0) };
         job.asked = Instant::now();
-        let is_silent =
-            |executor: &&String| heard.get(*executor).is_none_or(|at| at.elapsed() > lost);
+        let is_lost =
+            |executor: &&String| heard.get(*executor).is_none_or(|heard| heard.is_lost(lost));
         if job.spoilt.is_none()
-            && let Some(executor) = job.executors.iter().find(is_silent)
+            && let Some(executor) = job.executors.iter().find(is_lost)
         {
-            let seconds = lost.as_secs();
-            job.spoilt =
-                Some(Spoilt::Machine(format!("executor {executor} is silent for {seconds} s")));
+            let why = match heard.get(executor) {
+                Some(heard) if heard.is_cut => "has gone".to_owned(),
+                _ => format!("is silent for {} s", lost.as_secs()),
+            };
+            job.spoilt = Some(Spoilt::Machine(format!("executor {executor} {why}")));
         }
         job.spoilt.clone().map_or(Ok(job.finished), Err)
     }
@@ -121,8 +148,8 @@ impl Jobs {
     /// long gone.
     pub fn abandoned(&self, patience: Duration) -> Vec<String> {
         let mut state = self.locked();
-        state.heard.retain(|executor, at| {
-            let is_here = at.elapsed() < 2 * LOST;
+        state.heard.retain(|executor, heard| {
+            let is_here = heard.at.elapsed() < 2 * LOST;
             if !is_here {
                 lwp_terminal::say!("lwp-fleet-node: executor {executor} is gone");
             }
@@ -186,6 +213,19 @@ mod tests {
         let lost = FailedReason::FetchPartitionError(FetchPartitionError::default());
         jobs.hear("y", &[task("c", failed(lost))]);
         assert!(matches!(jobs.ask("c", LOST), Err(Spoilt::Machine(_))));
+        // One whose connection has ended is lost sooner, unless it comes back.
+        for (job, executor) in [("e", "y"), ("f", "w")] {
+            jobs.begin(job);
+            jobs.hear(executor, &[]);
+            jobs.give(executor, [job].into_iter());
+            jobs.cut(executor);
+            assert_eq!(jobs.ask(job, LOST), Ok(0));
+        }
+        jobs.hear("y", &[]);
+        std::thread::sleep(CUT * 3 / 2);
+        assert_eq!(jobs.ask("e", LOST), Ok(0));
+        let gone = Spoilt::Machine("executor w has gone".to_owned());
+        assert_eq!(jobs.ask("f", LOST), Err(gone));
         // An executor that was never heard of is lost too.
         jobs.begin("d");
         jobs.give("z", ["d"].into_iter());

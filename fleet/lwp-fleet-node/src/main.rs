@@ -8,6 +8,7 @@
 
 mod args;
 mod asking;
+mod connections;
 mod credentials;
 mod engine;
 mod executor;
@@ -48,9 +49,5 @@ async fn execute(line: NodeLine) -> Result<ExitCode, Failure> {
 }
 
 fn remote(args: &ClusterArgs) -> Result<Arc<dyn Remote>, Failure> {
-    let named = args.cluster.as_deref().unwrap_or_default();
-    let address = named.strip_prefix("df://").filter(|address| address.contains(':'));
-    let wrong = || Failure::new(format!("'{named}' is no cluster: df://HOST:PORT is wanted"));
-    let cluster = Cluster::new(address.ok_or_else(wrong)?, args.stall)?;
-    Ok(Arc::new(cluster))
+    Ok(Arc::new(Cluster::new(args)?))
 }

@@ -1,5 +1,6 @@
 //! `lwp-fleet-node scheduler`.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -9,14 +10,17 @@ use ballista_core::serde::protobuf::scheduler_grpc_server::SchedulerGrpcServer;
 use ballista_scheduler::cluster::BallistaCluster;
 use ballista_scheduler::config::SchedulerConfig;
 use ballista_scheduler::scheduler_process::create_scheduler;
+use futures::StreamExt;
 use lwp_fleet::Failure;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::Server;
 
 use crate::args::SchedulerArgs;
+use crate::connections::Connection;
 use crate::credentials::Credentials;
 use crate::engine::{self, MESSAGE};
 use crate::gate::Gate;
+use crate::jobs::Jobs;
 use crate::listening::{bind, ended};
 use crate::noise;
 use crate::tables::Tables;
@@ -42,14 +46,17 @@ pub async fn run(args: &SchedulerArgs) -> Result<(), Failure> {
     let failed = |error| Failure::new(format!("the scheduler does not start: {error}"));
     let cluster = BallistaCluster::new_from_config(&config).await.map_err(failed)?;
     let scheduler = create_scheduler(cluster, config).await.map_err(failed)?;
-    let service = SchedulerGrpcServer::new(Watched::new(scheduler))
+    let jobs = Jobs::default();
+    let service = SchedulerGrpcServer::new(Watched::new(scheduler, jobs.clone()))
         .max_decoding_message_size(MESSAGE)
         .max_encoding_message_size(MESSAGE);
     lwp_terminal::say!("lwp-fleet-node: questions to df://{address}");
+    let connections = TcpListenerStream::new(listener)
+        .map(|accepted| Ok::<_, io::Error>(Connection::new(accepted?, jobs.clone())));
     let served = Server::builder()
         .layer(gate)
         .add_service(service)
-        .serve_with_incoming_shutdown(TcpListenerStream::new(listener), ended());
+        .serve_with_incoming_shutdown(connections, ended());
     served.await.map_err(|error| Failure::new(format!("{address}: {error}")))
 }
 

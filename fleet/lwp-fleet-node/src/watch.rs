@@ -12,6 +12,7 @@ use ballista_scheduler::scheduler_server::SchedulerServer;
 use datafusion_proto::protobuf::{LogicalPlanNode, PhysicalPlanNode};
 use tonic::{Request, Response, Status, async_trait};
 
+use crate::connections::Peer;
 use crate::jobs::{Jobs, LOST, Spoilt};
 
 /// The entry of an answer's metadata with the number of a question's parts that are finished.
@@ -30,9 +31,9 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// Watches a scheduler.
-    pub fn new(inner: Ballista) -> Self {
-        let watched = Self { inner, jobs: Jobs::default() };
+    /// Watches a scheduler, whose connections report to `jobs`.
+    pub fn new(inner: Ballista, jobs: Jobs) -> Self {
+        let watched = Self { inner, jobs };
         tokio::spawn(watched.clone().give_up());
         watched
     }
@@ -69,12 +70,16 @@ impl SchedulerGrpc for Watched {
     type ExecuteQueryPushStream = <Ballista as SchedulerGrpc>::ExecuteQueryPushStream;
 
     async fn poll_work(&self, mut request: Request<PollWorkParams>) -> Answer<PollWorkResult> {
+        let peer = request.extensions().get::<Peer>().cloned();
         let report = request.get_mut();
         // Parts of a union have fewer operators to measure than the whole. Ballista drops the
         // report of a part whose number of measurements is another one than that of the part before
         // it, and then waits for the part for ever; it needs none.
         report.task_status.iter_mut().for_each(|task| task.metrics.clear());
         let executor = report.metadata.as_ref().map(|about| about.id.clone()).unwrap_or_default();
+        if let Some(peer) = peer {
+            peer.name(&executor);
+        }
         self.jobs.hear(&executor, &report.task_status);
         let answer = self.inner.poll_work(request).await?;
         let tasks = answer.get_ref().tasks.iter();

@@ -3,9 +3,9 @@
 mod care;
 mod server;
 
-pub use care::{CheckArgs, MaintainArgs, RetentionArgs, VacuumArgs};
+pub use care::{CheckArgs, CompactArgs, MaintainArgs, RetentionArgs, VacuumArgs};
 pub use server::{
-    PushArgs, ScopeArg, SentArg, ServeArgs, TokenAddArgs, TokenCommand, TokenRemoveArgs,
+    AnswerArgs, PushArgs, ScopeArg, SentArg, ServeArgs, TokenAddArgs, TokenCommand, TokenRemoveArgs,
 };
 
 use std::path::PathBuf;
@@ -14,8 +14,9 @@ use std::sync::Arc;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use lwp_facts::Limits;
 use lwp_import::Format;
+use lwp_query::views::table_name;
 use lwp_query::{Budget, Filter, Format as TextFormat, Remote, Session};
-use lwp_store::{Location, Store};
+use lwp_store::{Kind, Location, Store};
 
 use crate::failure::Failure;
 
@@ -26,7 +27,7 @@ use crate::failure::Failure;
     bin_name = "lwp fleet",
     version,
     propagate_version = true,
-    after_help = "The exit status is 0, or 125 if lwp-fleet failed, 75 if trying again may help, 3 if a limit is exceeded."
+    after_help = "The exit status is 0, or 125 if lwp-fleet failed, 75 if trying again may help, 3 if a limit is exceeded, 4 if a benchmark vanished."
 )]
 pub struct CommandLine {
     /// The task.
@@ -52,13 +53,16 @@ pub enum Command {
     Ask(Question),
     /// Take recordings in and show pages, for a store that others reach over the network
     Serve(ServeArgs),
+    /// Answer the questions of a server, which starts this itself
+    #[command(hide = true)]
+    Answer(AnswerArgs),
     /// Make, list and remove the tokens that open a server
     #[command(subcommand)]
     Token(TokenCommand),
     /// Print statements that show the store to another engine
     Views(ViewsArgs),
     /// Make few large files of many small ones
-    Compact(MaintainArgs),
+    Compact(CompactArgs),
     /// Set the rules of retention: a file in TOML; - is standard input
     Retention(RetentionArgs),
     /// Remove recordings by the rules of retention
@@ -160,6 +164,10 @@ pub struct ClusterArgs {
     #[arg(long, value_name = "df://HOST:PORT")]
     pub cluster: Option<String>,
 
+    /// Let the cluster answer questions that read at least ROWS rows; this machine answers others
+    #[arg(long, value_name = "ROWS", default_value_t = 100_000_000, requires = "cluster")]
+    pub cluster_from: u64,
+
     /// Ask a cluster once more after SECONDS without a finished task, and give it up after as many
     #[arg(long, value_name = "SECONDS", default_value_t = 45, requires = "cluster")]
     pub stall: u64,
@@ -249,8 +257,9 @@ pub struct AddArgs {
     pub filing: FilingArgs,
 
     /// Recordings: lwp.data, facts as `lwp export -f facts` writes them, profiles of perf, pprof,
-    /// OpenTelemetry and callgrind, folded stacks, measurements of criterion, Bencher and CodSpeed;
-    /// - is standard input
+    /// OpenTelemetry and callgrind, folded stacks, results of criterion, Bencher, CodSpeed,
+    /// hyperfine, pytest-benchmark, Google Benchmark, go test, JMH and github-action-benchmark; - is
+    /// standard input
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
 
@@ -328,6 +337,20 @@ pub enum FromArg {
     Bencher,
     /// CodSpeed's results of wall time
     Codspeed,
+    /// Hyperfine's results (--export-json)
+    Hyperfine,
+    /// Pytest-benchmark's results (--benchmark-json)
+    PytestBenchmark,
+    /// Google Benchmark's results (--benchmark_format=json)
+    GoogleBenchmark,
+    /// The text that go test -bench prints
+    Go,
+    /// JMH's results (-rf json)
+    Jmh,
+    /// Results as github-action-benchmark takes them
+    ActionBenchmark,
+    /// The data.js in which github-action-benchmark keeps a history
+    ActionBenchmarkHistory,
 }
 
 impl From<FromArg> for Format {
@@ -341,6 +364,13 @@ impl From<FromArg> for Format {
             FromArg::Criterion => Self::Criterion,
             FromArg::Bencher => Self::Bencher,
             FromArg::Codspeed => Self::Codspeed,
+            FromArg::Hyperfine => Self::Hyperfine,
+            FromArg::PytestBenchmark => Self::Pytest,
+            FromArg::GoogleBenchmark => Self::Google,
+            FromArg::Go => Self::Go,
+            FromArg::Jmh => Self::Jmh,
+            FromArg::ActionBenchmark => Self::Action,
+            FromArg::ActionBenchmarkHistory => Self::ActionHistory,
         }
     }
 }
@@ -418,9 +448,9 @@ pub struct ReportArgs {
     #[command(flatten)]
     pub asked: AskedArgs,
 
-    /// Count this event
-    #[arg(short, long, value_name = "EVENT", default_value = "instructions")]
-    pub event: String,
+    /// Count this event [default: instructions, or the only event of the recordings]
+    #[arg(short, long, value_name = "EVENT")]
+    pub event: Option<String>,
 
     /// Group counts by this subject
     #[arg(short, long, value_enum, default_value_t)]
@@ -441,9 +471,9 @@ pub struct HistoryArgs {
     #[command(flatten)]
     pub asked: AskedArgs,
 
-    /// Count this event
-    #[arg(short, long, value_name = "EVENT", default_value = "instructions")]
-    pub event: String,
+    /// Count this event [default: instructions, or the only event of the recordings]
+    #[arg(short, long, value_name = "EVENT")]
+    pub event: Option<String>,
 
     /// Count only in this function; * stands for any letters
     #[arg(short, long, value_name = "FUNCTION")]
@@ -480,13 +510,18 @@ pub struct CompareArgs {
     #[command(flatten)]
     pub asked: AskedArgs,
 
-    /// Count this event
-    #[arg(short, long, value_name = "EVENT", default_value = "instructions")]
-    pub event: String,
+    /// Count this event [default: instructions, or the only event of the recordings]
+    #[arg(short, long, value_name = "EVENT")]
+    pub event: Option<String>,
 
-    /// End with 3 if the count of a benchmark grew by more than this: +0.1%, +1000
+    /// End with 3 if the count of a benchmark grew by more than this: +0.1%, +1000; otherwise end
+    /// with 4 if a benchmark vanished
     #[arg(short, long, value_name = "LIMIT")]
     pub limit: Option<String>,
+
+    /// Let this benchmark vanish; * stands for any letters; the option may be repeated
+    #[arg(long, value_name = "BENCHMARK", requires = "limit")]
+    pub allow_vanished: Vec<String>,
 
     /// Look for base on this branch
     #[arg(long, value_name = "BRANCH", default_value = "origin/HEAD")]
@@ -507,9 +542,9 @@ pub struct StepsArgs {
     #[command(flatten)]
     pub asked: AskedArgs,
 
-    /// Count this event
-    #[arg(short, long, value_name = "EVENT", default_value = "instructions")]
-    pub event: String,
+    /// Count this event [default: instructions, or the only event of the recordings]
+    #[arg(short, long, value_name = "EVENT")]
+    pub event: Option<String>,
 
     /// Show at most N functions of a step
     #[arg(short = 'n', long, value_name = "N", default_value_t = 5)]
@@ -526,9 +561,9 @@ pub struct FlamegraphArgs {
     #[command(flatten)]
     pub asked: AskedArgs,
 
-    /// Count this event
-    #[arg(short, long, value_name = "EVENT", default_value = "instructions")]
-    pub event: String,
+    /// Count this event [default: instructions, or the only event of the recordings]
+    #[arg(short, long, value_name = "EVENT")]
+    pub event: Option<String>,
 
     /// Colour functions by their change since these recordings: terms of a filter in one word
     #[arg(long, value_name = "FILTER")]
@@ -539,14 +574,38 @@ pub struct FlamegraphArgs {
     pub output: PathBuf,
 }
 
+/// The tables and their columns.
+fn columns() -> String {
+    let table = |(kind, _): (Kind, &str)| {
+        let schema = lwp_store::arrow_schema(kind);
+        let names = schema.fields().iter().map(|field| match field.name().as_str() {
+            // Words of SQL.
+            name @ ("commit" | "interval" | "value" | "text") => format!("\"{name}\""),
+            name => name.to_owned(),
+        });
+        format!("  {}: {}\n", table_name(kind), names.collect::<Vec<_>>().join(", "))
+    };
+    format!(
+        "Tables and their columns, \"date\" beside:\n{}\n\
+         recording is the key that rows of a recording share, id its name. entered is how often \
+         a function was called, or one called another. Counts of exact recordings have columns, \
+         other events have event, \"value\" and \"interval\". rollups keep totals of recordings \
+         that have expired: runs, the least and the greatest of a run, and the sum, \"value\"; the \
+         view series has them and the totals of recordings. The views recording_values and \
+         function_values have a row for each event.",
+        Kind::ALL.map(table).concat()
+    )
+}
+
 /// `lwp fleet sql`.
 #[derive(Args, Clone, Debug)]
+#[command(after_long_help = columns())]
 pub struct SqlArgs {
     #[command(flatten)]
     pub source: SourceArgs,
 
-    /// The question. Tables: recordings, functions, lines, calls, stacks, modules, totals, notes;
-    /// views: recording_values, function_values
+    /// The question. Tables: recordings, functions, lines, calls, stacks, modules, totals, rollups,
+    /// notes; views: recording_values, function_values, series; --help lists their columns
     pub question: String,
 
     /// Print the answer in this format

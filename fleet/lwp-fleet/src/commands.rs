@@ -35,6 +35,7 @@ pub async fn dispatch(line: CommandLine) -> Result<ExitCode, Failure> {
         Command::Ask(question) if question.cluster().is_some() => return Err(cluster::execute()),
         Command::Ask(question) => return ask(&question, None).await,
         Command::Serve(args) => serve::execute(&args).await?,
+        Command::Answer(args) => serve::answer(&args).await?,
         Command::Token(command) => token::execute(&command).await?,
         Command::Views(args) => question::views(&args).await?,
         Command::Compact(args) => maintain::compact(&args).await?,

@@ -8,6 +8,8 @@ use lwp_terminal::escape::printable;
 pub const OWN_FAILURE: u8 = 125;
 /// The exit code when a limit is exceeded.
 pub const EXCEEDED: u8 = 3;
+/// The exit code when no limit is exceeded and a benchmark vanished.
+pub const VANISHED: u8 = 4;
 /// The exit code when another attempt later may succeed: `EX_TEMPFAIL`.
 const TEMPORARY: u8 = 75;
 

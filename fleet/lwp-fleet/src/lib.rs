@@ -8,6 +8,7 @@ mod failure;
 mod git;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 pub use args::{ClusterArgs, Command, CommandLine, Question, StoreArgs};
 pub use failure::Failure;
@@ -32,6 +33,9 @@ pub fn finish<L>(
     }
 }
 
+/// The time that tasks have to end behind the one that was asked for: temporary files go with them.
+const END: Duration = Duration::from_secs(2);
+
 /// Runs a task on as many threads as there are processors.
 ///
 /// # Errors
@@ -39,5 +43,8 @@ pub fn finish<L>(
 /// If there are no threads, or the task fails.
 pub fn run(task: impl Future<Output = Result<ExitCode, Failure>>) -> Result<ExitCode, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    runtime.map_err(|error| Failure::new(format!("no threads: {error}")))?.block_on(task)
+    let runtime = runtime.map_err(|error| Failure::new(format!("no threads: {error}")))?;
+    let done = runtime.block_on(task);
+    runtime.shutdown_timeout(END);
+    done
 }

@@ -4,10 +4,15 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
+use lwp_store::COUNTS;
+
 use crate::error::{Error, Result};
 use crate::filter::Filter;
 use crate::measure::Measure;
-use crate::session::Session;
+use crate::number::grouped;
+use crate::renames::{Body, paired};
+use crate::session::{Rows, Session};
+use crate::views::quoted;
 
 /// The number of pairs of recordings that are asked for at once; each has thousands of functions.
 const AT_ONCE: usize = 32;
@@ -23,6 +28,8 @@ pub struct Change {
     pub before: i64,
     /// The value after.
     pub after: i64,
+    /// Its module and name before, if they were others.
+    pub was: Option<Name>,
 }
 
 impl Change {
@@ -30,10 +37,51 @@ impl Change {
     pub fn difference(&self) -> i128 {
         i128::from(self.after) - i128::from(self.before)
     }
+
+    /// The name before, and the module if it was another one; `None` if both are the same.
+    pub fn former(&self) -> Option<String> {
+        let (module, was) = self.was.as_ref()?;
+        Some(if *module == self.module {
+            format!("renamed from {was}")
+        } else {
+            format!("renamed from {was} ({module})")
+        })
+    }
 }
 
+/// The functions in which two recordings differ.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Those whose values differ, the ones that changed most first.
+    pub changed: Vec<Change>,
+    /// Those that have another name and the same value.
+    pub renamed: Vec<Change>,
+}
+
+impl Changes {
+    /// Returns true if there are none.
+    pub fn is_empty(&self) -> bool {
+        self.changed.is_empty() && self.renamed.is_empty()
+    }
+
+    /// The functions that only have another name, in a line; `None` if there are none.
+    pub fn renames(&self) -> Option<String> {
+        let first = self.renamed.first()?;
+        let (module, was) = first.was.as_ref()?;
+        let many = match self.renamed.len() {
+            1 => "renamed".to_owned(),
+            many => format!("{} functions renamed", grouped(many as i128)),
+        };
+        let from = if *module == first.module { String::new() } else { format!(" ({module})") };
+        Some(format!("{many}: {was}{from} is {} ({})", first.function, first.module))
+    }
+}
+
+/// A module and the name of a function in it.
+pub type Name = (String, String);
+
 /// Values by module and name.
-type Values = BTreeMap<(String, String), i64>;
+type Values = BTreeMap<Name, i64>;
 
 /// The values of the functions of some recordings.
 #[derive(Debug, Default)]
@@ -41,6 +89,8 @@ pub struct Functions {
     by_recording: HashMap<i64, Values>,
     /// Recordings that have functions, if none with values.
     known: HashSet<i64>,
+    /// Functions that only one recording of a pair has.
+    bodies: HashMap<(i64, Name), Body>,
 }
 
 impl Functions {
@@ -92,6 +142,10 @@ impl Functions {
             let of = all.by_recording.entry(recording.unwrap_or(0)).or_default();
             of.insert(name, value.unwrap_or(0));
         }
+        let (lonely, names) = all.lonely(pairs);
+        if !names.is_empty() {
+            all.bodies = bodies(session, &lonely, &names).await?;
+        }
         if pairs.iter().any(|(a, b)| [a, b].iter().any(|it| !all.by_recording.contains_key(it))) {
             let sql = format!(
                 "select distinct recording from functions where {} and recording in ({wanted})",
@@ -102,32 +156,124 @@ impl Functions {
         Ok(all)
     }
 
-    /// Returns the functions whose values two recordings have different, those that changed most
-    /// first. `None` if one of them has no functions: they have expired.
-    pub fn changes(&self, before: i64, after: i64) -> Option<Vec<Change>> {
+    /// The recordings of `pairs` that have functions which their partner does not have and the
+    /// other way around, and the names of these functions.
+    fn lonely(&self, pairs: &[(i64, i64)]) -> (BTreeSet<i64>, BTreeSet<String>) {
+        let (mut recordings, mut names) = (BTreeSet::new(), BTreeSet::new());
+        for (before, after) in pairs {
+            let (gone, new) = self.only(*before, *after);
+            if !gone.is_empty() && !new.is_empty() {
+                recordings.extend([*before, *after]);
+                names.extend(gone.into_iter().chain(new).map(|name| name.1.clone()));
+            }
+        }
+        (recordings, names)
+    }
+
+    /// The names that only one of two recordings has.
+    fn only(&self, before: i64, after: i64) -> (Vec<&Name>, Vec<&Name>) {
+        let none = const { &Values::new() };
+        let of = |recording| self.by_recording.get(&recording).unwrap_or(none);
+        let (old, new) = (of(before), of(after));
+        let gone = old.keys().filter(|name| !new.contains_key(*name)).collect();
+        (gone, new.keys().filter(|name| !old.contains_key(*name)).collect())
+    }
+
+    /// The names after of functions that had another one before, and that one.
+    fn renames(&self, before: i64, after: i64) -> HashMap<&Name, &Name> {
+        let (gone, new) = self.only(before, after);
+        if gone.is_empty() || new.is_empty() {
+            return HashMap::new();
+        }
+        let bodies = |recording: i64, names: &[&Name]| -> Vec<Body> {
+            let body = |name: &&Name| {
+                let known = self.bodies.get(&(recording, (*name).clone())).cloned();
+                let (module, function) = (*name).clone();
+                known.unwrap_or(Body { module, function, ..Body::default() })
+            };
+            names.iter().map(body).collect()
+        };
+        let pairs = paired(&bodies(before, &gone), &bodies(after, &new));
+        pairs.into_iter().map(|(old, at)| (new[at], gone[old])).collect()
+    }
+
+    /// Returns the functions in which two recordings differ. `None` if one of them has no
+    /// functions: they have expired.
+    pub fn changes(&self, before: i64, after: i64) -> Option<Changes> {
         let none = Values::new();
         let of = |recording| self.by_recording.get(&recording).unwrap_or(&none);
         let (old, new) = (of(before), of(after));
-        let value = |of: &Values, name| of.get(name).copied().unwrap_or(0);
-        let names: BTreeSet<&(String, String)> = old.keys().chain(new.keys()).collect();
-        let mut changes: Vec<Change> = names
-            .into_iter()
-            .map(|name| Change {
-                module: name.0.clone(),
-                function: name.1.clone(),
-                before: value(old, name),
-                after: value(new, name),
-            })
-            .filter(|change| change.before != change.after)
-            .collect();
+        let value = |of: &Values, name: &Name| of.get(name).copied().unwrap_or(0);
         let expired = |of: &Values, recording| of.is_empty() && !self.known.contains(&recording);
-        if !changes.is_empty() && (expired(old, before) || expired(new, after)) {
+        if old != new && (expired(old, before) || expired(new, after)) {
             return None;
         }
+        let renames = self.renames(before, after);
+        let moved: HashSet<&Name> = renames.values().copied().collect();
+        let names: BTreeSet<&Name> = old.keys().chain(new.keys()).collect();
+        let change = |name: &Name| {
+            let was = renames.get(name).copied();
+            Change {
+                module: name.0.clone(),
+                function: name.1.clone(),
+                before: value(old, was.unwrap_or(name)),
+                after: value(new, name),
+                was: was.cloned(),
+            }
+        };
+        let all = names.into_iter().filter(|name| !moved.contains(*name)).map(change);
+        let (mut changed, same): (Vec<_>, Vec<_>) =
+            all.partition(|change| change.before != change.after);
         // Names are in order already.
-        changes.sort_by_key(|change| std::cmp::Reverse(change.difference().abs()));
-        Some(changes)
+        changed.sort_by_key(|change| std::cmp::Reverse(change.difference().abs()));
+        let renamed = same.into_iter().filter(|change| change.was.is_some()).collect();
+        Some(Changes { changed, renamed })
     }
+}
+
+/// The most names that a question lists; otherwise it asks for all functions.
+const MOST_NAMES: usize = 500;
+
+/// Everything that tells functions of some recordings apart but their names.
+async fn bodies(
+    session: &Session,
+    recordings: &BTreeSet<i64>,
+    names: &BTreeSet<String>,
+) -> Result<HashMap<(i64, Name), Body>> {
+    let sums = COUNTS.map(|column| format!("sum(\"{column}\") as \"{column}\"")).join(", ");
+    let wanted: Vec<String> = recordings.iter().map(i64::to_string).collect();
+    let named = match names.len() <= MOST_NAMES {
+        true => {
+            let list: Vec<String> = names.iter().map(|name| quoted(name)).collect();
+            format!(" and function in ({})", list.join(", "))
+        }
+        false => String::new(),
+    };
+    let sql = format!(
+        "select recording, module, function, max(file) as file, max(line) as line, \
+         sum(entered) as entered, sum(\"value\") as v, {sums} from functions \
+         where recording in ({}){named} group by recording, module, function",
+        wanted.join(", ")
+    );
+    Ok(bodies_in(&session.ask(&sql).await?))
+}
+
+fn bodies_in(rows: &Rows) -> HashMap<(i64, Name), Body> {
+    let [modules, functions, files] = ["module", "function", "file"].map(|name| rows.texts(name));
+    let (recordings, lines) = (rows.longs("recording"), rows.longs("line"));
+    let counts: Vec<Vec<Option<i64>>> =
+        ["entered", "v"].into_iter().chain(COUNTS).map(|name| rows.longs(name)).collect();
+    let body = |row: usize| {
+        let body = Body {
+            module: modules[row].clone(),
+            function: functions[row].clone(),
+            counts: counts.iter().map(|column| column[row].unwrap_or(0)).collect(),
+            file: files[row].clone(),
+            line: lines[row].unwrap_or(0),
+        };
+        ((recordings[row].unwrap_or(0), (body.module.clone(), body.function.clone())), body)
+    };
+    (0..rows.len()).map(body).collect()
 }
 
 /// The builds of the modules of some recordings.
@@ -201,7 +347,7 @@ mod tests {
         );
         let changes = all.changes(1, 2).unwrap();
         let seen: Vec<(&str, i64, i64)> =
-            changes.iter().map(|it| (it.function.as_str(), it.before, it.after)).collect();
+            changes.changed.iter().map(|it| (it.function.as_str(), it.before, it.after)).collect();
         assert_eq!(seen, [("b", 9, 2), ("d", 0, 3), ("c", 1, 0)]);
     }
 
@@ -209,7 +355,7 @@ mod tests {
     fn functions_that_have_expired_are_not_new() {
         let all = functions(&[(2, "a", 5)], &[3]);
         assert_eq!(all.changes(1, 2), None);
-        assert_eq!(all.changes(3, 2).map(|changes| changes.len()), Some(1));
-        assert_eq!(all.changes(1, 3), Some(Vec::new()));
+        assert_eq!(all.changes(3, 2).map(|changes| changes.changed.len()), Some(1));
+        assert_eq!(all.changes(1, 3), Some(Changes::default()));
     }
 }

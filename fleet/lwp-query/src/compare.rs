@@ -1,12 +1,13 @@
 //! Comparisons of two commits, branches or recordings, benchmark by benchmark.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-pub use crate::changes::Change;
 use crate::changes::{Builds, Functions};
+pub use crate::changes::{Change, Changes};
 use crate::error::{Error, Result};
+use crate::events;
 use crate::filter::Filter;
-use crate::history::{note_of, notes};
+use crate::history::{note_naming, note_of, notes};
 use crate::measure::Measure;
 use crate::session::{Rows, Session};
 use crate::views::quoted;
@@ -65,6 +66,10 @@ pub struct Side {
     pub content: String,
     /// The value.
     pub value: i64,
+    /// The number of recordings of its benchmark at its commit.
+    pub runs: usize,
+    /// The difference between the greatest and the least value among them.
+    pub spread: i64,
     /// The version of the tool that recorded.
     pub tool: String,
     /// The processor that the program saw.
@@ -84,9 +89,9 @@ pub struct Pair {
     pub before: Side,
     /// The latest recording of the other.
     pub after: Side,
-    /// Functions that changed, most first. Empty where everything is equal, and where the functions
-    /// of a side have expired.
-    pub functions: Vec<Change>,
+    /// Functions that changed. None where everything is equal, and where the functions of a side
+    /// have expired.
+    pub changes: Changes,
     /// True if the functions of a side have expired.
     pub expired: bool,
     /// Modules that are other builds.
@@ -107,6 +112,34 @@ impl Pair {
         if before == 0.0 { f64::INFINITY } else { 100.0 * (after - before) / before }
     }
 
+    /// The growth of the total.
+    pub fn growth(&self) -> i128 {
+        i128::from(self.after.value) - i128::from(self.before.value)
+    }
+
+    /// Returns true if neither side's counts repeat from run to run.
+    pub fn is_noisy(&self) -> bool {
+        [&self.before, &self.after].iter().all(|side| side.deterministic != "true")
+    }
+
+    /// The part of a change that needs no cause: the spread of the runs of one commit, where counts
+    /// do not repeat.
+    pub fn spread(&self) -> i64 {
+        if self.is_noisy() { self.before.spread.max(self.after.spread) } else { 0 }
+    }
+
+    fn noise(&self) -> Option<String> {
+        let runs = self.before.runs.max(self.after.runs);
+        let known = match runs {
+            0 | 1 => "with one run of each, their spread is unknown".to_owned(),
+            _ => format!(
+                "runs of one commit differ by up to {}",
+                crate::number::grouped(self.spread().into())
+            ),
+        };
+        self.is_noisy().then(|| format!("neither recording is deterministic: {known}"))
+    }
+
     /// The differences that make the two hard to compare, in words.
     pub fn caveats(&self) -> Vec<String> {
         let of = |what: &str, before: &str, after: &str| {
@@ -125,8 +158,19 @@ impl Pair {
         let libc = libc.map(|module| format!("{module} is another build"));
         let expired = "functions of one of the two have expired: only totals are compared";
         let expired = self.expired.then(|| expired.to_owned());
-        all.into_iter().flatten().chain(libc).chain(expired).collect()
+        all.into_iter().flatten().chain(self.noise()).chain(libc).chain(expired).collect()
     }
+}
+
+/// A benchmark that only one side has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Single {
+    /// The project.
+    pub project: String,
+    /// The benchmark.
+    pub benchmark: String,
+    /// The notes that name it, about the commits of the other side: it is meant to be missing.
+    pub note: String,
 }
 
 fn named(text: &str) -> &str {
@@ -140,13 +184,32 @@ pub struct Comparison {
     pub event: String,
     /// Benchmarks of both sides.
     pub pairs: Vec<Pair>,
-    /// Benchmarks that only the first side has.
-    pub only_before: Vec<String>,
-    /// Benchmarks that only the second side has.
-    pub only_after: Vec<String>,
+    /// Benchmarks that only the first side has: they vanished.
+    pub only_before: Vec<Single>,
+    /// Benchmarks that only the second side has: they are new.
+    pub only_after: Vec<Single>,
 }
 
-/// Compares the latest recordings of two sides, benchmark by benchmark.
+impl Comparison {
+    /// The name of a benchmark, with its project if there are several.
+    pub fn name(&self, project: &str, benchmark: &str) -> String {
+        let singles = self.only_before.iter().chain(&self.only_after).map(|one| &one.project);
+        let mut projects = self.pairs.iter().map(|pair| &pair.project).chain(singles);
+        if projects.any(|other| other != project) {
+            format!("{project} {benchmark}")
+        } else {
+            benchmark.to_owned()
+        }
+    }
+
+    /// The names of benchmarks that only one side has.
+    pub fn names(&self, of: &[Single]) -> Vec<String> {
+        of.iter().map(|one| self.name(&one.project, &one.benchmark)).collect()
+    }
+}
+
+/// Compares the latest recordings of two sides, benchmark by benchmark, in the event that is asked
+/// for or in the one that they have.
 ///
 /// # Errors
 ///
@@ -155,16 +218,20 @@ pub async fn compare(
     session: &Session,
     sides: (&Selector, &Selector),
     filter: &Filter,
-    event: &str,
+    event: Option<&str>,
 ) -> Result<Comparison> {
+    let either = format!("({} or {})", sides.0.condition, sides.1.condition);
+    let event = &events::event(session, &filter.and_recordings(&either), event).await?;
     let measure = Measure::new(event, filter);
     let before = latest(session, sides.0, filter, &measure).await?;
     let mut after = latest(session, sides.1, filter, &measure).await?;
-    let mut out = Comparison { event: event.to_owned(), ..Comparison::default() };
+    let mut out = Comparison { event: event.clone(), ..Comparison::default() };
     let notes = notes(session).await?;
+    let commits: BTreeSet<String> = after.values().map(|side| side.commit.clone()).collect();
     for ((project, benchmark), before) in before {
         let Some(after) = after.remove(&(project.clone(), benchmark.clone())) else {
-            out.only_before.push(format!("{project} {benchmark}"));
+            let note = note_naming(&notes, &commits, &project, &benchmark);
+            out.only_before.push(Single { project, benchmark, note });
             continue;
         };
         let note = note_of(&notes, &after.commit, &project, &benchmark);
@@ -177,8 +244,8 @@ pub async fn compare(
         let many = explain_first(session, &measure, rest).await?;
         rest = &mut rest[many..];
     }
-    out.only_after =
-        after.keys().map(|(project, benchmark)| format!("{project} {benchmark}")).collect();
+    let single = |(project, benchmark)| Single { project, benchmark, ..Single::default() };
+    out.only_after = after.into_keys().map(single).collect();
     Ok(out)
 }
 
@@ -197,7 +264,7 @@ async fn explain_first(
         let (before, after) = sides(pair);
         let changes = functions.changes(before, after);
         pair.expired = changes.is_none();
-        pair.functions = changes.unwrap_or_default();
+        pair.changes = changes.unwrap_or_default();
         pair.rebuilt = builds.changed(before, after);
     }
     Ok(many)
@@ -230,12 +297,35 @@ async fn latest(
     );
     let rows = session.ask(&sql).await?;
     if rows.is_empty() {
-        return Err(Error::Question(format!("no recording of '{}' is chosen", side.text)));
+        let of_side = filter.and_recordings(&side.condition);
+        let known = events::known(session, &of_side).await?;
+        return Err(Error::Question(match known.is_empty() {
+            true => format!("no recording of '{}' is chosen", side.text),
+            false => format!(
+                "no recording of '{}' has the event '{}'; they have {}",
+                side.text,
+                measure.event,
+                known.join(", ")
+            ),
+        }));
     }
-    let (projects, benchmarks) = (rows.texts("project"), rows.texts("benchmark"));
-    let sides = sides(&rows);
-    // The last one of each stays.
-    Ok(projects.into_iter().zip(benchmarks).zip(sides).collect())
+    let names = rows.texts("project").into_iter().zip(rows.texts("benchmark"));
+    let mut runs: BTreeMap<(String, String), Vec<Side>> = BTreeMap::new();
+    for (name, side) in names.zip(sides(&rows)) {
+        runs.entry(name).or_default().push(side);
+    }
+    Ok(runs.into_iter().filter_map(|(name, runs)| Some((name, last(runs)?))).collect())
+}
+
+/// The last one of some runs, with the spread of those of its commit.
+fn last(mut runs: Vec<Side>) -> Option<Side> {
+    let mut side = runs.pop()?;
+    let same = runs.iter().filter(|run| run.commit == side.commit && !run.commit.is_empty());
+    let values: Vec<i64> = same.map(|run| run.value).chain([side.value]).collect();
+    side.runs = values.len();
+    let bounds = values.iter().max().zip(values.iter().min());
+    side.spread = bounds.map_or(0, |(most, least)| most.saturating_sub(*least));
+    Some(side)
 }
 
 fn sides(rows: &Rows) -> Vec<Side> {
@@ -252,6 +342,7 @@ fn sides(rows: &Rows) -> Vec<Side> {
         tool: tools[row].clone(),
         cpu: cpus[row].clone(),
         deterministic: fixed[row].clone(),
+        ..Side::default()
     };
     (0..rows.len()).map(side).collect()
 }

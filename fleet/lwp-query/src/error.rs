@@ -1,5 +1,6 @@
 //! Faults of questions.
 
+use arrow::error::ArrowError;
 use datafusion::error::DataFusionError;
 
 /// The result of a question.
@@ -15,6 +16,11 @@ pub enum Error {
     /// The question cannot be understood, or asks for what there is not.
     #[error("{0}")]
     Question(String),
+    /// The query can be planned and fails on the values that it computes: a text isn't a number, a
+    /// sum is too large. Errors of the engine itself and panics are among these, because other
+    /// queries still work.
+    #[error("the query failed: {0}")]
+    Execution(String),
     /// The answer takes more memory than it may.
     #[error("more memory is needed than may be taken")]
     Memory,
@@ -36,9 +42,6 @@ pub enum Error {
     /// Other machines refuse to answer.
     #[error("the cluster refuses: {0}")]
     Refused(String),
-    /// Rows in memory.
-    #[error("{0}")]
-    Arrow(#[from] arrow::error::ArrowError),
     /// JSON.
     #[error("{0}")]
     Json(#[from] serde_json::Error),
@@ -58,7 +61,31 @@ impl From<DataFusionError> for Error {
             root @ (DataFusionError::SQL(..)
             | DataFusionError::SchemaError(..)
             | DataFusionError::NotImplemented(_)) => Self::Question(root.strip_backtrace()),
+            DataFusionError::ArrowError(error, _) => Self::of_arrow(error),
+            DataFusionError::Execution(text) | DataFusionError::Internal(text) => {
+                Self::Execution(text.clone())
+            }
+            root @ DataFusionError::ExecutionJoin(_) => Self::Execution(root.strip_backtrace()),
             root => Self::Engine(root.strip_backtrace()),
+        }
+    }
+}
+
+impl From<ArrowError> for Error {
+    fn from(error: ArrowError) -> Self {
+        Self::of_arrow(&error)
+    }
+}
+
+impl Error {
+    /// Errors of files would end other queries too; all others are the query's.
+    fn of_arrow(error: &ArrowError) -> Self {
+        match error {
+            ArrowError::ExternalError(_)
+            | ArrowError::IoError(..)
+            | ArrowError::IpcError(_)
+            | ArrowError::ParquetError(_) => Self::Engine(error.to_string()),
+            error => Self::Execution(error.to_string()),
         }
     }
 }

@@ -1,8 +1,10 @@
 //! Filters: `project=x benchmark=parse* commit=abc1234 since=7d label.runner=arm`.
 
+use std::collections::BTreeSet;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::error::{Error, Result};
+use crate::session::Session;
 use crate::views::quoted;
 
 /// A choice of recordings.
@@ -21,6 +23,9 @@ enum Condition {
     /// Of columns that recordings and roll-ups have.
     Recording(String),
 }
+
+/// Recordings that a question names one by one, at most.
+const FEW: usize = 1000;
 
 /// Keys that are columns of every table.
 const COLUMNS: [&str; 5] = ["project", "benchmark", "branch", "host", "commit"];
@@ -47,6 +52,59 @@ impl Filter {
         let mut more = self.clone();
         more.conditions.push(Condition::Row(condition.to_owned()));
         more
+    }
+
+    /// This filter, for recordings alone that meet a condition of SQL.
+    pub(crate) fn and_recordings(&self, condition: &str) -> Self {
+        let mut more = self.clone();
+        more.conditions.push(Condition::Recording(condition.to_owned()));
+        more
+    }
+
+    /// The same choice with the recordings themselves in place of conditions that only the table of
+    /// recordings can answer, if they are few: their keys, names and days tell which files matter.
+    /// For tables of rows that belong to recordings.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read.
+    pub(crate) async fn narrowed(&self, session: &Session) -> Result<Self> {
+        if self.conditions.iter().all(|condition| matches!(condition, Condition::Row(_))) {
+            return Ok(self.clone());
+        }
+        let sql = format!(
+            "select recording, project, benchmark, cast(\"date\" as varchar) as day \
+             from recordings where {} limit {}",
+            self.of_rollups(),
+            FEW + 1
+        );
+        let rows = session.ask(&sql).await?;
+        if rows.len() > FEW {
+            return Ok(self.clone());
+        }
+        let keys: Vec<String> =
+            rows.longs("recording").into_iter().flatten().map(|key| key.to_string()).collect();
+        let mut narrow = self.clone();
+        narrow.conditions.retain(|condition| matches!(condition, Condition::Row(_)));
+        let mut add = |column: &str, list: Vec<String>| {
+            let sql = if list.is_empty() {
+                "false".to_owned()
+            } else {
+                format!("{column} in ({})", list.join(", "))
+            };
+            narrow.conditions.push(Condition::Row(sql));
+        };
+        add("recording", keys);
+        for name in ["project", "benchmark"] {
+            let all: BTreeSet<String> = rows.texts(name).into_iter().collect();
+            // What has no name is null.
+            if !all.contains("") {
+                add(name, all.iter().map(|text| quoted(text)).collect());
+            }
+        }
+        let days: BTreeSet<String> = rows.texts("day").into_iter().collect();
+        add("\"date\"", days.iter().map(|day| format!("date {}", quoted(day))).collect());
+        Ok(narrow)
     }
 
     fn term(&mut self, term: &str) -> Result<()> {
@@ -155,6 +213,14 @@ pub fn like(column: &str, pattern: &str) -> String {
     format!("{column} like {}", quoted(&escaped.replace('*', "%")))
 }
 
+/// Returns true if a text matches a pattern, in which `*` stands for any letters.
+pub fn matches(pattern: &str, text: &str) -> bool {
+    let Some((start, rest)) = pattern.split_once('*') else { return pattern == text };
+    let Some(text) = text.strip_prefix(start) else { return false };
+    let ends = text.char_indices().map(|(at, _)| at).chain([text.len()]);
+    ends.into_iter().any(|at| matches(rest, &text[at..]))
+}
+
 /// Returns the second since 1970 that a text means: 7d or 12h ago, 2026-11-23 as it begins in UTC,
 /// or 2026-11-23T12:00:00Z.
 ///
@@ -221,6 +287,19 @@ mod tests {
     fn what_is_no_filter_is_refused() {
         for wrong in ["x", "x=1", "label.=1", "since=yesterday", "mode=both", "since=-1d"] {
             assert!(Filter::parse(&[wrong]).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn stars_stand_for_any_letters() {
+        for (pattern, text, is) in [
+            ("*", "", true),
+            ("a*c", "abc", true),
+            ("a*c", "abcd", false),
+            ("*b*", "abc", true),
+            ("a", "ab", false),
+        ] {
+            assert_eq!(matches(pattern, text), is, "{pattern} {text}");
         }
     }
 }

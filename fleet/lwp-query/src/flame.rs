@@ -121,15 +121,16 @@ async fn made(
     };
     let builder = Builder::new(named(filter), mode, events.iter().map(event).collect());
     let mut making = Making::new(builder, events.len());
-    for (index, event) in events.iter().enumerate() {
-        let measure = Measure::new(event, filter);
-        match mode {
-            Mode::Exact => making.functions(session, filter, (&measure, index)).await?,
-            Mode::Sampled => making.stacks(session, filter, (&measure, index)).await?,
-        }
-    }
+    let chosen = &filter.narrowed(session).await?;
+    let measures: Vec<Measure> = events.iter().map(|event| Measure::new(event, filter)).collect();
     if mode == Mode::Exact {
-        making.calls(session, filter).await?;
+        making.functions(session, chosen, &measures).await?;
+        making.calls(session, chosen).await?;
+    } else {
+        making.names(session, chosen).await?;
+        for (index, measure) in measures.iter().enumerate() {
+            making.stacks(session, chosen, (measure, index)).await?;
+        }
     }
     if making.is_empty {
         let first = events.first().map_or("", String::as_str);
@@ -182,34 +183,44 @@ impl Making {
         place
     }
 
-    fn sample(&mut self, stack: StackKey, event: usize, value: i64) {
+    fn sample(&mut self, stack: StackKey, values: &Values) {
         let thread = self.builder.thread(Thread::default());
         let stack = self.builder.stack(stack);
-        let mut values = Values::zero(self.events);
-        values.0[event] = u64::try_from(value).unwrap_or(0);
-        self.builder.sample(thread, stack, &values);
+        self.builder.sample(thread, stack, values);
         self.is_empty = false;
     }
 
+    /// Adds functions with their counts of all events, which one question asks for.
     async fn functions(
         &mut self,
         session: &Session,
         filter: &Filter,
-        (measure, event): (&Measure, usize),
+        measures: &[Measure],
     ) -> Result<()> {
+        let sums = measures.iter().enumerate();
+        let sums = sums.map(|(index, measure)| format!("sum({}) as v{index}", measure.value()));
         let sql = format!(
-            "select func, max(module) as module, max(function) as function, sum({}) as v \
-             from functions where {} and {} group by func",
-            measure.value(),
-            measure.condition(),
+            "select func, max(module) as module, max(function) as function, {} \
+             from functions where {} group by func",
+            sums.collect::<Vec<_>>().join(", "),
             filter.sql()
         );
         let rows = session.ask(&sql).await?;
-        let (keys, values) = (rows.longs("func"), rows.longs("v"));
+        let keys = rows.longs("func");
         let (modules, names) = (rows.texts("module"), rows.texts("function"));
+        let columns: Vec<Vec<Option<i64>>> =
+            (0..measures.len()).map(|index| rows.longs(&format!("v{index}"))).collect();
         for row in 0..rows.len() {
+            // Functions of sampled recordings have no counts.
+            if columns.iter().all(|column| column[row].is_none()) {
+                continue;
+            }
+            let mut values = Values::zero(self.events);
+            for (value, column) in values.0.iter_mut().zip(&columns) {
+                *value = u64::try_from(column[row].unwrap_or(0)).unwrap_or(0);
+            }
             let place = self.place(keys[row].unwrap_or(0), &modules[row], &names[row]);
-            self.sample([place].into_iter().collect(), event, values[row].unwrap_or(0));
+            self.sample([place].into_iter().collect(), &values);
         }
         Ok(())
     }
@@ -238,12 +249,8 @@ impl Making {
         Ok(())
     }
 
-    async fn stacks(
-        &mut self,
-        session: &Session,
-        filter: &Filter,
-        (measure, event): (&Measure, usize),
-    ) -> Result<()> {
+    /// Makes the functions of stacks, by their names.
+    async fn names(&mut self, session: &Session, filter: &Filter) -> Result<()> {
         let sql = format!(
             "select func, max(module) as module, max(function) as function from functions where {} group by func",
             filter.sql()
@@ -254,6 +261,15 @@ impl Making {
         for row in 0..rows.len() {
             self.place(keys[row].unwrap_or(0), &modules[row], &names[row]);
         }
+        Ok(())
+    }
+
+    async fn stacks(
+        &mut self,
+        session: &Session,
+        filter: &Filter,
+        (measure, event): (&Measure, usize),
+    ) -> Result<()> {
         let sql = format!(
             "select frames, v from (select stack, first_value(frames) as frames, sum({}) as v \
              from stacks where {} and {} group by stack) order by v desc limit {MOST}",
@@ -270,7 +286,9 @@ impl Making {
             if places.is_empty() {
                 return Err(Error::Engine("a stack has no frames".to_owned()));
             }
-            self.sample(places, event, value.unwrap_or(0));
+            let mut values = Values::zero(self.events);
+            values.0[event] = u64::try_from(value.unwrap_or(0)).unwrap_or(0);
+            self.sample(places, &values);
         }
         Ok(())
     }

@@ -1,10 +1,11 @@
 //! Histories: a value by commit.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use crate::error::Result;
 use crate::filter::{Filter, like};
 use crate::measure::Measure;
+use crate::order::Parents;
 use crate::session::Session;
 use crate::step::{Step, steps_in};
 use crate::totals::totals;
@@ -33,7 +34,7 @@ pub struct Series {
     pub benchmark: String,
     /// True if its runs had a fixed environment.
     pub deterministic: bool,
-    /// Points, in order of time.
+    /// Points, in the order of their commits.
     pub points: Vec<Point>,
     /// Steps among them.
     pub steps: Vec<Step>,
@@ -46,7 +47,8 @@ pub struct Asked<'a> {
     pub event: &'a str,
     /// Only this function, whose name may have `*`; the total otherwise.
     pub function: Option<&'a str>,
-    /// Commits in their order, first to last; by time where they are not known.
+    /// Commits in their order, first to last, as git knows them. Others stand in the order of the
+    /// parents that recordings name, and by time.
     pub order: &'a [String],
 }
 
@@ -96,8 +98,8 @@ pub async fn history(session: &Session, filter: &Filter, asked: &Asked<'_>) -> R
             });
         }
     }
+    arrange_all(session, &mut all, asked.order).await?;
     for series in &mut all {
-        arrange(series, asked.order);
         let values: Vec<f64> = series.points.iter().map(|point| point.value as f64).collect();
         series.steps = steps_in(&values, measure.is_exact() && series.deterministic);
     }
@@ -119,15 +121,33 @@ fn of_functions(measure: &Measure, filter: &Filter, name: &str) -> String {
     )
 }
 
-/// Puts points into the order of their commits, where all of them are known.
-fn arrange(series: &mut Series, order: &[String]) {
+/// Puts the points of all series into the order of their commits: that of git where it knows all of
+/// them, otherwise that of the parents which recordings name.
+async fn arrange_all(session: &Session, all: &mut [Series], order: &[String]) -> Result<()> {
     let places: HashMap<&str, usize> =
         order.iter().enumerate().map(|(place, commit)| (commit.as_str(), place)).collect();
-    if !places.is_empty()
-        && series.points.iter().all(|point| places.contains_key(point.commit.as_str()))
-    {
-        series.points.sort_by_key(|point| places[point.commit.as_str()]);
+    let mut rest = Vec::new();
+    for series in all {
+        if series.points.iter().all(|point| places.contains_key(point.commit.as_str())) {
+            series.points.sort_by_key(|point| places[point.commit.as_str()])
+        } else {
+            rest.push(series)
+        }
     }
+    if rest.iter().any(|series| series.points.len() > 1) {
+        let parents = Parents::of(session).await?;
+        rest.into_iter().for_each(|series| arrange(series, &parents));
+    }
+    Ok(())
+}
+
+fn arrange(series: &mut Series, parents: &Parents) {
+    let times = |point: &Point| (point.commit.clone(), point.started.clone());
+    let points: Vec<(String, String)> = series.points.iter().map(times).collect();
+    let points: Vec<(&str, &str)> =
+        points.iter().map(|(commit, at)| (commit.as_str(), at.as_str())).collect();
+    let order = parents.order(&points);
+    series.points = order.into_iter().map(|index| series.points[index].clone()).collect();
 }
 
 /// Microseconds since 1970 as text.
@@ -137,6 +157,7 @@ pub(crate) fn moment(micros: i64) -> String {
 }
 
 /// A note as the store has it.
+#[derive(Clone)]
 pub(crate) struct Noted {
     commit: String,
     project: String,
@@ -158,6 +179,19 @@ pub(crate) async fn notes(session: &Session) -> Result<Vec<Noted>> {
         text: texts[row].clone(),
     };
     Ok((0..rows.len()).map(note).collect())
+}
+
+/// The notes about some commits that name a benchmark, as one text.
+pub(crate) fn note_naming(
+    notes: &[Noted],
+    commits: &BTreeSet<String>,
+    project: &str,
+    benchmark: &str,
+) -> String {
+    let naming = notes.iter().filter(|note| note.benchmark == benchmark);
+    let naming: Vec<Noted> = naming.cloned().collect();
+    let texts = commits.iter().map(|commit| note_of(&naming, commit, project, benchmark));
+    texts.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; ")
 }
 
 /// The notes about a commit of a benchmark, as one text.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::compare::{Change, Comparison, Pair};
+use crate::compare::{Change, Comparison, Pair, Single};
 use crate::history::Series;
 use crate::steps::Found;
 
@@ -31,7 +31,8 @@ pub fn steps(all: &[Found]) -> Value {
             "project": found.project, "benchmark": found.benchmark, "commit": found.commit,
             "before_commit": found.before, "started": found.started, "before": found.step.before,
             "after": found.step.after, "note": found.note,
-            "functions": found.functions.iter().map(change).collect::<Vec<_>>(),
+            "functions": found.changes.changed.iter().map(change).collect::<Vec<_>>(),
+            "renamed": found.changes.renamed.iter().map(change).collect::<Vec<_>>(),
         })
     };
     json!(all.iter().map(step).collect::<Vec<_>>())
@@ -46,19 +47,31 @@ pub fn comparison(compared: &Comparison, names: (&str, &str)) -> Value {
             "before": { "id": pair.before.id, "commit": pair.before.commit, "value": pair.before.value },
             "after": { "id": pair.after.id, "commit": pair.after.commit, "value": pair.after.value },
             "rebuilt": pair.rebuilt, "caveats": pair.caveats(),
-            "functions": pair.functions.iter().map(change).collect::<Vec<_>>(),
+            "spread": pair.spread(),
+            "functions": pair.changes.changed.iter().map(change).collect::<Vec<_>>(),
+            "renamed": pair.changes.renamed.iter().map(change).collect::<Vec<_>>(),
         })
     };
     json!({
         "event": compared.event, "before": names.0, "after": names.1,
         "pairs": compared.pairs.iter().map(pair).collect::<Vec<_>>(),
-        "only_before": compared.only_before, "only_after": compared.only_after,
+        "only_before": singles(&compared.only_before), "only_after": singles(&compared.only_after),
     })
 }
 
+fn singles(of: &[Single]) -> Value {
+    let one =
+        |it: &Single| json!({ "project": it.project, "benchmark": it.benchmark, "note": it.note });
+    json!(of.iter().map(one).collect::<Vec<_>>())
+}
+
 fn change(change: &Change) -> Value {
+    let was = change
+        .was
+        .as_ref()
+        .map(|(module, function)| json!({ "module": module, "function": function }));
     json!({
         "module": change.module, "function": change.function,
-        "before": change.before, "after": change.after,
+        "before": change.before, "after": change.after, "was": was,
     })
 }

@@ -70,7 +70,7 @@ pub async fn report(
 ) -> Result<Rows> {
     let measure = Measure::new(event, filter);
     let sql = match by.table() {
-        Some(table) => of_table(table, &measure, filter, by, limit),
+        Some(table) => of_table(table, &measure, &filter.narrowed(session).await?, by, limit),
         None => of_totals(&measure, filter, by, limit),
     };
     let rows = session.ask(&sql).await?;
@@ -129,6 +129,14 @@ pub(crate) async fn nothing(session: &Session, filter: &Filter, event: &str) -> 
         if filter.text().is_empty() { String::new() } else { format!(" by {}", filter.text()) };
     Ok(Error::Question(match number {
         0 => format!("no recording is chosen{which}"),
-        _ => format!("none of {number} recordings{which} has the event '{event}'"),
+        _ => {
+            let known = crate::events::known(session, filter).await?;
+            let known = if known.is_empty() {
+                String::new()
+            } else {
+                format!("; they have {}", known.join(", "))
+            };
+            format!("none of {number} recordings{which} has the event '{event}'{known}")
+        }
     }))
 }

@@ -11,7 +11,7 @@ use crate::views::quoted;
 /// roll-up, day by day.
 const SHARED: &str = "project, benchmark, branch, \"commit\", host, command, mode, source, \
                       tool_version, kernel, cpu, deterministic, complete, label_keys, \
-                      label_values, unnamed";
+                      label_values, parent_commit, unnamed";
 
 /// Puts roll-ups of the recordings that meet a condition, by the day that their files belong to.
 /// Remembers the files in `placed`.

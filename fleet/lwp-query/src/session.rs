@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::datatypes::{DataType, Int64Type, SchemaRef};
-use datafusion::common::tree_node::TreeNode;
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::datasource::source_as_provider;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::FairSpillPool;
@@ -19,6 +19,7 @@ use crate::error::{Error, Result};
 use crate::place::Place;
 use crate::remote::Remote;
 use crate::table::KindTable;
+use crate::threads;
 use crate::views;
 
 /// The most that a question may take.
@@ -26,6 +27,8 @@ use crate::views;
 pub struct Budget {
     /// MiB of memory; what sorts and joins need beyond goes to temporary files.
     pub memory_mib: usize,
+    /// MiB of temporary files.
+    pub disk_mib: u64,
     /// Seconds.
     pub seconds: u64,
     /// Rows of an answer.
@@ -37,7 +40,7 @@ pub struct Budget {
 impl Default for Budget {
     fn default() -> Self {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { memory_mib: 1024, seconds: 600, rows: 10_000_000, threads }
+        Self { memory_mib: 1024, disk_mib: 100 << 10, seconds: 600, rows: 10_000_000, threads }
     }
 }
 
@@ -139,15 +142,14 @@ impl Session {
         let most = self.budget.rows;
         if let Some(remote) = &self.remote {
             let plan = frame.clone().into_optimized_plan()?;
-            // What reads no rows of the store, the engine's own tables for instance, is answered
-            // here.
-            if asks_store(&plan) {
+            // What reads few rows of the store, or none, is answered here.
+            let rows = rows_read(&plan)?;
+            if rows > 0 && rows >= remote.least_rows() {
                 let batches = remote.answer(&plan, most).await?;
                 return Ok(Rows { schema, batches });
             }
         }
-        // In a task of its own: a panic of the engine is an error of this question.
-        let collected = tokio::spawn(async move {
+        let batches = threads::execute(async move {
             let mut stream = frame.execute_stream().await?;
             let (mut batches, mut rows) = (Vec::new(), 0);
             while let Some(batch) = stream.next().await {
@@ -160,12 +162,7 @@ impl Session {
             }
             Ok(batches)
         });
-        // A question that nobody waits for any more ends.
-        let mut collected = Aborting(collected);
-        match (&mut collected.0).await {
-            Ok(batches) => Ok(Rows { schema, batches: batches? }),
-            Err(error) => Err(Error::Engine(error.to_string())),
-        }
+        Ok(Rows { schema, batches: batches.await? })
     }
 
     /// The plan of a question.
@@ -178,41 +175,55 @@ impl Session {
             .with_allow_ddl(false)
             .with_allow_dml(false)
             .with_allow_statements(false);
+        let (context, question) = (self.context.clone(), sql.to_owned());
+        let frame =
+            threads::execute(async move { Ok(context.sql_with_options(&question, options).await) });
         // Nothing is read before there is a plan: what is wrong is the question.
-        let frame = self.context.sql_with_options(sql, options).await;
-        frame.map_err(|error| match Error::from(error) {
-            Error::Engine(why) if !why.starts_with("damaged") => Error::Question(why),
+        frame.await?.map_err(|error| match Error::from(error) {
+            Error::Engine(why) if why.starts_with("damaged") => Error::Engine(why),
+            Error::Engine(why) | Error::Execution(why) | Error::Question(why) => {
+                Error::Question(why + hint(sql))
+            }
             error => error,
         })
     }
 }
 
+/// A hint for queries that can't be understood and have a column named like a keyword of SQL.
+fn hint(sql: &str) -> &'static str {
+    let lower = sql.to_ascii_lowercase();
+    let is_part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '"' | '\'');
+    if lower.split(|c| !is_part(c)).any(|word| word == "interval") {
+        "; the column interval needs quotes: \"interval\""
+    } else {
+        ""
+    }
+}
+
 /// Memory, temporary files and storage of a session.
 fn runtime(budget: Budget) -> Result<Arc<RuntimeEnv>> {
-    let disk = DiskManagerBuilder::default().with_mode(DiskManagerMode::OsTmpDirectory);
+    let disk = DiskManagerBuilder::default()
+        .with_mode(DiskManagerMode::OsTmpDirectory)
+        .with_max_temp_directory_size(budget.disk_mib << 20);
     let runtime = RuntimeEnvBuilder::new()
         .with_memory_pool(Arc::new(FairSpillPool::new(budget.memory_mib << 20)))
         .with_disk_manager_builder(disk);
     Ok(runtime.build_arc()?)
 }
 
-/// Returns true if a plan reads a table of the store.
-fn asks_store(plan: &LogicalPlan) -> bool {
-    let is_store = |plan: &LogicalPlan| match plan {
-        LogicalPlan::TableScan(scan) => source_as_provider(&scan.source)
-            .is_ok_and(|table| (table.as_ref() as &dyn std::any::Any).is::<KindTable>()),
-        _ => false,
-    };
-    plan.exists(|plan| Ok(is_store(plan))).unwrap_or(true)
-}
-
-/// A task that ends with whoever waits for it.
-struct Aborting<T>(tokio::task::JoinHandle<T>);
-
-impl<T> Drop for Aborting<T> {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
+/// The rows of the tables of the store that a plan reads, before any are left out.
+fn rows_read(plan: &LogicalPlan) -> Result<u64> {
+    let mut rows = 0;
+    plan.apply_with_subqueries(|plan| {
+        if let LogicalPlan::TableScan(scan) = plan
+            && let Ok(table) = source_as_provider(&scan.source)
+            && let Some(table) = (table.as_ref() as &dyn std::any::Any).downcast_ref::<KindTable>()
+        {
+            rows += table.rows();
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(rows)
 }
 
 /// An answer.
@@ -267,5 +278,20 @@ impl Rows {
             })
         });
         lists.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_column_with_a_name_of_sql_s_is_explained() {
+        for sql in ["select interval, event from totals", "select event, Interval from x"] {
+            assert!(hint(sql).contains("needs quotes"), "{sql}");
+        }
+        for sql in ["select \"interval\" from totals", "select intervals from x", "select 1"] {
+            assert_eq!(hint(sql), "", "{sql}");
+        }
     }
 }

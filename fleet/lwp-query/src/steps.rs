@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::changes::{Change, Functions};
+use crate::changes::{Changes, Functions};
 use crate::error::Result;
 use crate::filter::Filter;
 use crate::history::{Asked, Point, Series, history};
@@ -28,7 +28,7 @@ pub struct Found {
     /// The notes about the commit: the step is expected.
     pub note: String,
     /// The functions that changed most; none where those of a side have expired.
-    pub functions: Vec<Change>,
+    pub changes: Changes,
 }
 
 /// The steps of all benchmarks that a filter chooses, the latest first; of each, the functions that
@@ -68,8 +68,8 @@ pub async fn steps(
         let some = steps[all.len()..].iter().zip(&rest[..many]);
         all.extend(some.map(|((series, step), (old, new))| {
             let [before, after] = sides_of(series, step);
-            let mut functions_of = changed.changes(*old, *new).unwrap_or_default();
-            functions_of.truncate(functions);
+            let mut changes = changed.changes(*old, *new).unwrap_or_default();
+            changes.changed.truncate(functions);
             Found {
                 project: series.project.clone(),
                 benchmark: series.benchmark.clone(),
@@ -78,7 +78,7 @@ pub async fn steps(
                 started: after.started.clone(),
                 step: **step,
                 note: after.note.clone(),
-                functions: functions_of,
+                changes,
             }
         }));
     }

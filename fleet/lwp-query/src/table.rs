@@ -26,6 +26,7 @@ pub struct KindTable {
     place: Place,
     schema: TableSchema,
     files: Vec<PartitionedFile>,
+    rows: u64,
 }
 
 impl KindTable {
@@ -33,13 +34,22 @@ impl KindTable {
     pub fn new<'a>(kind: Kind, files: impl Iterator<Item = &'a DataFile>, place: &Place) -> Self {
         let schema = table_schema(kind, place);
         let columns = schema.file_schema();
-        let files = files.map(|file| partitioned(file, columns)).collect();
-        Self { kind, place: place.clone(), schema, files }
+        let (mut rows, mut partitions) = (0, Vec::new());
+        for file in files {
+            rows += file.rows;
+            partitions.push(partitioned(file, columns));
+        }
+        Self { kind, place: place.clone(), schema, files: partitions, rows }
     }
 
     /// The kind of its rows.
     pub fn kind(&self) -> Kind {
         self.kind
+    }
+
+    /// The number of its rows.
+    pub(crate) fn rows(&self) -> u64 {
+        self.rows
     }
 
     /// The place of its files.

@@ -24,11 +24,11 @@ pub async fn allow(site: &Site, headers: &HeaderMap, scope: Scope) -> Result<Tok
             secret
         }
     };
-    let tokens = site.tokens().await?;
-    let token = tokens.find(shown).ok_or_else(denied)?;
-    match token.scopes.contains(&scope) {
-        true => Ok(token.clone()),
-        false => Err(Refusal::new(StatusCode::FORBIDDEN, "the token is not good for that")),
+    let token = site.token(shown).await?.ok_or_else(denied)?;
+    if token.scopes.contains(&scope) {
+        Ok(token)
+    } else {
+        Err(Refusal::new(StatusCode::FORBIDDEN, "the token is not good for that"))
     }
 }
 

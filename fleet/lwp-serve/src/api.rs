@@ -1,7 +1,6 @@
 //! Questions, answered for programs.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use arrow::ipc::writer::StreamWriter;
 use axum::Json;
@@ -17,7 +16,6 @@ use lwp_store::Note;
 use serde::Deserialize;
 
 use crate::asking::{Asking, Author, Reader};
-use crate::metrics::took;
 use crate::refusal::Refusal;
 use crate::site::Site;
 
@@ -42,7 +40,7 @@ fn rows(headers: &HeaderMap, rows: &Rows) -> Answer {
             rows.batches.iter().try_for_each(|batch| writer.write(batch))?;
             writer.into_inner()
         };
-        return Ok(typed(ARROW, stream().map_err(|error| Refusal::failed(&error))?));
+        return Ok(typed(ARROW, stream().map_err(lwp_query::Error::from)?));
     }
     Ok(match wants(headers, "text/csv") {
         true => typed("text/csv; charset=utf-8", render(rows, Format::Csv)?.into_bytes()),
@@ -65,6 +63,7 @@ pub async fn recordings(asking: Asking, headers: HeaderMap) -> Answer {
 
 /// Histories.
 pub async fn histories(asking: Asking) -> Answer {
+    let asking = asking.with_event().await?;
     let (words, session) = (&asking.words, &asking.session);
     let function = Some(words.get("f")).filter(|name| !name.is_empty());
     let asked = Asked { event: words.event(), function, order: &[] };
@@ -77,7 +76,7 @@ pub async fn comparison(asking: Asking, headers: HeaderMap) -> Answer {
     let (words, session) = (&asking.words, &asking.session);
     let (before, after) = (Selector::parse(words.get("a"))?, Selector::parse(words.get("b"))?);
     let filter = words.filter()?;
-    let compared = compare(session, (&before, &after), &filter, words.event()).await?;
+    let compared = compare(session, (&before, &after), &filter, words.event_asked()).await?;
     let names = (before.text.as_str(), after.text.as_str());
     if wants(&headers, "text/markdown") {
         let kind = [(header::CONTENT_TYPE, "text/markdown; charset=utf-8")];
@@ -88,23 +87,18 @@ pub async fn comparison(asking: Asking, headers: HeaderMap) -> Answer {
 
 /// Steps.
 pub async fn all_steps(asking: Asking) -> Answer {
+    let asking = asking.with_event().await?;
     let (words, session) = (&asking.words, &asking.session);
     let found = steps(session, &words.filter()?, words.event(), &[], FUNCTIONS).await?;
     Ok(Json(json::steps(&found)).into_response())
 }
 
 /// A question in SQL, which is the body.
-pub async fn sql(
-    reader: Reader,
-    State(site): State<Arc<Site>>,
-    headers: HeaderMap,
-    question: String,
-) -> Answer {
-    let asking = reader.asking().await?;
-    let begun = Instant::now();
-    let answer = asking.session.ask(&question).await;
-    took(&site.metrics.question_micros, begun.elapsed());
-    rows(&headers, &answer?)
+pub async fn sql(reader: Reader, headers: HeaderMap, question: String) -> Answer {
+    let answer = reader.ask(&question).await?;
+    // Writing many rows takes a while.
+    let written = tokio::task::spawn_blocking(move || rows(&headers, &answer));
+    written.await.map_err(|error| Refusal::failed(&error))?
 }
 
 /// A note as it is sent.
@@ -167,6 +161,6 @@ async fn add_note(site: &Arc<Site>, Author(token): Author, sent: Noted) -> Resul
         lwp_terminal::say!("lwp-fleet: {error}");
         Refusal::unavailable("the store does not answer")
     })?;
-    site.renew().await;
+    site.renew();
     Ok(())
 }

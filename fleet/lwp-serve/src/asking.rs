@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use lwp_query::{Filter, Session};
-use tokio::sync::OwnedSemaphorePermit;
+use lwp_query::events::{self, event};
+use lwp_query::{Filter, Rows, Session};
 
 use crate::access::allow;
+use crate::places::Place;
 use crate::refusal::Refusal;
 use crate::site::Site;
 use crate::tokens::{Scope, Token};
@@ -33,7 +34,20 @@ impl Words {
 
     /// The event that is asked for.
     pub fn event(&self) -> &str {
-        self.or("e", "instructions")
+        self.or("e", events::DEFAULT)
+    }
+
+    /// The event, if the address names one.
+    pub fn event_asked(&self) -> Option<&str> {
+        Some(self.get("e")).filter(|event| !event.is_empty())
+    }
+
+    /// Names the event, where the address does not.
+    pub fn set_event(&mut self, event: String) {
+        if self.event_asked().is_none() {
+            self.0.retain(|(name, _)| name != "e");
+            self.0.push(("e".to_owned(), event));
+        }
     }
 
     /// The filter: the terms of all words `filter`.
@@ -54,9 +68,16 @@ pub struct Reader {
 impl Reader {
     /// The way to the store, as soon as there is a place among those who ask.
     pub async fn asking(self) -> Result<Asking, Refusal> {
-        let (place, session) = self.site.asking().await?;
+        let (place, session) = self.site.asking(&self.token).await?;
         let Self { token, words, .. } = self;
         Ok(Asking { token, words, session, _place: place })
+    }
+}
+
+impl Reader {
+    /// The answer to a question in SQL.
+    pub async fn ask(&self, sql: &str) -> Result<Rows, Refusal> {
+        self.site.ask(&self.token, sql.to_owned()).await
     }
 }
 
@@ -86,7 +107,19 @@ pub struct Asking {
     pub token: Token,
     pub words: Words,
     pub session: Arc<Session>,
-    _place: OwnedSemaphorePermit,
+    _place: Place,
+}
+
+impl Asking {
+    /// The same, with the event in its words: the one that the address names, or the one that the
+    /// recordings have.
+    pub async fn with_event(mut self) -> Result<Self, Refusal> {
+        if self.words.get("e").is_empty() {
+            let event = event(&self.session, &self.words.filter()?, None).await?;
+            self.words.set_event(event);
+        }
+        Ok(self)
+    }
 }
 
 impl FromRequestParts<Arc<Site>> for Asking {

@@ -12,7 +12,7 @@ use lwp_facts::{Facts, Limits, Run};
 use lwp_import::Format;
 use lwp_store::Added;
 use lwp_terminal::escape::printable;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
 
@@ -20,8 +20,11 @@ use crate::access::allow;
 use crate::metrics::count;
 use crate::refusal::Refusal;
 use crate::site::Site;
+use crate::spool::Spool;
 use crate::tokens::{Scope, Token};
 
+/// The time that a recording waits for the store before it goes to the spool.
+const LATE: Duration = Duration::from_millis(500);
 /// Recordings of one request, at most.
 const MOST: usize = 500;
 
@@ -74,33 +77,42 @@ async fn take(
     if !all.iter().all(|facts| token.may_write_to(&facts.run.project)) {
         return Err(Refusal::new(StatusCode::FORBIDDEN, "the token is not good for this project"));
     }
-    let ids: Vec<String> = all.iter().map(|facts| facts.id().to_string()).collect();
-    let spooled = |all: &[Facts]| -> Option<Result<Response, Refusal>> {
-        let spool = site.spool.as_ref()?;
-        let kept = all.iter().try_for_each(|facts| spool.keep(facts));
-        let some = ids.iter().map(|id| json!({ "id": id })).collect::<Vec<_>>();
-        let answer = Json(json!({ "recordings": some }));
-        Some(kept.map(|()| (StatusCode::ACCEPTED, answer).into_response()))
-    };
     let patient = headers.get("prefer").is_some_and(|value| value == "respond-async");
-    if patient && let Some(answer) = spooled(&all) {
-        return answer;
-    }
-    let kept = if site.spool.is_some() { all.clone() } else { Vec::new() };
-    match add(site, all).await {
-        Ok(added) => {
-            site.renew().await;
-            let is_new = added.iter().any(|added| added.new);
-            let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
-            let one = |added: &Added| json!({ "id": added.id.to_string(), "new": added.new, "commit_version": added.version });
-            let some: Vec<_> = added.iter().map(one).collect();
-            Ok((status, Json(json!({ "recordings": some }))).into_response())
+    match &site.spool {
+        Some(spool) if patient || site.writer.is_late(LATE) => spooled(spool, all).await,
+        Some(spool) => {
+            let added = tokio::time::timeout(LATE, add(site, all.clone())).await;
+            match added {
+                Ok(Ok(added)) => Ok(done(site, &added)),
+                Ok(Err(refusal)) if refusal.again.is_none() => Err(refusal),
+                // Nobody waits for the writer: it leaves out what has not begun.
+                Ok(Err(_)) | Err(_) => spooled(spool, all).await,
+            }
         }
-        Err(refusal) if refusal.status == StatusCode::SERVICE_UNAVAILABLE => {
-            spooled(&kept).unwrap_or(Err(refusal))
-        }
-        Err(refusal) => Err(refusal),
+        None => Ok(done(site, &add(site, all).await?)),
     }
+}
+
+/// The answer when recordings are in the store.
+fn done(site: &Arc<Site>, added: &[Added]) -> Response {
+    site.renew();
+    let is_new = added.iter().any(|added| added.new);
+    let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
+    let one = |added: &Added| json!({ "id": added.id.to_string(), "new": added.new, "commit_version": added.version });
+    let some: Vec<_> = added.iter().map(one).collect();
+    (status, Json(json!({ "recordings": some }))).into_response()
+}
+
+/// The answer when recordings are in the spool.
+async fn spooled(spool: &Spool, all: Vec<Facts>) -> Result<Response, Refusal> {
+    let spool = spool.clone();
+    let keep = move || -> Result<Vec<Value>, Refusal> {
+        all.iter().try_for_each(|facts| spool.keep(facts))?;
+        Ok(all.iter().map(|facts| json!({ "id": facts.id().to_string() })).collect::<Vec<_>>())
+    };
+    let kept = tokio::task::spawn_blocking(keep).await;
+    let some = kept.map_err(|error| Refusal::failed(&error))??;
+    Ok((StatusCode::ACCEPTED, Json(json!({ "recordings": some }))).into_response())
 }
 
 /// Adds recordings, which wait for their commits together.

@@ -10,10 +10,11 @@ pub mod sql;
 pub mod steps;
 pub mod top;
 
-use axum::extract::Path;
+use axum::extract::{Path, RawQuery};
 use axum::http::{StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
 use lwp_page::Frame;
+use lwp_query::compare::Changes;
 use lwp_store::COUNTS;
 use lwp_terminal::escape::printable;
 use maud::{Markup, html};
@@ -140,11 +141,13 @@ fn bare(title: &str, body: Markup) -> Html<String> {
     Html(frame.page().into_string())
 }
 
-/// The form that asks for a token.
-pub async fn enter() -> Html<String> {
+/// The form that asks for a token, and leads to the page that was asked for.
+pub async fn enter(RawQuery(query): RawQuery) -> Html<String> {
+    let words = Words::new(&query.unwrap_or_default());
     let body = html! {
         h1 { "A token is wanted" }
         form.controls method="post" action="/enter" {
+            input type="hidden" name="to" value=(links::own(words.get("to")));
             input.sr type="text" name="name" value="token" autocomplete="username" tabindex="-1" aria-hidden="true";
             label { "Token " input type="password" name="token" autocomplete="current-password" autofocus; }
             button type="submit" { "Enter" }
@@ -155,10 +158,11 @@ pub async fn enter() -> Html<String> {
 }
 
 /// The page behind the form.
-pub fn entered() -> Html<String> {
+pub fn entered(to: &str) -> Html<String> {
+    let name = if to == "/" { "To the recordings" } else { "To the page" };
     bare(
         "Entered · fleet",
-        html! { h1 { "The token is known" } p { a.button href="/" { "To the recordings" } } },
+        html! { h1 { "The token is known" } p { a.button href=(to) { (name) } } },
     )
 }
 
@@ -188,17 +192,22 @@ pub fn direction(before: i64, after: i64) -> &'static str {
     }
 }
 
-/// Functions that changed, those that changed most first.
-pub fn changes(changes: &[lwp_query::compare::Change], project: &str, benchmark: &str) -> Markup {
+/// Functions that changed, those that changed most first, at most so many; then how many only have
+/// another name.
+pub fn changes(changes: &Changes, most: usize, project: &str, benchmark: &str) -> Markup {
     html! {
         div.scroll { table.rows {
             thead { tr { th.num { "Difference" } th.num { "Before" } th.num { "After" } th.name { "Function" } } }
-            tbody { @for change in changes { tr data-row {
+            tbody { @for change in changes.changed.iter().take(most) { tr data-row {
                 td class=(direction(change.before, change.after)) { (lwp_report::number::signed(change.difference())) }
                 td.num { (count(change.before)) }
                 td.num { (count(change.after)) }
-                td.name { a.fn href=(links::history(project, benchmark, &change.function)) { (text(&change.function)) } " " span.module { (text(&change.module)) } }
+                td.name {
+                    a.fn href=(links::history(project, benchmark, &change.function)) { (text(&change.function)) } " " span.module { (text(&change.module)) }
+                    @if let Some(former) = change.former() { " " span.module { (text(&former)) } }
+                }
             } } }
         } }
+        @if let Some(renames) = changes.renames() { p.note { (text(&renames)) } }
     }
 }

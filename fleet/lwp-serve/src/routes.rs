@@ -13,6 +13,7 @@ use serde::Deserialize;
 
 use crate::access::COOKIE;
 use crate::asking::Reader;
+use crate::pages::links;
 use crate::refusal::Refusal;
 use crate::site::Site;
 use crate::{api, ingest, pages, subjects};
@@ -80,9 +81,10 @@ async fn guard(State(site): State<Arc<Site>>, request: Request, next: Next) -> R
             .headers()
             .get(header::ACCEPT)
             .is_some_and(|value| value.to_str().is_ok_and(|text| text.contains("text/html")));
+    let page = request.uri().path_and_query().map_or("/", |it| it.as_str()).to_owned();
     let mut response = next.run(request).await;
     if response.status() == StatusCode::UNAUTHORIZED && shows_pages {
-        response = Redirect::to("/enter").into_response();
+        response = Redirect::to(&links::query("enter", &[("to", &page)])).into_response();
     }
     lwp_page::protect(response.headers_mut());
     // Forms say where they are from, which a page that refers to nothing would hide.
@@ -100,24 +102,27 @@ async fn metrics(_: Reader, State(site): State<Arc<Site>>) -> Result<Response, R
 
 /// Opens the pages for a browser that shows a token.
 async fn enter(State(site): State<Arc<Site>>, Path(secret): Path<String>) -> Response {
-    entered(&site, &secret).await
+    entered(&site, &secret, "/").await
 }
 
 #[derive(Deserialize)]
 struct Entry {
     token: String,
+    #[serde(default)]
+    to: String,
 }
 
 async fn enter_form(
     State(site): State<Arc<Site>>,
     axum::Form(entry): axum::Form<Entry>,
 ) -> Response {
-    entered(&site, entry.token.trim()).await
+    entered(&site, entry.token.trim(), &entry.to).await
 }
 
-async fn entered(site: &Arc<Site>, secret: &str) -> Response {
-    let known = match site.tokens().await {
-        Ok(tokens) => tokens.find(secret).is_some(),
+/// Keeps the token in the browser, and shows the way to the page that was asked for.
+async fn entered(site: &Arc<Site>, secret: &str, to: &str) -> Response {
+    let known = match site.token(secret).await {
+        Ok(token) => token.is_some(),
         Err(refusal) => return refusal.into_response(),
     };
     let cookie = format!("{COOKIE}={secret}; Path=/; HttpOnly; SameSite=Strict; Max-Age=2592000");
@@ -125,7 +130,7 @@ async fn entered(site: &Arc<Site>, secret: &str) -> Response {
         // A page in between: a browser keeps such a cookie to itself as long as it follows another
         // site's link.
         Ok(cookie) if known => {
-            let mut response = pages::entered().into_response();
+            let mut response = pages::entered(links::own(to)).into_response();
             response.headers_mut().insert(header::SET_COOKIE, cookie);
             response
         }

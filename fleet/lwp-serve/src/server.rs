@@ -20,6 +20,7 @@ use crate::routes;
 use crate::site::Site;
 use crate::spool::Spool;
 use crate::tokens::{Scope, Token, Tokens, secret};
+use crate::workers::Program;
 use crate::writer::Writer;
 
 /// The time that a head of a request may take.
@@ -42,11 +43,17 @@ pub struct Limits {
     pub waiting: usize,
     /// Connections at once.
     pub connections: usize,
-    /// Questions at once.
+    /// Pages and canned questions at once.
     pub questions: usize,
+    /// Those of one token.
+    pub of_token: usize,
+    /// Questions in SQL at once; one token has one of them.
+    pub in_sql: usize,
+    /// Seconds that a question waits for its turn.
+    pub queue_seconds: u64,
     /// Seconds of a question.
     pub question_seconds: u64,
-    /// Mebibytes of memory of all questions.
+    /// Mebibytes of memory of all pages and canned questions, and as many of all those in SQL.
     pub memory_mib: usize,
     /// Rows of an answer.
     pub rows: usize,
@@ -62,6 +69,9 @@ impl Default for Limits {
             waiting: 1000,
             connections: 512,
             questions: 4,
+            of_token: 2,
+            in_sql: 2,
+            queue_seconds: 10,
             question_seconds: 30,
             memory_mib: 1024,
             rows: 100_000,
@@ -76,6 +86,9 @@ pub struct Settings {
     pub listen: Option<SocketAddr>,
     /// The directory where recordings wait while the store does not answer.
     pub spool: Option<PathBuf>,
+    /// The program that answers questions in SQL. Without one this process does, and a question
+    /// may take it along.
+    pub program: Option<Program>,
     /// The most that requests may take.
     pub limits: Limits,
 }
@@ -147,6 +160,7 @@ impl Server {
             tokio::spawn(spool.drain(writer))
         });
         let site = Site::new(store, writer, metrics, settings.limits, (spool, (tokens, token)));
+        let site = site.with_program(settings.program.clone());
         let router = routes::router(Arc::new(site));
         let limits = settings.limits;
         Ok(Self { listener, address, router, limits, secret: own, writing, draining })

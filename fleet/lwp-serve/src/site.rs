@@ -5,23 +5,23 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use lwp_page::Subject;
-use lwp_query::{Budget, Session};
+use lwp_query::{Budget, Rows, Session};
 use lwp_store::Store;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 
-use crate::metrics::Metrics;
+use crate::keyring::{Keyring, Silent};
+use crate::metrics::{Metrics, count, took};
+use crate::places::{Place, Places};
 use crate::refusal::Refusal;
 use crate::server::Limits;
 use crate::spool::Spool;
 use crate::tokens::{Token, Tokens};
+use crate::worker::Asked;
+use crate::workers::{Program, Workers};
 use crate::writer::Writer;
 
 /// The greatest age of the version that questions are answered from.
 const FRESH: Duration = Duration::from_secs(1);
-/// The greatest age of tokens: one that was taken away opens nothing after that.
-const TOKENS_FRESH: Duration = Duration::from_secs(5);
-/// The greatest age of tokens while the store does not answer.
-const TOKENS_KEPT: Duration = Duration::from_secs(900);
 /// Subjects that are kept.
 const SUBJECTS: usize = 8;
 
@@ -39,10 +39,15 @@ pub struct Site {
     pub bodies: Arc<Semaphore>,
     /// Recordings that are being unpacked.
     pub parsing: Semaphore,
-    questions: Arc<Semaphore>,
-    own: Option<Token>,
-    tokens: tokio::sync::Mutex<Option<(Instant, Arc<Tokens>)>>,
-    session: tokio::sync::Mutex<Option<(Instant, Arc<Session>)>>,
+    questions: Places,
+    in_sql: Places,
+    workers: Option<Workers>,
+    keys: Arc<Keyring>,
+    session: Mutex<Option<(Instant, Arc<Session>)>>,
+    /// Whoever opens the next session.
+    opening: tokio::sync::Mutex<()>,
+    /// The last commit of this server.
+    renewed: Mutex<Option<Instant>>,
     subjects: Mutex<Made>,
 }
 
@@ -54,75 +59,110 @@ impl Site {
         limits: Limits,
         (spool, tokens): (Option<Spool>, (Tokens, Option<Token>)),
     ) -> Self {
-        let (mut known, own) = tokens;
-        known.token.extend(own.clone());
+        let queue = Duration::from_secs(limits.queue_seconds);
         Self {
+            keys: Keyring::new(store.clone(), tokens.0, tokens.1),
             store,
             writer,
             spool,
             metrics,
             bodies: Arc::new(Semaphore::new(limits.bodies_mib)),
             parsing: Semaphore::new(2),
-            questions: Arc::new(Semaphore::new(limits.questions)),
+            questions: Places::new(limits.questions, limits.of_token, queue),
+            in_sql: Places::new(limits.in_sql, 1, queue),
+            workers: None,
             limits,
-            own,
-            tokens: tokio::sync::Mutex::new(Some((Instant::now(), Arc::new(known)))),
-            session: tokio::sync::Mutex::default(),
+            session: Mutex::default(),
+            opening: tokio::sync::Mutex::default(),
+            renewed: Mutex::default(),
             subjects: Mutex::default(),
         }
     }
 
-    /// All tokens that open something.
-    pub async fn tokens(&self) -> Result<Arc<Tokens>, Refusal> {
-        let mut kept = self.tokens.lock().await;
-        if let Some((_, tokens)) = kept.as_ref().filter(|(at, _)| at.elapsed() < TOKENS_FRESH) {
-            return Ok(Arc::clone(tokens));
-        }
-        let mut tokens = match Tokens::of(&self.store).await {
-            Ok(tokens) => tokens,
-            Err(error) => {
-                lwp_terminal::say!("lwp-fleet: {error}");
-                // What is taken in now goes to the spool.
-                let last = kept.as_ref().filter(|(at, _)| at.elapsed() < TOKENS_KEPT);
-                let none = || Refusal::unavailable("the store does not answer");
-                return last.map(|(_, tokens)| Arc::clone(tokens)).ok_or_else(none);
-            }
-        };
-        tokens.token.extend(self.own.clone());
-        let tokens = Arc::new(tokens);
-        *kept = Some((Instant::now(), Arc::clone(&tokens)));
-        Ok(tokens)
+    /// The same, with a program that answers questions in SQL.
+    pub fn with_program(mut self, program: Option<Program>) -> Self {
+        let Limits { memory_mib, in_sql, question_seconds, .. } = self.limits;
+        let each = (memory_mib / in_sql.max(1), question_seconds);
+        self.workers = program.map(|program| Workers::new(program, each, in_sql));
+        self
+    }
+
+    /// The token with this secret, if it opens something.
+    pub async fn token(&self, secret: &str) -> Result<Option<Token>, Refusal> {
+        let silent = |Silent| Refusal::unavailable("the store does not answer");
+        self.keys.find(secret).await.map_err(silent)
     }
 
     /// A place among those who ask, and a session with the store's version of now.
-    pub async fn asking(&self) -> Result<(OwnedSemaphorePermit, Arc<Session>), Refusal> {
-        let waited = Arc::clone(&self.questions).acquire_owned();
-        let place = tokio::time::timeout(Duration::from_secs(10), waited).await;
-        let place = place.ok().and_then(Result::ok);
-        let place = place.ok_or_else(|| Refusal::busy("too many questions"))?;
-        crate::metrics::count(&self.metrics.questions, 1);
+    pub async fn asking(&self, token: &Token) -> Result<(Place, Arc<Session>), Refusal> {
+        let place = self.questions.take(&token.name).await?;
+        count(&self.metrics.questions, 1);
         Ok((place, self.session().await?))
     }
 
+    /// The answer to a question in SQL, which cannot harm the server.
+    pub async fn ask(&self, token: &Token, sql: String) -> Result<Rows, Refusal> {
+        let _place = self.in_sql.take(&token.name).await?;
+        count(&self.metrics.questions, 1);
+        let begun = Instant::now();
+        let session = self.session().await?;
+        let answer = match &self.workers {
+            Some(workers) => {
+                let version = session.snapshot().version();
+                workers.ask(&Asked { version, sql }).await
+            }
+            None => session.ask(&sql).await,
+        };
+        took(&self.metrics.question_micros, begun.elapsed());
+        Ok(answer?)
+    }
+
+    /// A session with the store's version of now.
     async fn session(&self) -> Result<Arc<Session>, Refusal> {
-        let mut kept = self.session.lock().await;
-        if let Some((_, session)) = kept.as_ref().filter(|(at, _)| at.elapsed() < FRESH) {
-            return Ok(Arc::clone(session));
+        let opened = async {
+            let _turn = self.opening.lock().await;
+            match self.fresh() {
+                Some(session) => Ok(session),
+                None => self.open().await,
+            }
+        };
+        if let Some(session) = self.fresh() {
+            return Ok(session);
         }
+        let most = Duration::from_secs(self.limits.question_seconds);
+        let late = |_| Refusal::unavailable("the store does not answer");
+        tokio::time::timeout(most, opened).await.map_err(late)?
+    }
+
+    fn fresh(&self) -> Option<Arc<Session>> {
+        let kept = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+        let fresh = kept.as_ref().filter(|(at, _)| at.elapsed() < FRESH);
+        fresh.map(|(_, session)| Arc::clone(session))
+    }
+
+    async fn open(&self) -> Result<Arc<Session>, Refusal> {
         let budget = Budget {
             memory_mib: self.limits.memory_mib,
             seconds: self.limits.question_seconds,
             rows: self.limits.rows,
             ..Budget::default()
         };
+        let begun = Instant::now();
         let session = Arc::new(Session::new(&self.store, budget).await?);
-        *kept = Some((Instant::now(), Arc::clone(&session)));
+        let mut kept = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+        let renewed = *self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
+        // What was opened before a commit may not have it.
+        if renewed.is_none_or(|renewed| renewed < begun) {
+            *kept = Some((begun, Arc::clone(&session)));
+        }
         Ok(session)
     }
 
     /// The next question sees what was written before it.
-    pub async fn renew(&self) {
-        *self.session.lock().await = None;
+    pub fn renew(&self) {
+        let mut kept = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+        *self.renewed.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        *kept = None;
     }
 
     /// A subject that was made before.

@@ -49,10 +49,10 @@ pub async fn show(
     if let Some(reply) = lwp_page::fixed(&file) {
         return Ok(reply.into_response());
     }
-    allow(&site, &headers, Scope::Read).await?;
+    let token = allow(&site, &headers, Scope::Read).await?;
     let mut all = Vec::new();
     {
-        let (_place, session) = site.asking().await?;
+        let (_place, session) = site.asking(&token).await?;
         for terms in [base, set].into_iter().filter(|terms| terms != NONE) {
             let subject = subject(&site, &session, &terms).await?;
             all.push((subject.of.name.clone(), subject));

@@ -1,8 +1,8 @@
 //! The one task that writes: recordings that wait together share a commit.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use lwp_facts::Facts;
 use lwp_store::{Added, Store};
@@ -28,6 +28,8 @@ struct Job {
 pub struct Writer {
     jobs: mpsc::Sender<Job>,
     rows: Arc<AtomicUsize>,
+    /// The beginning of the commit that is being made.
+    begun: Arc<Mutex<Option<Instant>>>,
 }
 
 impl Writer {
@@ -36,8 +38,16 @@ impl Writer {
     pub fn start(store: Store, metrics: Arc<Metrics>, most: usize) -> (Self, JoinHandle<()>) {
         let (jobs, waiting) = mpsc::channel(most.max(1));
         let rows = Arc::new(AtomicUsize::new(0));
-        let task = tokio::spawn(write(store, metrics, waiting, Arc::clone(&rows)));
-        (Self { jobs, rows }, task)
+        let begun = Arc::new(Mutex::default());
+        let counted = (Arc::clone(&rows), Arc::clone(&begun));
+        let task = tokio::spawn(write(store, metrics, waiting, counted));
+        (Self { jobs, rows, begun }, task)
+    }
+
+    /// Returns true if a commit takes longer than `most`: the store does not answer.
+    pub fn is_late(&self, most: Duration) -> bool {
+        let begun = *self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        begun.is_some_and(|begun| begun.elapsed() > most)
     }
 
     /// The number of recordings that wait.
@@ -65,14 +75,24 @@ async fn write(
     store: Store,
     metrics: Arc<Metrics>,
     mut waiting: mpsc::Receiver<Job>,
-    rows: Arc<AtomicUsize>,
+    (rows, since): (Arc<AtomicUsize>, Arc<Mutex<Option<Instant>>>),
 ) {
+    let mark = |at| *since.lock().unwrap_or_else(PoisonError::into_inner) = at;
     let mut jobs = Vec::new();
     while waiting.recv_many(&mut jobs, BATCH).await > 0 {
+        // Who does not wait any more has put the recording elsewhere.
+        let (given_up, wanted): (Vec<Job>, Vec<Job>) =
+            jobs.drain(..).partition(|job| job.reply.is_closed());
+        rows.fetch_sub(given_up.iter().map(|job| job.facts.rows()).sum(), Ordering::Relaxed);
+        if wanted.is_empty() {
+            continue;
+        }
         let (facts, replies): (Vec<Facts>, Vec<_>) =
-            jobs.drain(..).map(|job| (job.facts, job.reply)).unzip();
+            wanted.into_iter().map(|job| (job.facts, job.reply)).unzip();
         let begun = Instant::now();
+        mark(Some(begun));
         let added = store.add(&facts).await;
+        mark(None);
         took(&metrics.commit_micros, begun.elapsed());
         count(&metrics.commits, 1);
         rows.fetch_sub(facts.iter().map(Facts::rows).sum(), Ordering::Relaxed);

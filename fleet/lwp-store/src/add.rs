@@ -14,7 +14,7 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 use crate::commit::{Change, Plan, commit};
 use crate::error::Result;
-use crate::file::{FileWriter, sorted};
+use crate::file::FileWriter;
 use crate::kind::Kind;
 use crate::rows::Rows;
 use crate::snapshot::{DataFile, Snapshot};
@@ -114,7 +114,8 @@ impl<'a> Adding<'a> {
                     continue;
                 }
                 let mut writer = FileWriter::new(kind)?;
-                writer.write(&sorted(kind, &batches)?)?;
+                writer.write_sorted(&batches)?;
+                drop(batches);
                 actions.push(Action::Add(store.put(date, &name, writer.finish()?, 0).await?));
             }
         }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::compute::{
-    SortColumn, concat_batches, lexsort_to_indices, max, max_string, min, min_string,
-    take_record_batch,
+    SortColumn, concat, interleave_record_batch, lexsort_to_indices, max, max_string, min,
+    min_string,
 };
 use arrow::datatypes::{DataType, Int64Type, TimestampMicrosecondType};
 use parquet::arrow::ArrowWriter;
@@ -42,6 +42,9 @@ const LONGEST_BOUND: usize = 128;
 
 /// Rows of a row group.
 const GROUP: usize = 1 << 20;
+
+/// Rows that are put into order at once.
+const PART: usize = 1 << 15;
 
 /// A Parquet file that is being written, in memory.
 pub struct FileWriter {
@@ -119,6 +122,26 @@ impl FileWriter {
         Ok(self.writer.write(&batch)?)
     }
 
+    /// Appends the rows of some batches in the order of [`SORT`], a part of them at a time: a
+    /// sorted copy of all would take as much memory again.
+    ///
+    /// # Errors
+    ///
+    /// If a column is missing or has another type.
+    pub fn write_sorted(&mut self, batches: &[RecordBatch]) -> Result<()> {
+        let all: Vec<&RecordBatch> = batches.iter().collect();
+        let rows_of = |(index, batch): (usize, &RecordBatch)| {
+            (0..batch.num_rows()).map(move |row| (index, row))
+        };
+        let places: Vec<(usize, usize)> = batches.iter().enumerate().flat_map(rows_of).collect();
+        let order = lexsort_to_indices(&sort_columns(batches)?, None)?;
+        for part in order.values().chunks(PART) {
+            let part: Vec<(usize, usize)> = part.iter().map(|row| places[*row as usize]).collect();
+            self.write(&interleave_record_batch(&all, &part)?)?;
+        }
+        Ok(())
+    }
+
     /// Bytes so far, about.
     pub fn size(&self) -> usize {
         self.writer.bytes_written() + self.writer.in_progress_size()
@@ -186,14 +209,15 @@ fn joined(((a, b), (c, d)): ((Value, Value), (Value, Value))) -> (Value, Value) 
     (if less(&c, &a) { c } else { a }, if less(&b, &d) { d } else { b })
 }
 
-/// Rows of one kind in the order of [`SORT`].
-pub fn sorted(kind: Kind, batches: &[RecordBatch]) -> Result<RecordBatch> {
-    let all = concat_batches(&arrow_schema(kind), batches)?;
-    let columns: Vec<SortColumn> = SORT
-        .iter()
-        .filter_map(|name| all.column_by_name(name))
-        .map(|values| SortColumn { values: values.clone(), options: None })
-        .collect();
-    let order = lexsort_to_indices(&columns, None)?;
-    Ok(take_record_batch(&all, &order)?)
+/// The columns of some batches of one kind that rows are sorted by.
+fn sort_columns(batches: &[RecordBatch]) -> Result<Vec<SortColumn>> {
+    let mut columns = Vec::new();
+    for name in SORT {
+        let parts = batches.iter().filter_map(|batch| batch.column_by_name(name));
+        let parts: Vec<&dyn Array> = parts.map(AsRef::as_ref).collect();
+        if !parts.is_empty() {
+            columns.push(SortColumn { values: concat(&parts)?, options: None });
+        }
+    }
+    Ok(columns)
 }

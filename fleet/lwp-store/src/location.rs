@@ -1,6 +1,6 @@
 //! Addresses of stores.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use object_store::ObjectStore;
@@ -49,7 +49,7 @@ impl Location {
     fn directory(path: &Path) -> Result<Self> {
         let shown = || path.display().to_string();
         let wrong = |why: String| Error::Location { url: shown(), why };
-        let absolute = std::path::absolute(path)?;
+        let absolute = without_parents(&std::path::absolute(path)?);
         let url = Url::from_file_path(&absolute);
         let url = url.map_err(|()| wrong("no path that an address can have".to_owned()))?;
         Ok(Self { url, root: Arc::new(LocalFileSystem::new()), directory: Some(absolute) })
@@ -81,6 +81,22 @@ impl Location {
     }
 }
 
+/// An absolute path without `..`, which addresses do not have. Behind a symbolic link, that is the
+/// parent of the link's target.
+fn without_parents(path: &Path) -> PathBuf {
+    let mut out = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::ParentDir => {
+                out = out.canonicalize().unwrap_or(out);
+                out.pop();
+            }
+            other => out.push(other),
+        }
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,5 +111,21 @@ mod tests {
         for text in ["", "ftp://a/b", "file://host/x"] {
             assert!(Location::parse(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn parents_are_those_that_the_system_means() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        std::fs::create_dir_all(root.join("a/b")).unwrap();
+        std::os::unix::fs::symlink(root.join("a/b"), root.join("link")).unwrap();
+        let of = |path: &str| without_parents(&root.join(path));
+        assert_eq!(of("a/../store"), root.join("store"));
+        assert_eq!(of("link/../store"), root.join("a/store"));
+        assert_eq!(of("missing/../store"), root.join("store"));
+        assert_eq!(without_parents(Path::new("/../../x")), Path::new("/x"));
+        let place = Location::parse(root.join("a/../s%20t").to_str().unwrap()).unwrap();
+        assert_eq!(place.directory.as_deref(), Some(root.join("s%20t").as_path()));
+        assert!(place.prefix().unwrap().as_ref().ends_with("s%20t"));
     }
 }

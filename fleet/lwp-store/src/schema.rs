@@ -89,7 +89,7 @@ pub(crate) const COLUMNS: &[(&str, Type, &str)] = &[
     ("cpu",                  Type::Text,   "ru"),
     ("deterministic",        Type::Flag,   "ru"),
     ("complete",             Type::Flag,   "ru"),
-    ("parent_commit",        Type::Text,   "r"),
+    ("parent_commit",        Type::Text,   "ru"),
     ("pull_request",         Type::Long,   "r"),
     ("run_url",              Type::Text,   "r"),
     ("labels",               Type::Labels, "ru"),

@@ -49,7 +49,15 @@ impl Store {
         let inside: Arc<dyn ObjectStore> =
             Arc::new(PrefixStore::new(guarded.clone(), prefix.clone()));
         let config = StorageConfig::default();
-        let log = default_logstore(inside, guarded, &location.url, &config);
+        let log = if location.directory.is_some() {
+            // The log's reader decodes addresses twice, which `%20` in a directory's name doesn't
+            // survive: it reads from a storage that begins with the store.
+            let mut top = location.url.clone();
+            top.set_path("/");
+            default_logstore(inside.clone(), inside, &top, &config)
+        } else {
+            default_logstore(inside, guarded, &location.url, &config)
+        };
         let files = Arc::new(PrefixStore::new(location.root.clone(), prefix));
         Ok(Self { location, log, files })
     }

@@ -65,6 +65,24 @@ async fn the_same_recording_added_twice_is_there_once() {
 }
 
 #[tokio::test]
+async fn a_directory_may_have_any_name() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["with space", "x%20y", "100%", "é#?&"] {
+        let path = dir.path().join(name).join("store");
+        fresh(&path).await.add(&[facts(1)]).await.unwrap();
+        let place = Location::parse(path.to_str().unwrap()).unwrap();
+        let store = Store::open(place).await.unwrap();
+        let snapshot = store.snapshot().await.unwrap();
+        for file in snapshot.files() {
+            store.checked(&snapshot).get(&file.path).await.unwrap();
+        }
+        assert!(path.join("_delta_log").is_dir());
+    }
+    // Nothing is beside them, under a name that was decoded once too often.
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 4);
+}
+
+#[tokio::test]
 async fn a_store_is_made_once_and_opened_where_there_is_one() {
     let dir = tempfile::tempdir().unwrap();
     let place = || Location::parse(dir.path().to_str().unwrap()).unwrap();

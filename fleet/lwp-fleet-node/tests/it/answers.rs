@@ -4,7 +4,6 @@
 use crate::shared::cluster;
 
 use std::process::Command;
-use std::time::Duration;
 
 use cluster::{Stored, lwp_fleet, text};
 
@@ -154,17 +153,12 @@ fn nobody_is_answered_without_a_token_that_is_good_for_it() {
         assert!(error.contains(wanted) && error.contains("help: "), "{error}");
         assert!(token.is_empty() || !error.contains(token), "the secret is said: {error}");
     }
-    // An executor with another token gets no work, and nothing of what it says reaches a question.
-    let mut command = stored.command(
-        &["executor", "--scheduler", &cluster.scheduler.address, "--listen", "127.0.0.1:0"],
-        &stored.reader,
-    );
-    let mut stranger = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
-    std::thread::sleep(Duration::from_secs(2));
-    stranger.kill().unwrap();
-    let said = stranger.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&said.stderr);
-    assert!(said.contains("the token is not good for that"), "{said}");
+    // An executor with another token does not start.
+    let words = ["executor", "--scheduler", &cluster.scheduler.address, "--listen", "127.0.0.1:0"];
+    let stranger = stored.command(&words, &stored.reader).output().unwrap();
+    let said = String::from_utf8_lossy(&stranger.stderr);
+    assert_eq!(stranger.status.code(), Some(125), "{said}");
+    assert!(said.contains("the token 'reader' has no scope node"), "{said}");
     assert!(!said.contains(&stored.reader), "the secret is said: {said}");
 }
 
@@ -201,6 +195,23 @@ fn ports_and_names_are_checked_before_anything_starts() {
 }
 
 #[test]
+fn a_question_that_reads_few_rows_is_answered_without_the_cluster() {
+    let stored = Stored::new(2);
+    let words = ["sql", "--format", "csv", "select count(*), count(func) from functions"];
+    let alone = stored.embedded(&words);
+    // Whoever asks the cluster with this token is refused.
+    let cluster = stored.cluster(0);
+    let ask = |least: &str| {
+        let address = format!("df://{}", cluster.scheduler.address);
+        let mut asking = stored.command(&words, "lwpf_guessed");
+        asking.args(["--cluster", &address, "--cluster-from", least]).output().unwrap()
+    };
+    // Two recordings of 60 functions, and a sampled one with three.
+    assert_eq!(text(ask("124"), &words), alone);
+    assert_eq!(ask("123").status.code(), Some(125));
+}
+
+#[test]
 fn a_cluster_serves_one_store() {
     let (stored, other) = (Stored::new(1), Stored::new(1));
     let cluster = stored.cluster(1);
@@ -223,5 +234,6 @@ fn lwp_fleet_hands_questions_on() {
     command.args(words).env("LWP_FLEET_STORE", stored.path());
     command.env("LWP_FLEET_TOKEN", &stored.reader);
     command.args(["--cluster", &format!("df://{}", cluster.scheduler.address)]);
+    command.args(["--cluster-from", "0"]);
     assert_eq!(text(command.output().unwrap(), &words), "count(*)\n2\n");
 }

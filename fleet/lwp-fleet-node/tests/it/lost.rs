@@ -52,6 +52,8 @@ fn kill_one(cluster: &mut Cluster<'_>, round: usize, after: Duration, truth: &st
     let what = format!("killed after {after:?}, ended after {:?}", ended.1);
     println!("{what}: {:?}", ended.0.status.code());
     cluster.add_executor();
+    // Its connection ends with it; nobody waits for its silence.
+    assert!(!error(&ended.0).contains("is silent"), "{what}: {}", error(&ended.0));
     ended_well(&ended, truth, &what)
 }
 

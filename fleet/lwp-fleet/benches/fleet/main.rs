@@ -5,6 +5,9 @@
 #![allow(clippy::disallowed_methods, reason = "a benchmark without threads has failed")]
 #![allow(missing_docs, reason = "nobody but this program reads it")]
 
+mod hostile;
+#[path = "../../tests/it/shared/hostile.rs"]
+mod hostile_queries;
 mod measure;
 mod model;
 mod questions;
@@ -34,6 +37,9 @@ struct Options {
     /// Measure what this lwp takes to make facts of recordings, too
     #[arg(long, value_name = "FILE")]
     lwp: Option<PathBuf>,
+    /// Seconds of hostile queries to the server
+    #[arg(long, default_value_t = 60)]
+    hostile: u64,
     /// Write the results as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -66,6 +72,7 @@ async fn main() {
     questions::ask(&store, &mut table).await;
     reading(&store, &mut table).await;
     serving::serve(&dir.path().join("store"), &dir.path().join("served"), &mut table);
+    hostile::measure(&dir.path().join("store"), options.hostile, &mut table);
     if let Some(path) = &options.store {
         table.about(path.display());
         let store = Store::open(place(path)).await.expect("a store");

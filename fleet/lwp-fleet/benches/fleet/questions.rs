@@ -46,9 +46,8 @@ pub async fn ask(store: &Store, table: &mut Table) {
         .texts("commit");
     let side = |n: usize| Selector::parse(&commits[n]).expect("a commit");
     let (new, old) = (side(0), side(1));
-    let two = repeated(async || {
-        drop(compare(&session, (&old, &new), &all, "instructions").await.expect("pairs"))
-    });
+    let two =
+        repeated(async || drop(compare(&session, (&old, &new), &all, None).await.expect("pairs")));
     table.row("two commits compared, all benchmarks", two.await);
     let window = "select count(*) as n from (select func, instructions, lag(instructions) over \
                   (partition by project, benchmark, func order by started) as last from functions) \

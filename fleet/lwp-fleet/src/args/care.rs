@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use lwp_query::Budget;
 
 use super::{BudgetArgs, StoreArgs};
 
-/// `lwp fleet compact`, `expire`, `repair`.
+/// `lwp fleet expire`, `repair`.
 #[derive(Args, Clone, Debug)]
 pub struct MaintainArgs {
     #[command(flatten)]
@@ -14,6 +15,24 @@ pub struct MaintainArgs {
 
     #[command(flatten)]
     pub budget: BudgetArgs,
+}
+
+/// `lwp fleet compact`.
+#[derive(Args, Clone, Debug)]
+pub struct CompactArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+
+    /// Sort in at most MIB mebibytes of memory; more goes to temporary files
+    #[arg(long, value_name = "MIB", default_value_t = 128)]
+    pub memory: usize,
+}
+
+impl CompactArgs {
+    /// As the engine wants it.
+    pub fn budget(&self) -> Budget {
+        Budget { memory_mib: self.memory, ..Budget::default() }
+    }
 }
 
 /// `lwp fleet retention`.
@@ -54,7 +73,8 @@ pub struct CheckArgs {
     #[command(flatten)]
     pub budget: BudgetArgs,
 
-    /// Read every byte, and count and add up every recording's rows
+    /// Read every byte, and count and add up every recording's rows; without it, only the log and
+    /// the sizes of files are looked at
     #[arg(long)]
     pub deep: bool,
 }

@@ -21,7 +21,8 @@ pub struct ServeArgs {
     #[arg(long, value_name = "DIR")]
     pub spool: Option<PathBuf>,
 
-    /// Use at most MIB mebibytes of memory for all questions together
+    /// Use at most MIB mebibytes of memory for all pages and canned questions together, and as many
+    /// for all questions in SQL
     #[arg(long, value_name = "MIB", default_value_t = 1024)]
     pub memory: usize,
 
@@ -32,6 +33,25 @@ pub struct ServeArgs {
     /// Refuse recordings of more than MIB mebibytes, as they are sent
     #[arg(long, value_name = "MIB", default_value_t = 64)]
     pub largest: usize,
+}
+
+/// `lwp fleet answer`.
+#[derive(Args, Clone, Debug)]
+pub struct AnswerArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+
+    /// Mebibytes of memory of a question
+    #[arg(long)]
+    pub memory: usize,
+
+    /// Seconds of a question
+    #[arg(long)]
+    pub timeout: u64,
+
+    /// Rows of an answer
+    #[arg(long)]
+    pub rows: usize,
 }
 
 /// `lwp fleet token`.

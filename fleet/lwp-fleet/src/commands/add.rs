@@ -17,35 +17,71 @@ use crate::failure::Failure;
 
 /// The most that a file may have.
 const LARGEST: u64 = 8 << 30;
-/// Recordings of one commit.
+/// Recordings of one commit, at most.
 const BATCH: usize = 64;
+/// Rows at which a commit is made with fewer recordings.
+const ROWS: usize = 200_000;
 
 /// Adds recordings, a batch in a commit.
 pub async fn execute(args: &AddArgs) -> Result<(), Failure> {
     let store = args.store.open().await?;
+    let mut batch = Batch::default();
     let (mut new, mut known) = (0, 0);
-    for files in args.files.chunks(BATCH) {
-        let mut all = Vec::new();
-        for file in files {
-            // Nothing of a batch is added when a file of it is refused.
-            let bytes = contents(file)?;
-            let facts = facts_of(file, &bytes, (&args.filing, args.strict))?;
-            if args.raw {
-                keep(&store, file, (&bytes.bytes, &facts)).await?;
-            }
-            all.extend(facts.into_iter().map(|facts| (file, facts)));
+    for file in &args.files {
+        // Nothing of a batch is added when a file of it is refused.
+        let bytes = contents(file)?;
+        let facts = facts_of(file, &bytes, (&args.filing, args.strict))?;
+        if args.raw {
+            keep(&store, file, (&bytes.bytes, &facts)).await?;
         }
-        let (places, facts): (Vec<&PathBuf>, Vec<Facts>) = all.into_iter().unzip();
+        drop(bytes);
+        batch.push(file, facts);
+        if batch.is_full() {
+            let added = batch.add(&store).await?;
+            (new, known) = (new + added.0, known + added.1);
+        }
+    }
+    let added = batch.add(&store).await?;
+    (new, known) = (new + added.0, known + added.1);
+    if new + known > 1 {
+        lwp_terminal::say!("lwp-fleet: {new} added, {known} already there");
+    }
+    Ok(())
+}
+
+/// Recordings of one commit, which are in memory together.
+#[derive(Default)]
+struct Batch<'a> {
+    places: Vec<&'a PathBuf>,
+    facts: Vec<Facts>,
+    rows: usize,
+}
+
+impl<'a> Batch<'a> {
+    fn push(&mut self, file: &'a PathBuf, facts: Vec<Facts>) {
+        self.rows += facts.iter().map(Facts::rows).sum::<usize>();
+        self.places.extend(facts.iter().map(|_| file));
+        self.facts.extend(facts);
+    }
+
+    fn is_full(&self) -> bool {
+        self.facts.len() >= BATCH || self.rows >= ROWS
+    }
+
+    /// Adds the recordings, and empties the batch. Returns the numbers of new ones and of others.
+    async fn add(&mut self, store: &Store) -> Result<(usize, usize), Failure> {
+        let Self { places, facts, .. } = std::mem::take(self);
+        if facts.is_empty() {
+            return Ok((0, 0));
+        }
+        let (mut new, mut known) = (0, 0);
         for (added, (file, facts)) in store.add(&facts).await?.iter().zip(places.iter().zip(&facts))
         {
             super::print(&line(added.id, added.new, facts, file))?;
             if added.new { new += 1 } else { known += 1 }
         }
+        Ok((new, known))
     }
-    if new + known > 1 {
-        lwp_terminal::say!("lwp-fleet: {new} added, {known} already there");
-    }
-    Ok(())
 }
 
 /// The fate of a recording.

@@ -3,16 +3,16 @@
 use std::process::ExitCode;
 
 use lwp_query::comment::comment;
-use lwp_query::compare::{Comparison, Pair, Selector, compare};
+use lwp_query::compare::{Comparison, Pair, Selector, Single, compare};
 use lwp_query::json;
 use lwp_query::number::{grouped, percent, signed};
 use lwp_query::views::quoted;
-use lwp_query::{Filter, Session};
+use lwp_query::{Filter, Session, matches};
 
-use super::steps::line;
+use super::steps::lines;
 use super::{AskedOf, print};
 use crate::args::{CompareArgs, CompareFormat};
-use crate::failure::{EXCEEDED, Failure};
+use crate::failure::{EXCEEDED, Failure, VANISHED};
 use crate::git;
 
 /// Compares.
@@ -40,32 +40,68 @@ pub async fn execute(args: &CompareArgs, remote: AskedOf) -> Result<ExitCode, Fa
         "base" => base(&session, &filter, &args.onto).await?,
         text => side(text)?,
     };
-    let compared = compare(&session, (&before, &after), &filter, &args.event).await?;
-    let over: Vec<&Pair> = match &limit {
-        // Somebody has said that a noted change is meant.
-        Some(limit) => {
-            let over = |pair: &&Pair| limit.is_exceeded(pair) && pair.note.is_empty();
-            compared.pairs.iter().filter(over).collect()
-        }
-        None => Vec::new(),
-    };
+    let compared = compare(&session, (&before, &after), &filter, args.event.as_deref()).await?;
+    let found = Findings::of(&compared, limit.as_ref(), &args.allow_vanished);
     let names = (before.text.as_str(), after.text.as_str());
     match args.format {
         CompareFormat::Text => print(&text(&compared, names, args.functions))?,
         CompareFormat::Markdown => {
-            print(&comment(&compared, names, over.len(), args.functions))?;
+            print(&comment(&compared, names, found.over.len(), args.functions))?;
         }
         CompareFormat::Json => print(&format!("{}\n", json::comparison(&compared, names)))?,
     }
-    for pair in &over {
-        let change = percent(pair.before.value as f64, pair.after.value as f64);
-        lwp_terminal::say!(
-            "lwp-fleet: {} grew by {change}, more than {}",
-            pair.benchmark,
-            args.limit.as_deref().unwrap_or("")
-        );
+    found.tell(&compared, (&after.text, args.limit.as_deref().unwrap_or("")));
+    Ok(found.code())
+}
+
+/// Benchmarks that a limit does not allow.
+struct Findings<'a> {
+    /// Those that grew by more than they may.
+    over: Vec<&'a Pair>,
+    /// Those that vanished.
+    vanished: Vec<&'a Single>,
+}
+
+impl<'a> Findings<'a> {
+    /// None without a limit. What is noted, somebody has said to be meant.
+    fn of(compared: &'a Comparison, limit: Option<&Limit>, allowed: &[String]) -> Self {
+        let Some(limit) = limit else { return Self { over: Vec::new(), vanished: Vec::new() } };
+        let over = |pair: &&Pair| limit.is_exceeded(pair) && pair.note.is_empty();
+        let vanished = |one: &&Single| {
+            let names = [one.benchmark.clone(), format!("{} {}", one.project, one.benchmark)];
+            let is_allowed = |pattern: &String| names.iter().any(|name| matches(pattern, name));
+            one.note.is_empty() && !allowed.iter().any(is_allowed)
+        };
+        Self {
+            over: compared.pairs.iter().filter(over).collect(),
+            vanished: compared.only_before.iter().filter(vanished).collect(),
+        }
     }
-    Ok(if over.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(EXCEEDED) })
+
+    fn tell(&self, compared: &Comparison, (after, limit): (&str, &str)) {
+        for pair in &self.over {
+            let change = percent(pair.before.value as f64, pair.after.value as f64);
+            let name = compared.name(&pair.project, &pair.benchmark);
+            lwp_terminal::say!("lwp-fleet: {name} grew by {change}, more than {limit}");
+        }
+        for one in &self.vanished {
+            let name = compared.name(&one.project, &one.benchmark);
+            lwp_terminal::say!("lwp-fleet: {name} vanished: {after} has no recording of it");
+        }
+        if !self.vanished.is_empty() {
+            lwp_terminal::say!(
+                "help: --allow-vanished BENCHMARK allows it, and so does a note that names it: lwp fleet note COMMIT TEXT --benchmark BENCHMARK"
+            );
+        }
+    }
+
+    fn code(&self) -> ExitCode {
+        match (self.over.is_empty(), self.vanished.is_empty()) {
+            (false, _) => ExitCode::from(EXCEEDED),
+            (true, false) => ExitCode::from(VANISHED),
+            (true, true) => ExitCode::SUCCESS,
+        }
+    }
 }
 
 /// A side as it was named: one of our words, or a commit.
@@ -120,11 +156,13 @@ impl Limit {
     }
 
     fn is_exceeded(&self, pair: &Pair) -> bool {
+        // Runs of one commit differ by as much.
+        if pair.growth() <= pair.spread().into() {
+            return false;
+        }
         match self {
             Self::Percent(most) => pair.percent() > *most,
-            Self::Count(most) => {
-                i128::from(pair.after.value) - i128::from(pair.before.value) > *most
-            }
+            Self::Count(most) => pair.growth() > *most,
         }
     }
 }
@@ -149,16 +187,13 @@ fn text(compared: &Comparison, names: (&str, &str), functions: usize) -> String 
         for caveat in pair.caveats() {
             out += &format!("    note: {caveat}\n");
         }
-        pair.functions.iter().take(functions).for_each(|change| out += &line(change));
-        let more = pair.functions.len().saturating_sub(functions);
-        if more > 0 {
-            out += &format!("    {more} more functions changed\n");
-        }
+        out += &lines(&pair.changes, functions);
     }
     out += &format!("{identical} of {} benchmarks are identical\n", compared.pairs.len());
     for (list, name) in [(&compared.only_before, names.0), (&compared.only_after, names.1)] {
         if !list.is_empty() {
-            out += &format!("only in {name}: {}\n", list.join(", "));
+            let list = list.iter().map(|one| format!("{} {}", one.project, one.benchmark));
+            out += &format!("only in {name}: {}\n", list.collect::<Vec<_>>().join(", "));
         }
     }
     out

@@ -1,6 +1,7 @@
 //! `lwp fleet flamegraph`.
 
 use lwp_query::Filter;
+use lwp_query::events::event;
 use lwp_query::flame::{Picture, flame};
 use lwp_terminal::escape::printable;
 
@@ -25,8 +26,8 @@ pub async fn execute(args: &FlamegraphArgs, remote: AskedOf) -> Result<(), Failu
         .as_ref()
         .map(|text| text.split(' ').filter(|term| !term.is_empty()).collect::<Vec<_>>());
     let baseline = terms.map(|terms| Filter::parse(&terms)).transpose()?;
-    let picture =
-        Picture { filter: &filter, baseline: baseline.as_ref(), event: &args.event, page };
+    let event = event(&session, &filter, args.event.as_deref()).await?;
+    let picture = Picture { filter: &filter, baseline: baseline.as_ref(), event: &event, page };
     super::write(&args.output, &flame(&session, &picture).await?)?;
     if args.output.as_os_str() != "-" {
         lwp_terminal::say!("lwp-fleet: wrote {}", printable(&args.output.display().to_string()));

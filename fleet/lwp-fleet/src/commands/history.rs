@@ -1,5 +1,6 @@
 //! `lwp fleet history`.
 
+use lwp_query::events::event;
 use lwp_query::history::{Asked, Series, history};
 use lwp_query::json;
 use lwp_query::number::{grouped, percent};
@@ -13,25 +14,29 @@ use crate::git;
 pub async fn execute(args: &HistoryArgs, remote: AskedOf) -> Result<(), Failure> {
     let (session, filter) = args.asked.session(remote).await?;
     let order = git::order();
-    let asked = Asked { event: &args.event, function: args.function.as_deref(), order: &order };
+    let event = event(&session, &filter, args.event.as_deref()).await?;
+    let asked = Asked { event: &event, function: args.function.as_deref(), order: &order };
     let all = history(&session, &filter, &asked).await?;
     if let Some(name) = &args.function
         && all.iter().flat_map(|series| &series.points).all(|point| point.value == 0)
     {
-        let cause = format!("no function like '{name}' has {} in these recordings", args.event);
+        let cause = format!("no function like '{name}' has {event} in these recordings");
         return Err(Failure::new(cause)
             .with_help("lwp fleet report lists functions; in a name, * stands for any letters"));
     }
     match args.format {
-        FormatArg::Table => print(&all.iter().map(|series| text(series, args)).collect::<String>()),
+        FormatArg::Table => {
+            let one = |series| text(series, &event, args.function.as_deref());
+            print(&all.iter().map(one).collect::<String>())
+        }
         FormatArg::Csv => print(&csv(&all)),
         FormatArg::Json => print(&format!("{}\n", json::histories(&all))),
     }
 }
 
-fn text(series: &Series, args: &HistoryArgs) -> String {
-    let of = args.function.as_ref().map_or(String::new(), |function| format!(" of {function}"));
-    let mut out = format!("# {} {}: {}{of}\n", series.project, series.benchmark, args.event);
+fn text(series: &Series, event: &str, function: Option<&str>) -> String {
+    let of = function.map_or(String::new(), |function| format!(" of {function}"));
+    let mut out = format!("# {} {}: {event}{of}\n", series.project, series.benchmark);
     let mut last: Option<i64> = None;
     for (index, point) in series.points.iter().enumerate() {
         let step = series.steps.iter().find(|step| step.at == index);

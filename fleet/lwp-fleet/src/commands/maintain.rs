@@ -8,7 +8,9 @@ use lwp_query::{check, compact as compaction, expire as expiry};
 use lwp_store::{Location, Note, Store};
 
 use super::print;
-use crate::args::{CheckArgs, MaintainArgs, NoteArgs, RetentionArgs, StoreArgs, VacuumArgs};
+use crate::args::{
+    CheckArgs, CompactArgs, MaintainArgs, NoteArgs, RetentionArgs, StoreArgs, VacuumArgs,
+};
 use crate::failure::Failure;
 use crate::git;
 
@@ -39,9 +41,9 @@ pub async fn note(args: &NoteArgs) -> Result<(), Failure> {
 }
 
 /// Compacts.
-pub async fn compact(args: &MaintainArgs) -> Result<(), Failure> {
+pub async fn compact(args: &CompactArgs) -> Result<(), Failure> {
     let store = args.store.open().await?;
-    let done = compaction::compact(&store, args.budget.budget()).await?;
+    let done = compaction::compact(&store, args.budget()).await?;
     if done.old_files == 0 && done.skipped == 0 {
         return print("nothing to compact\n");
     }
@@ -110,6 +112,9 @@ pub async fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
     }
     if found.raws > 0 {
         text += &format!(", {} raw recordings", found.raws);
+    }
+    if !args.deep {
+        text += "; sizes only: --deep reads every byte";
     }
     print(&format!("{text}\n"))?;
     for fault in &found.faults {

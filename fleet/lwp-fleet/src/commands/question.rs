@@ -1,5 +1,6 @@
 //! `lwp fleet list`, `report`, `sql`, `views`.
 
+use lwp_query::events::event;
 use lwp_query::render;
 use lwp_query::report::{self, By};
 use lwp_query::views::{self, Engine};
@@ -32,7 +33,8 @@ pub async fn report(args: &ReportArgs, remote: AskedOf) -> Result<(), Failure> {
         ByArg::Host => By::Host,
         ByArg::Commit => By::Commit,
     };
-    let rows = report::report(&session, &filter, &args.event, by, args.limit).await?;
+    let event = event(&session, &filter, args.event.as_deref()).await?;
+    let rows = report::report(&session, &filter, &event, by, args.limit).await?;
     print(&render(&rows, args.format.into())?)
 }
 

@@ -1,11 +1,17 @@
 //! `lwp fleet serve`.
 
-use lwp_serve::{Limits, Server, ServerError, Settings};
+use std::path::PathBuf;
+
+use lwp_query::Budget;
+use lwp_serve::{Limits, Program, Server, ServerError, Settings, worker};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::print;
-use crate::args::ServeArgs;
+use crate::args::{AnswerArgs, ServeArgs};
 use crate::failure::Failure;
+
+/// Mebibytes of temporary files of a question.
+const DISK_MIB: u64 = 4096;
 
 /// Serves until it is told to end.
 pub async fn execute(args: &ServeArgs) -> Result<(), Failure> {
@@ -17,7 +23,9 @@ pub async fn execute(args: &ServeArgs) -> Result<(), Failure> {
         bodies_mib: Limits::default().bodies_mib.max(args.largest),
         ..Limits::default()
     };
-    let settings = Settings { listen: Some(args.listen), spool: args.spool.clone(), limits };
+    let program = Some(program(store.location().url.as_str(), limits)?);
+    let settings =
+        Settings { listen: Some(args.listen), spool: args.spool.clone(), program, limits };
     let server = Server::bind(store, &settings).await?;
     print(&format!("{}\n", server.url()))?;
     if server.secret().is_some() {
@@ -37,6 +45,34 @@ pub async fn execute(args: &ServeArgs) -> Result<(), Failure> {
     };
     server.run(end).await;
     Ok(())
+}
+
+/// This program, as it answers questions for a server.
+fn program(store: &str, limits: Limits) -> Result<Program, Failure> {
+    // The program as it runs, when its file has been replaced too.
+    let path = PathBuf::from(format!("/proc/{}/exe", std::process::id()));
+    let path = if path.exists() { path } else { std::env::current_exe()? };
+    let memory = limits.memory_mib / limits.in_sql.max(1);
+    let words = [
+        "answer".to_owned(),
+        format!("--store={store}"),
+        format!("--memory={memory}"),
+        format!("--timeout={}", limits.question_seconds),
+        format!("--rows={}", limits.rows),
+    ];
+    Ok(Program { path, arguments: words.map(Into::into).to_vec() })
+}
+
+/// Answers the questions of a server.
+pub async fn answer(args: &AnswerArgs) -> Result<(), Failure> {
+    let budget = Budget {
+        memory_mib: args.memory,
+        disk_mib: DISK_MIB,
+        seconds: args.timeout,
+        rows: args.rows,
+        ..Budget::default()
+    };
+    Ok(worker::answer_all(args.store.location()?, budget).await?)
 }
 
 impl From<ServerError> for Failure {

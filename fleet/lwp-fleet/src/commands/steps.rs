@@ -1,6 +1,7 @@
 //! `lwp fleet steps`.
 
-use lwp_query::compare::Change;
+use lwp_query::compare::{Change, Changes};
+use lwp_query::events::event;
 use lwp_query::json;
 use lwp_query::number::{grouped, percent, signed};
 use lwp_query::steps::{Found, steps};
@@ -13,14 +14,15 @@ use crate::git;
 /// Finds steps.
 pub async fn execute(args: &StepsArgs, remote: AskedOf) -> Result<(), Failure> {
     let (session, filter) = args.asked.session(remote).await?;
-    let found = steps(&session, &filter, &args.event, &git::order(), args.functions).await?;
+    let event = event(&session, &filter, args.event.as_deref()).await?;
+    let found = steps(&session, &filter, &event, &git::order(), args.functions).await?;
     if args.json {
         return print(&format!("{}\n", json::steps(&found)));
     }
     if found.is_empty() {
         return print("no steps\n");
     }
-    print(&found.iter().map(|found| text(found, &args.event)).collect::<String>())
+    print(&found.iter().map(|found| text(found, &event)).collect::<String>())
 }
 
 fn text(found: &Found, event: &str) -> String {
@@ -41,13 +43,25 @@ fn text(found: &Found, event: &str) -> String {
     if !found.note.is_empty() {
         out += &format!("    noted: {}\n", found.note);
     }
-    for change in &found.functions {
-        out += &line(change);
+    out + &lines(&found.changes, found.changes.changed.len())
+}
+
+/// The functions that changed most, and how many only have another name.
+pub fn lines(changes: &Changes, most: usize) -> String {
+    let mut out: String = changes.changed.iter().take(most).map(line).collect();
+    let more = changes.changed.len().saturating_sub(most);
+    if more > 0 {
+        out += &format!("    {more} more functions changed\n");
+    }
+    if let Some(renames) = changes.renames() {
+        out += &format!("    {renames}\n");
     }
     out
 }
 
-/// A function that changed.
-pub fn line(change: &Change) -> String {
-    format!("    {:>16}  {} [{}]\n", signed(change.difference()), change.function, change.module)
+fn line(change: &Change) -> String {
+    let former = change.former().map_or(String::new(), |former| format!(", {former}"));
+    let (difference, name, module) =
+        (signed(change.difference()), &change.function, &change.module);
+    format!("    {difference:>16}  {name} [{module}]{former}\n")
 }

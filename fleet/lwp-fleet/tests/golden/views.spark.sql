@@ -6,7 +6,7 @@ create or replace temporary view calls as select `recording`, `started`, `projec
 create or replace temporary view stacks as select `recording`, `started`, `project`, `benchmark`, `branch`, `commit`, `host`, `func`, `module`, `function`, `stack`, `frames`, `event`, `value`, `interval`, `date` from delta.`file:///srv/store` where kind = 'stack';
 create or replace temporary view modules as select `recording`, `started`, `project`, `benchmark`, `branch`, `commit`, `host`, `module`, `build_id`, `path`, `date` from delta.`file:///srv/store` where kind = 'module';
 create or replace temporary view notes as select `started`, `project`, `benchmark`, `commit`, `text`, `author`, `date` from delta.`file:///srv/store` where kind = 'note';
-create or replace temporary view rollups as select `recording`, `started`, `project`, `benchmark`, `branch`, `commit`, `host`, `event`, `value`, `interval`, `id`, `command`, `mode`, `source`, `tool_version`, `kernel`, `cpu`, `deterministic`, `complete`, `labels`, `runs`, `least`, `greatest`, `keys`, `date` from delta.`file:///srv/store` where kind = 'rollup';
+create or replace temporary view rollups as select `recording`, `started`, `project`, `benchmark`, `branch`, `commit`, `host`, `event`, `value`, `interval`, `id`, `command`, `mode`, `source`, `tool_version`, `kernel`, `cpu`, `deterministic`, `complete`, `parent_commit`, `labels`, `runs`, `least`, `greatest`, `keys`, `date` from delta.`file:///srv/store` where kind = 'rollup';
 create or replace temporary view recording_values as
 select recording, started, project, benchmark, branch, `commit`, host, 'instructions' as event, `instructions` as `value`, cast(null as bigint) as `interval`, `date` from recordings where `instructions` is not null
 union all

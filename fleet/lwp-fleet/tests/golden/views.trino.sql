@@ -6,7 +6,7 @@ create or replace view calls as select "recording", "started", "project", "bench
 create or replace view stacks as select "recording", "started", "project", "benchmark", "branch", "commit", "host", "func", "module", "function", "stack", "frames", "event", "value", "interval", "date" from facts where kind = 'stack';
 create or replace view modules as select "recording", "started", "project", "benchmark", "branch", "commit", "host", "module", "build_id", "path", "date" from facts where kind = 'module';
 create or replace view notes as select "started", "project", "benchmark", "commit", "text", "author", "date" from facts where kind = 'note';
-create or replace view rollups as select "recording", "started", "project", "benchmark", "branch", "commit", "host", "event", "value", "interval", "id", "command", "mode", "source", "tool_version", "kernel", "cpu", "deterministic", "complete", "labels", "runs", "least", "greatest", "keys", "date" from facts where kind = 'rollup';
+create or replace view rollups as select "recording", "started", "project", "benchmark", "branch", "commit", "host", "event", "value", "interval", "id", "command", "mode", "source", "tool_version", "kernel", "cpu", "deterministic", "complete", "parent_commit", "labels", "runs", "least", "greatest", "keys", "date" from facts where kind = 'rollup';
 create or replace view recording_values as
 select recording, started, project, benchmark, branch, "commit", host, 'instructions' as event, "instructions" as "value", cast(null as bigint) as "interval", "date" from recordings where "instructions" is not null
 union all

@@ -2,9 +2,11 @@
 
 mod action;
 mod bucket;
+mod compare;
 mod duckdb;
 mod faults;
 mod foreign;
+mod history;
 mod killed;
 mod log;
 mod pages;
@@ -13,6 +15,7 @@ mod questions;
 mod raw;
 mod retention;
 mod serve;
+mod stalled;
 mod sums;
 mod views;
 mod walk;
@@ -24,6 +27,7 @@ mod shared {
     #[allow(dead_code, reason = "other packages use the rest")]
     pub mod driver;
     pub mod facts;
+    pub mod hostile;
     pub mod http;
     pub mod recorder;
     pub mod store;

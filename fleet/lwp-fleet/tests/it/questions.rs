@@ -134,3 +134,45 @@ fn flame_graphs_show_a_filter_and_colour_what_changed() {
     let nothing = store.run(&["flamegraph", "-o", "-", "benchmark=none"]);
     assert!(String::from_utf8_lossy(&nothing.stderr).contains("no recording is chosen"));
 }
+
+#[test]
+fn words_of_sql_and_columns_are_explained() {
+    let store = Store::new();
+    store.add(&of(1, 1, "b", "main"));
+    for sql in [
+        "select interval, event from totals limit 1",
+        "select event, interval from recording_values",
+    ] {
+        let refused = store.run(&["sql", sql]);
+        let error = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(125), "{error}");
+        assert!(error.contains("needs quotes: \"interval\""), "{error}");
+    }
+    store.fleet(&["sql", "select \"interval\", event from recording_values limit 1"]);
+    let help = store.fleet(&["sql", "--help"]);
+    for word in ["entered", "rollups: ", "callee_function", "series", "\"interval\""] {
+        assert!(help.contains(word), "{word}: {help}");
+    }
+    assert!(store.fleet(&["check"]).contains("sizes only: --deep reads every byte"));
+    assert!(!store.fleet(&["check", "--deep"]).contains("--deep"));
+}
+
+#[test]
+fn stores_are_found_by_any_path() {
+    let store = Store::new();
+    let inside = store.dir.path().join("a");
+    std::fs::create_dir(&inside).unwrap();
+    let one = store.file("one.facts", &of(1, 1, "b", "main"));
+    for place in ["../other", "../with%20signs", "../a b/c"] {
+        let run = |words: &[&str]| {
+            let output = store.run_in(&inside, words);
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(output.status.success(), "{place}: {said}");
+            String::from_utf8_lossy(&output.stdout).into_owned()
+        };
+        run(&["init", "--store", place]);
+        run(&["add", "--store", place, &one]);
+        assert!(run(&["report", "--store", place]).contains("function_19"));
+        assert!(inside.join(place).join("_delta_log").is_dir(), "{place}");
+    }
+}

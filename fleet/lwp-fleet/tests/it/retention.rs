@@ -91,8 +91,16 @@ fn filled() -> Store {
                 let branch = if n % 3 == 2 { "topic/x" } else { "main" };
                 let scale = if n >= 5 { 1100 } else { 1000 } + run;
                 let started = began + 3600 * run as i64;
-                let one =
-                    Recording { scale, benchmark, branch, host, machine, started, functions: 5, n };
+                let one = Recording {
+                    scale,
+                    benchmark,
+                    branch,
+                    host,
+                    machine,
+                    started,
+                    functions: 5,
+                    ..Recording::new(n)
+                };
                 let name = format!("{n}-{run}-{benchmark}-{host}");
                 files.push(store.file(&name, &one.text()));
             }

@@ -8,6 +8,7 @@ use crate::asking::Asking;
 
 /// The page.
 pub async fn show(asking: Asking) -> Page {
+    let asking = asking.with_event().await?;
     let (words, session) = (&asking.words, &asking.session);
     let asked = Asked { event: words.event(), function: None, order: &[] };
     let all = history(session, &words.filter()?, &asked).await?;

@@ -19,11 +19,13 @@ pub async fn show(reader: Reader) -> Page {
         };
         return Ok(page("compare", &reader.words, body));
     }
-    let asking = reader.asking().await?;
+    let mut asking = reader.asking().await?;
     let (words, session) = (&asking.words, &asking.session);
     let (before, after) = (Selector::parse(&a)?, Selector::parse(&b)?);
-    let compared = compare(session, (&before, &after), &words.filter()?, words.event()).await?;
-    Ok(page("compare", words, body(&compared, words)))
+    let compared =
+        compare(session, (&before, &after), &words.filter()?, words.event_asked()).await?;
+    asking.words.set_event(compared.event.clone());
+    Ok(page("compare", &asking.words, body(&compared, &asking.words)))
 }
 
 fn body(compared: &Comparison, words: &Words) -> Markup {
@@ -31,6 +33,9 @@ fn body(compared: &Comparison, words: &Words) -> Markup {
     let identical = compared.pairs.len() - changed.len();
     html! {
         h1 { (text(words.get("b"))) " compared with " (text(words.get("a"))) small { (identical) " of " (compared.pairs.len()) " benchmarks are identical" } }
+        @for (list, what) in [(&compared.only_before, "Vanished, only before: "), (&compared.only_after, "New, only after: ")] {
+            @if !list.is_empty() { p.note { (what) (text(&compared.names(list).join(", "))) } }
+        }
         @if !changed.is_empty() { (summary(&changed, &compared.event)) }
         @for pair in &changed {
             h2 { (text(&pair.project)) " " (text(&pair.benchmark))
@@ -39,10 +44,7 @@ fn body(compared: &Comparison, words: &Words) -> Markup {
             }
             @for caveat in pair.caveats() { p.note { (text(&caveat)) } }
             @if !pair.rebuilt.is_empty() { p.note { "Other builds: " (text(&pair.rebuilt.join(", "))) } }
-            (changes(&pair.functions[..pair.functions.len().min(MOST)], &pair.project, &pair.benchmark))
-        }
-        @for (list, side) in [(&compared.only_before, "before"), (&compared.only_after, "after")] {
-            @if !list.is_empty() { p.note { "Only " (side) ": " (text(&list.join(", "))) } }
+            (changes(&pair.changes, MOST, &pair.project, &pair.benchmark))
         }
     }
 }

@@ -14,6 +14,7 @@ const LISTED: usize = 200;
 
 /// The page.
 pub async fn show(asking: Asking) -> Page {
+    let asking = asking.with_event().await?;
     let words = &asking.words;
     let function = words.get("f");
     let asked = Asked {

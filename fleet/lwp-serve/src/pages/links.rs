@@ -47,6 +47,13 @@ pub fn of(base: &str, terms: &str, file: &str) -> String {
     format!("/of/{}/{}/{file}{compared}", part(base, NONE), part(terms, ALL))
 }
 
+/// The address itself if it is one of this server's pages, and that of the recordings otherwise: an
+/// address from outside must not lead to another site.
+pub fn own(address: &str) -> &str {
+    let is_plain = address.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\');
+    if is_plain && address.starts_with('/') && !address.starts_with("//") { address } else { "/" }
+}
+
 /// A text as a part of a path.
 fn escaped(text: &str) -> String {
     let mut out = String::new();
@@ -70,5 +77,15 @@ mod tests {
         assert_eq!(of("", "benchmark=a/b c", "x"), "/of/none/benchmark=a%2Fb%20c/x");
         assert_eq!(benchmark("p q", "a,b"), "project=p*q benchmark=a*b");
         assert_eq!(query("top", &[("a", ""), ("b", "&")]), "/top?b=%26");
+    }
+
+    #[test]
+    fn only_own_pages_are_led_to() {
+        for address in ["/steps?e=a%20b", "/of/none/all/flame"] {
+            assert_eq!(own(address), address);
+        }
+        for address in ["", "//evil.example", "https://evil.example", "/\\evil.example", "/a\nb"] {
+            assert_eq!(own(address), "/", "{address}");
+        }
     }
 }

@@ -1,17 +1,10 @@
 //! A question in SQL, and its answer as a table.
 
-use std::sync::Arc;
-use std::time::Instant;
-
-use axum::extract::State;
 use lwp_query::Rows;
 use maud::{Markup, html};
 
 use super::{Page, page, text};
-use crate::asking::Asking;
-use crate::metrics::took;
-use crate::refusal::Refusal;
-use crate::site::Site;
+use crate::asking::Reader;
 
 /// The question of an empty page.
 const FIRST: &str = "select project, benchmark, count(*) as recordings from recordings group by 1, 2 order by 3 desc limit 50";
@@ -19,15 +12,17 @@ const FIRST: &str = "select project, benchmark, count(*) as recordings from reco
 const MOST: usize = 1000;
 
 /// The page.
-pub async fn show(asking: Asking, State(site): State<Arc<Site>>) -> Page {
-    let (words, session) = (&asking.words, &asking.session);
+pub async fn show(reader: Reader) -> Page {
+    let words = &reader.words;
     let question = words.or("q", FIRST);
-    let begun = Instant::now();
     let answer = match words.get("q") {
         "" => None,
-        question => Some(session.ask(question).await.map_err(Refusal::from)),
+        question => Some(match reader.ask(question).await {
+            // What is wrong with a question stands beside it.
+            Err(refusal) if refusal.again.is_some() => return Err(refusal),
+            answer => answer,
+        }),
     };
-    took(&site.metrics.question_micros, begun.elapsed());
     let body = html! {
         form method="get" action="/sql" {
             label { span.sr { "Question" } textarea name="q" spellcheck="false" autocomplete="off" { (question) } }

@@ -6,10 +6,14 @@ use maud::{Markup, html};
 use super::{Page, changes, count, links, page, percent, short, text};
 use crate::asking::Asking;
 
+/// Functions of a step.
+const MOST: usize = 5;
+
 /// The page.
 pub async fn show(asking: Asking) -> Page {
+    let asking = asking.with_event().await?;
     let (words, session) = (&asking.words, &asking.session);
-    let found = steps(session, &words.filter()?, words.event(), &[], 5).await?;
+    let found = steps(session, &words.filter()?, words.event(), &[], MOST).await?;
     let body = html! {
         h1 { "Steps" small { (found.len()) " of " (text(words.event())) } }
         @if found.is_empty() { p.none { "No count has changed for good." } }
@@ -31,7 +35,7 @@ fn one(found: &Found, event: &str) -> Markup {
                 small { (count(before)) " to " (count(after)) ", " (percent(before, after)) ", first recorded " (found.started) }
             }
             @if !found.note.is_empty() { p.note { "Noted: " (text(&found.note)) } }
-            (changes(&found.functions, &found.project, &found.benchmark))
+            (changes(&found.changes, MOST, &found.project, &found.benchmark))
         }
     }
 }

@@ -12,6 +12,7 @@ const MOST: usize = 100;
 
 /// The page.
 pub async fn show(asking: Asking) -> Page {
+    let asking = asking.with_event().await?;
     let (words, session) = (&asking.words, &asking.session);
     let asked = words.or("by", "function");
     let by = By::WORDS.iter().find(|(word, _)| *word == asked).map_or(By::Function, |row| row.1);

@@ -215,7 +215,8 @@ impl Cluster<'_> {
     pub fn asking(&self, words: &[&str], token: &str) -> Command {
         let address = format!("df://{}", self.scheduler.address);
         let mut command = self.stored.command(words, token);
-        command.args(["--cluster", &address]);
+        // Stores of tests are smaller than those that a cluster pays for.
+        command.args(["--cluster", &address, "--cluster-from", "0"]);
         command
     }
 

@@ -14,6 +14,10 @@ pub struct Recording<'a> {
     /// Its functions execute so many times what they do by themselves.
     pub scale: u64,
     pub functions: u64,
+    /// The number of its commit's parent; 0 if it is not known.
+    pub parent: u64,
+    pub deterministic: bool,
+    pub project: &'a str,
     pub benchmark: &'a str,
     pub branch: &'a str,
     pub host: &'a str,
@@ -30,6 +34,9 @@ impl Recording<'_> {
             n,
             scale: 1,
             functions: FUNCTIONS,
+            parent: 0,
+            deterministic: true,
+            project: "p",
             benchmark: "b",
             branch: "main",
             host: "",
@@ -63,13 +70,14 @@ impl Recording<'_> {
         let machine = Some(("machine".to_owned(), self.machine.to_owned()));
         let facts = Facts {
             run: Run {
-                project: "p".into(),
+                project: self.project.into(),
                 benchmark: self.benchmark.into(),
                 branch: self.branch.into(),
                 host: self.host.into(),
                 commit: commit(self.n),
                 started: self.started,
-                deterministic: true,
+                parent: if self.parent == 0 { String::new() } else { commit(self.parent) },
+                deterministic: self.deterministic,
                 complete: true,
                 labels: machine.filter(|(_, value)| !value.is_empty()).into_iter().collect(),
                 ..Run::default()
