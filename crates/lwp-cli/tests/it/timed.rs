@@ -430,6 +430,86 @@ fn a_process_that_cannot_be_attached_to_is_refused_with_a_reason() {
     assert_eq!(std::fs::read(dir.join("lwp.data")).expect("kept"), b"kept");
 }
 
+/// Records a run with this mode into a file.
+fn keep(dir: &Path, file: &str, mode: &str) {
+    times(dir, "1999", &["1", mode]);
+    std::fs::rename(dir.join("lwp.data"), dir.join(file)).expect("renamed");
+}
+
+/// In mode k, `reading` takes part of the second that `heavy` and `light` have alone in mode c.
+#[test]
+fn changes_of_time_have_intervals() {
+    let dir = fresh("changes");
+    if !prepared(&dir) {
+        return;
+    }
+    keep(&dir, "one.data", "c");
+    keep(&dir, "two.data", "c");
+    keep(&dir, "other.data", "k");
+    let diff = |after: &str| -> Value {
+        let (json, _) = lwp(&dir, &["diff", "one.data", after, "--json"]);
+        serde_json::from_str(&json).expect("JSON")
+    };
+    let row = |diff: &Value, function: &str| -> Option<Value> {
+        let rows = diff["rows"].as_array().expect("rows");
+        let of = |row: &&Value| row["what"].as_str().is_some_and(|it| it.starts_with(function));
+        rows.iter().find(of).cloned()
+    };
+    let other = diff("other.data");
+    let reading = row(&other, "reading").or_else(|| row(&other, "read")).expect("a change");
+    assert!(reading["before"].is_null(), "{reading}");
+    let heavy = row(&other, "heavy ").expect("a change");
+    assert_eq!(heavy["distinguishable"], true, "{heavy}");
+    // The shares are equal, but a run may take more time than another one as a whole.
+    let same = diff("two.data");
+    let [before, after] = ["before", "after"].map(|side| same[side].as_f64().expect("ns"));
+    if let Some(heavy) = row(&same, "heavy ") {
+        let delta = heavy["after"].as_f64().expect("ns") - heavy["before"].as_f64().expect("ns");
+        let margin = heavy["margin"].as_f64().expect("a margin");
+        assert!(delta.abs() <= 2.0 * margin + (after - before).abs(), "{heavy}");
+        assert_eq!(heavy["distinguishable"], delta.abs() > margin, "{heavy}");
+    }
+    let (text, _) = lwp(&dir, &["diff", "one.data", "other.data"]);
+    assert!(text.contains(" s -> ") && text.contains("# ± holds the change"), "{text}");
+    let (csv, _) = lwp(&dir, &["diff", "one.data", "other.data", "--csv"]);
+    assert!(csv.starts_with("before,after,change,margin,what\n"), "{csv}");
+}
+
+#[test]
+fn a_gate_on_time_fails_only_beyond_the_interval() {
+    let dir = fresh("gate");
+    if !prepared(&dir) {
+        return;
+    }
+    keep(&dir, "base.data", "c");
+    let gate = |words: &[&str]| {
+        let options = ["--allow-different", "arguments", "-b", "base.data"];
+        let output = run(&dir, &[&[LWP, "gate"], &options[..], words].concat());
+        (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+    };
+    // The program works for as long as it is told, give or take a turn.
+    let program = ["--", "./program", "1", "c"];
+    let (status, said) = gate(&[&["-l", "cpu-time=+30%"], &program[..]].concat());
+    assert_eq!(status, Some(0), "{said}");
+    assert!(said.contains("cpu-time: 1.") && said.contains("from run to run"), "{said}");
+    let program = ["--", "./program", "2", "c"];
+    let (status, said) = gate(&[&["-l", "cpu-time=+30%"], &program[..]].concat());
+    assert_eq!(status, Some(3), "{said}");
+    assert!(said.contains("EXCEEDED cpu-time: 2."), "{said}");
+    // Of a function: twice as much is beyond every interval.
+    let limit = |limit: &str| {
+        let text = format!("[gate.functions.heavy]\ncpu-time = \"{limit}\"\n");
+        std::fs::write(dir.join("lwp.toml"), text).expect("written");
+        gate(&[])
+    };
+    assert_eq!(limit("+300%").0, Some(0));
+    let (status, said) = limit("+30%");
+    assert_eq!(status, Some(3), "{said}");
+    assert!(said.contains("EXCEEDED cpu-time in heavy: 1.") && said.contains(" ± 0."), "{said}");
+    let (status, said) = gate(&["-l", "instructions=+1%", "-l", "cpu-time=+1%", "--", "true"]);
+    assert_eq!(status, Some(125), "{said}");
+}
+
 #[test]
 fn time_is_not_mixed_with_counts() {
     let dir = fresh("mixed");
