@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use crate::contexts::RecordedContexts;
 use crate::names::RecordedNames;
-use crate::profile::Event;
 
 /// A mapping of a module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -233,6 +232,13 @@ pub struct SampledEvent {
     pub modelled: bool,
 }
 
+impl SampledEvent {
+    /// Returns whether it is nanoseconds of CPU time.
+    pub fn is_time(&self) -> bool {
+        self.name == "cpu-time"
+    }
+}
+
 /// A frame of a sampled stack, together with all that it was called from: stacks are a forest, so
 /// that what they have in common is there once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -322,7 +328,7 @@ impl Recording {
                 let times = self.samples.iter().filter(of_event).map(|(_, times)| *times);
                 times.fold(0, u64::saturating_add).max(1)
             };
-            let most = clock.filter(|_| event.name == Event::TIME).map(|clock| clock / taken());
+            let most = clock.filter(|_| event.is_time()).map(|clock| clock / taken());
             most.map_or(event.interval, |most| most.min(event.interval)).max(1)
         };
         self.events.iter().enumerate().map(weight).collect()

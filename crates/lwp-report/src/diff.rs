@@ -92,9 +92,8 @@ fn percent(ratio: Option<f64>) -> String {
 const CHANCE: &str = "± holds the change of a row in 95 of 100 such pairs; the sums are the \
                       kernel's, and may differ from run to run";
 
-/// For a terminal or a file.
-pub fn text(view: &View<'_>) -> String {
-    let Some(diff) = view.diff else { return String::new() };
+/// The sums, and what is to be known of the comparison.
+fn heading(view: &View<'_>, diff: &Diff) -> String {
     let mut out = String::new();
     let (before, after) = (diff.before.get(view.event), diff.after.get(view.event));
     let delta = i128::from(after) - i128::from(before);
@@ -120,6 +119,13 @@ pub fn text(view: &View<'_>) -> String {
     if let Some(notice) = libc::notice(&diff.rebuilt) {
         let _ = writeln!(out, "# {notice}");
     }
+    out
+}
+
+/// For a terminal or a file.
+pub fn text(view: &View<'_>) -> String {
+    let Some(diff) = view.diff else { return String::new() };
+    let mut out = heading(view, diff);
     let rows = view.rows();
     if rows.is_empty() {
         let _ = writeln!(out, "# nothing differs");

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use lwp_profile::{Event, Modelled, Profile, Recording};
+use lwp_profile::{Event, Modelled, Profile, Recording, SampledEvent};
 use lwp_report::gate::{Benchmark, Format, Verdict};
 use lwp_terminal::escape::printable;
 
@@ -249,7 +249,7 @@ fn read(path: &Path) -> Result<Recording, Failure> {
 
 /// Returns whether time was recorded, and no counts.
 fn is_time(recording: &Recording) -> bool {
-    recording.events.iter().any(|event| event.name == Event::TIME)
+    recording.events.iter().any(SampledEvent::is_time)
 }
 
 /// What a comparison of two recordings of time cannot tell.
