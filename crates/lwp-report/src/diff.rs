@@ -259,7 +259,7 @@ mod tests {
         let words: Vec<&str> = real.split_whitespace().collect();
         let expected = ["0.100", "s", "0.250", "s", "+0.150", "s", "+150.00%", "±"];
         assert_eq!((&words[..8], words[9]), (&expected[..], "real"), "{text}");
-        assert!(chance.contains("+4.00% ± 10.9") && chance.contains(": not disting"), "{text}");
+        assert!(chance.contains("+4.00% ± 10.86") && chance.contains(": not disting"), "{text}");
         assert!(new.contains("new ± 0.005 s: not distinguishable"), "{text}");
         assert!(csv(&view).starts_with("before,after,change,margin,what\n100000000,"));
         let json: Value = serde_json::from_str(&json(&view)).expect("JSON");
