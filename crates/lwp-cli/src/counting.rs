@@ -163,7 +163,12 @@ impl CountingArgs {
     /// Starts the command that says how long to count an attached process, as in
     /// `lwp stat -p PID sleep 5`. It is not counted; its end is the end of the run.
     pub fn companion(&self, requests: &Arc<Requests>) -> Result<Option<Companion>, Failure> {
-        if !self.attaches() || self.command.is_empty() {
+        if self.attaches() { self.beside(requests) } else { Ok(None) }
+    }
+
+    /// Starts the command beside what runs already, if there is one.
+    pub fn beside(&self, requests: &Arc<Requests>) -> Result<Option<Companion>, Failure> {
+        if self.command.is_empty() {
             return Ok(None);
         }
         let requests = Arc::clone(requests);
@@ -207,6 +212,11 @@ impl CountingArgs {
             (None, None) => words.join(" "),
         }
     }
+}
+
+/// Ends the current run after `time`.
+pub fn stop_after(time: Duration, requests: &Requests) -> Result<(), Failure> {
+    send_after(time, Request::Stop, requests)
 }
 
 /// Sends `request` to the current run, after `time`.

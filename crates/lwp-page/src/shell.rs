@@ -1,6 +1,6 @@
 //! The frame of every view: title, tabs, the selection, keys.
 
-use lwp_report::number::grouped;
+use lwp_report::number::{grouped, titled};
 use maud::{DOCTYPE, Markup, html};
 
 use crate::cells::{badge, inclusive_is, own_is, text};
@@ -83,7 +83,7 @@ pub fn page(request: &Request, body: Markup) -> Markup {
         line: html! {
             @if let Some((name, address)) = &request.home { a.home href=(address) { "← " (text(name)) } }
             span.command title=(command) { (command) }
-            span.total { (grouped(request.picked.total())) " " (text(request.event_name())) " " (badge(own_is(request))) }
+            span.total { (text(&titled(request.event_name(), request.picked.total()))) " " (badge(own_is(request))) }
         },
         front: &request.link(View::Summary, &[]),
         files: "",

@@ -107,6 +107,13 @@ pub trait Kernel: Debug + Send + Sync {
     /// The kernel's.
     fn control(&self, event: &Handle, control: Control) -> Result<(), Errno>;
 
+    /// Lets the records of an event go to the ring of another one of the same processor.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    fn share_ring(&self, event: &Handle, other: &Handle) -> Result<(), Errno>;
+
     /// mmap(2) of an event: the metadata page and `data_bytes` (0 or a power of two pages) of ring.
     ///
     /// # Errors
@@ -172,6 +179,10 @@ impl Kernel for Linux {
 
     fn control(&self, event: &Handle, control: Control) -> Result<(), Errno> {
         sys::control(Self::fd(event)?, control)
+    }
+
+    fn share_ring(&self, event: &Handle, other: &Handle) -> Result<(), Errno> {
+        self.control(event, Control::Output(Self::fd(other)?.as_raw_fd()))
     }
 
     fn map(&self, event: &Handle, data_bytes: usize) -> Result<Box<dyn Pages>, Errno> {

@@ -25,6 +25,11 @@ pub enum Scope {
     Caller,
     /// This thread and everything that it makes, from its next exec on.
     Launched(i32),
+    /// Threads that run already, as [`Rings::add_thread`] names them, and everything that they
+    /// make.
+    Running,
+    /// All threads.
+    Machine,
 }
 
 /// The way in which a program is sampled.
@@ -72,69 +77,131 @@ impl RingsOptions {
         if self.stack_bytes > 0 {
             (attr.sample_regs_user, attr.sample_stack_user) = (USER_REGISTERS, self.stack_bytes);
         }
-        if matches!(self.scope, Scope::Launched(_)) {
-            let beside = Flags::TASK | Flags::COMM | Flags::MMAP | Flags::MMAP2;
-            attr.set(Flags::INHERIT | Flags::ENABLE_ON_EXEC | beside, true);
+        let beside = Flags::TASK | Flags::COMM | Flags::MMAP | Flags::MMAP2;
+        attr.set(beside, self.scope != Scope::Caller);
+        attr.set(Flags::ENABLE_ON_EXEC, matches!(self.scope, Scope::Launched(_)));
+        attr.set(Flags::EXCLUDE_IDLE, self.scope == Scope::Machine);
+        if matches!(self.scope, Scope::Launched(_) | Scope::Running) {
+            attr.set(Flags::INHERIT, true);
             attr.set(Flags::INHERIT_THREAD, !self.children);
         }
         attr
     }
 
-    /// Thread and processors, as perf_event_open(2) has them.
-    fn places(&self, kernel: &dyn Kernel) -> (i32, Vec<i32>) {
-        match self.scope {
-            Scope::Caller => (0, vec![-1]),
-            Scope::Launched(pid) => {
-                let online = kernel.text("/sys/devices/system/cpu/online");
-                let list = cpu_list(&online.unwrap_or_else(|_| "0".to_owned()));
-                (pid, list.into_iter().filter_map(|cpu| i32::try_from(cpu).ok()).collect())
-            }
+    /// The processors that events are opened for, as perf_event_open(2) has them.
+    fn processors(&self, kernel: &dyn Kernel) -> Vec<i32> {
+        if self.scope == Scope::Caller {
+            return vec![-1];
         }
+        let online = kernel.text("/sys/devices/system/cpu/online");
+        let list = cpu_list(&online.unwrap_or_else(|_| "0".to_owned()));
+        list.into_iter().filter_map(|cpu| i32::try_from(cpu).ok()).collect()
     }
+}
+
+/// A processor: its events write to one ring.
+#[derive(Debug)]
+struct Processor {
+    cpu: i32,
+    events: Vec<Handle>,
+    ring: Option<Ring>,
 }
 
 /// A sampled program. Closed when dropped.
 #[derive(Debug)]
 pub struct Rings {
     kernel: Arc<dyn Kernel>,
-    rings: Vec<(Handle, Ring)>,
+    options: RingsOptions,
+    attr: Attr,
+    processors: Vec<Processor>,
+    ring_bytes: usize,
     format: SampleFormat,
     losses: Losses,
 }
 
 impl Rings {
-    /// Opens an event and a ring for each processor.
+    /// Opens an event and a ring for each processor; none yet for threads that run already.
     ///
     /// # Errors
     ///
     /// The kernel refuses an event or its ring; the diagnosis says why.
     pub fn open(kernel: Arc<dyn Kernel>, options: &RingsOptions) -> Result<Self, Unavailable> {
-        let attr = options.attr();
-        let (pid, cpus) = options.places(&*kernel);
-        let mut bytes = options.ring_bytes;
-        let mut rings = Vec::new();
-        for cpu in cpus {
-            let event = kernel.open(&attr, pid, cpu, None).map_err(|errno| {
-                let target = if pid == 0 { Target::CurrentThread } else { Target::Thread(pid) };
-                let refused =
-                    Refused { event: &options.event, attr: &attr, target, joining: false };
-                options.unavailable(diagnose(&*kernel, refused, errno), errno)
-            })?;
-            let pages = loop {
-                match kernel.map(&event, bytes) {
-                    Ok(pages) => break pages,
-                    Err(Errno::PERM | Errno::AGAIN) if bytes > LEAST_RING => bytes /= 2,
-                    Err(errno) => return Err(options.unavailable(refusal_of_ring(errno), errno)),
-                }
-            };
-            rings.push((event, Ring::new(pages)));
+        let processors = options.processors(&*kernel).into_iter();
+        let processors = processors.map(|cpu| Processor { cpu, events: Vec::new(), ring: None });
+        let mut rings = Self {
+            kernel,
+            attr: options.attr(),
+            processors: processors.collect(),
+            ring_bytes: options.ring_bytes,
+            format: options.format(),
+            losses: Losses::default(),
+            options: options.clone(),
+        };
+        match options.scope {
+            Scope::Caller => rings.add(0, |_| Target::CurrentThread)?,
+            Scope::Launched(pid) => rings.add(pid, |_| Target::Thread(pid))?,
+            Scope::Machine => rings.add(-1, Target::Cpu)?,
+            Scope::Running => {}
         }
-        Ok(Self { kernel, rings, format: options.format(), losses: Losses::default() })
+        Ok(rings)
+    }
+
+    /// Samples a thread that runs, from now on, and what it makes. One that has ended meanwhile is
+    /// passed over.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::open`].
+    pub fn add_thread(&mut self, tid: i32) -> Result<(), Unavailable> {
+        match self.add(tid, |_| Target::Thread(tid)) {
+            Err(Unavailable { cause: Cause::NoThread(_), .. }) => return Ok(()),
+            added => added?,
+        }
+        let newest = self.processors.iter().filter_map(|processor| processor.events.last());
+        let enabled =
+            newest.map(|event| self.kernel.control(event, Control::Enable { group: false }));
+        enabled.collect::<Result<(), Errno>>().map_err(|errno| self.options.failed(errno))
+    }
+
+    /// Opens an event on each processor, which writes to the ring of that one.
+    fn add(&mut self, pid: i32, target: impl Fn(u32) -> Target) -> Result<(), Unavailable> {
+        for processor in &mut self.processors {
+            let event =
+                self.kernel.open(&self.attr, pid, processor.cpu, None).map_err(|errno| {
+                    let target = target(u32::try_from(processor.cpu).unwrap_or(0));
+                    let event = &self.options.event;
+                    let refused = Refused { event, attr: &self.attr, target, joining: false };
+                    self.options.unavailable(diagnose(&*self.kernel, refused, errno), errno)
+                })?;
+            match (&processor.ring, processor.events.first()) {
+                (Some(_), Some(first)) => {
+                    let shared = self.kernel.share_ring(&event, first);
+                    shared.map_err(|errno| self.options.failed(errno))?;
+                }
+                _ => {
+                    let ring = self.options.ring(&*self.kernel, &event, &mut self.ring_bytes)?;
+                    processor.ring = Some(ring);
+                }
+            }
+            processor.events.push(event);
+        }
+        Ok(())
+    }
+
+    /// The number of processors.
+    pub fn processors(&self) -> usize {
+        self.processors.len()
+    }
+
+    /// Returns whether no thread is sampled.
+    pub fn is_empty(&self) -> bool {
+        self.processors.iter().all(|processor| processor.events.is_empty())
     }
 
     /// Bytes of the smallest ring.
     pub fn ring_bytes(&self) -> usize {
-        self.rings.iter().map(|(_, ring)| ring.pages().data_bytes()).min().unwrap_or(0)
+        let rings = self.processors.iter().filter_map(|processor| processor.ring.as_ref());
+        rings.map(|ring| ring.pages().data_bytes()).min().unwrap_or(0)
     }
 
     /// Starts sampling, where no exec does.
@@ -156,7 +223,11 @@ impl Rings {
     }
 
     fn control(&self, control: Control) -> Result<(), Errno> {
-        self.rings.iter().try_for_each(|(event, _)| self.kernel.control(event, control))
+        self.events().try_for_each(|event| self.kernel.control(event, control))
+    }
+
+    fn events(&self) -> impl Iterator<Item = &Handle> {
+        self.processors.iter().flat_map(|processor| &processor.events)
     }
 
     /// Returns the number of events so far, in all threads and processors and in all modes, also in
@@ -167,7 +238,7 @@ impl Rings {
     /// That of read(2); EIO if the kernel has given an event up.
     pub fn count(&self) -> Result<u64, Errno> {
         let mut sum = 0u64;
-        for (event, _) in &self.rings {
+        for event in self.events() {
             let mut bytes = [0; 8];
             if self.kernel.read(event, &mut bytes)? < bytes.len() {
                 return Err(Errno::IO);
@@ -180,7 +251,7 @@ impl Rings {
     /// Appends all records that are there, with their times in ns, and adds losses up. Those of one
     /// processor are in order.
     pub fn take(&mut self, records: &mut Vec<(u64, Record)>) {
-        for (_, ring) in &mut self.rings {
+        for ring in self.processors.iter_mut().filter_map(|processor| processor.ring.as_mut()) {
             loop {
                 let record = match ring.next_record() {
                     Ok(None) => break,
@@ -208,6 +279,26 @@ impl Rings {
 }
 
 impl RingsOptions {
+    /// The ring of an event: of so many bytes, or fewer if the kernel locks no more.
+    fn ring(
+        &self,
+        kernel: &dyn Kernel,
+        event: &Handle,
+        bytes: &mut usize,
+    ) -> Result<Ring, Unavailable> {
+        loop {
+            match kernel.map(event, *bytes) {
+                Ok(pages) => return Ok(Ring::new(pages)),
+                Err(Errno::PERM | Errno::AGAIN) if *bytes > LEAST_RING => *bytes /= 2,
+                Err(errno) => return Err(self.unavailable(refusal_of_ring(errno), errno)),
+            }
+        }
+    }
+
+    fn failed(&self, errno: Errno) -> Unavailable {
+        self.unavailable(Cause::Other(errno), errno)
+    }
+
     fn unavailable(&self, cause: Cause, errno: Errno) -> Unavailable {
         Unavailable { event: self.event.name.clone(), index: None, cause, errno: Some(errno) }
     }
@@ -261,6 +352,46 @@ mod tests {
         assert_eq!(rings.count(), Ok(18));
         script.set_read(1, Err(Errno::IO));
         assert_eq!(rings.count(), Err(Errno::IO));
+    }
+
+    #[test]
+    fn threads_that_run_share_the_rings_of_the_processors() {
+        let gone = |opened: &crate::kernel::script::Opened| match opened.pid {
+            9 => Err(Errno::SRCH),
+            _ => Ok(()),
+        };
+        let script = script().answering(gone);
+        [0, 1, 2].into_iter().for_each(|number| script.set_pages(number, Ok(Memory::new(4096))));
+        let running = RingsOptions { scope: Scope::Running, ..options() };
+        let mut rings = Rings::open(Arc::new(script.clone()), &running).unwrap();
+        assert!(rings.is_empty() && script.opened().is_empty());
+        [7, 9, 8].into_iter().for_each(|tid| rings.add_thread(tid).unwrap());
+        let opened = script.opened();
+        let places: Vec<_> = opened.iter().map(|it| (it.pid, it.cpu)).collect();
+        assert_eq!(places, [(7, 0), (7, 2), (7, 3), (8, 0), (8, 2), (8, 3)]);
+        assert!(opened.iter().all(|it| !it.attr.flags().contains(Flags::ENABLE_ON_EXEC)));
+        assert_eq!(script.shared(), [(3, 0), (4, 1), (5, 2)]);
+        let enabled: Vec<usize> = script.controls().into_iter().map(|(number, _)| number).collect();
+        assert_eq!(enabled, [0, 1, 2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn the_machine_is_sampled_save_where_it_is_idle() {
+        let script = script();
+        [0, 1, 2].into_iter().for_each(|number| script.set_pages(number, Ok(Memory::new(4096))));
+        let machine = RingsOptions { scope: Scope::Machine, ..options() };
+        let rings = Rings::open(Arc::new(script.clone()), &machine).unwrap();
+        rings.enable().unwrap();
+        let opened = script.opened();
+        let places: Vec<_> = opened.iter().map(|it| (it.pid, it.cpu)).collect();
+        assert_eq!(places, [(-1, 0), (-1, 2), (-1, 3)]);
+        let flags = opened[0].attr.flags();
+        assert!(flags.contains(Flags::EXCLUDE_IDLE) && !flags.contains(Flags::INHERIT));
+        assert_eq!(script.controls().len(), 3);
+        let paranoid = "/proc/sys/kernel/perf_event_paranoid";
+        let script = self::script().file(paranoid, "2\n").answering(|_| Err(Errno::ACCESS));
+        let refused = Rings::open(Arc::new(script), &machine).unwrap_err();
+        assert_eq!(refused.cause, Cause::Paranoid { level: 2, needed: 0 });
     }
 
     #[test]

@@ -126,7 +126,10 @@ fn arguments(profile: &Profile) -> String {
 /// Events and intervals, in the order of their names.
 fn events(profile: &Profile) -> String {
     let event = |event: &crate::Event| match event.interval {
-        Some(interval) if profile.mode == Mode::Sampled => format!("{}:c={interval}", event.name),
+        // Samples of time can be compared however many there are: their sums are the kernel's.
+        Some(interval) if profile.mode == Mode::Sampled && !event.is_time() => {
+            format!("{}:c={interval}", event.name)
+        }
         _ => event.name.clone(),
     };
     let mut all: Vec<String> = profile.events.iter().map(event).collect();

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 use crate::encode::Writer;
-use crate::merge::MergeError;
+use crate::merge::{MergeError, joined_fact};
 use crate::recording::{Block, RecordedSample, Recording};
 
 impl Recording {
@@ -69,8 +69,8 @@ impl Recording {
             }
         }
         for (key, value) in other.info {
-            let ours = self.info.entry(key).or_insert_with(|| value.clone());
-            *ours = crate::merge::joined(ours, &value);
+            let sum = self.info.get(&key).map(|ours| joined_fact(&key, ours, &value));
+            self.info.insert(key, sum.unwrap_or(value));
         }
         self.complete &= other.complete;
         self.warnings.extend(other.warnings);

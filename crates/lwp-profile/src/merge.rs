@@ -53,8 +53,8 @@ impl Profile {
         let mut builder = Builder::new(command, mode, self.events.clone());
         let mut info = self.info.clone();
         for (key, value) in &other.info {
-            let ours = info.entry(key.clone()).or_insert_with(|| value.clone());
-            *ours = joined(ours, value);
+            let sum = info.get(key).map(|ours| joined_fact(key, ours, value));
+            info.insert(key.clone(), sum.unwrap_or_else(|| value.clone()));
         }
         builder.info(info);
         enter(&mut builder, self);
@@ -79,8 +79,29 @@ fn names(events: &[Event]) -> String {
     names.join(",")
 }
 
+/// Facts about recordings of time that are numbers, which sums of recordings add up.
+const NUMBERS: [&str; 8] = [
+    "cpu-time",
+    "samples",
+    "lost-samples",
+    "damaged-records",
+    "throttled",
+    "complete-stacks",
+    "cut-stacks",
+    "lost-stacks",
+];
+
+/// The value of a fact in the sum of two recordings with these values.
+pub(crate) fn joined_fact(key: &str, left: &str, right: &str) -> String {
+    let number = |text: &str| text.parse::<u64>().ok().filter(|_| NUMBERS.contains(&key));
+    match (number(left), number(right)) {
+        (Some(left), Some(right)) => left.saturating_add(right).to_string(),
+        _ => joined(left, right),
+    }
+}
+
 /// Different commands, each once, in order.
-pub(crate) fn joined(left: &str, right: &str) -> String {
+fn joined(left: &str, right: &str) -> String {
     let mut all: Vec<&str> = left.split(" + ").chain(right.split(" + ")).collect();
     all.sort_unstable();
     all.dedup();

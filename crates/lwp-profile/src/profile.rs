@@ -41,9 +41,12 @@ impl Event {
         "indirect-branches",
     ];
 
+    /// The name of the event whose counts are nanoseconds of CPU time.
+    pub const TIME: &'static str = "cpu-time";
+
     /// Returns whether it is nanoseconds of CPU time.
     pub fn is_time(&self) -> bool {
-        self.name == "cpu-time"
+        self.name == Self::TIME
     }
 
     /// What it counts, in the words of other tools' formats.

@@ -232,6 +232,13 @@ pub struct SampledEvent {
     pub modelled: bool,
 }
 
+impl SampledEvent {
+    /// Returns whether it is nanoseconds of CPU time.
+    pub fn is_time(&self) -> bool {
+        self.name == "cpu-time"
+    }
+}
+
 /// A frame of a sampled stack, together with all that it was called from: stacks are a forest, so
 /// that what they have in common is there once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -309,6 +316,24 @@ impl Recording {
         self.info.get(key).map_or("", String::as_str)
     }
 
+    /// The number of events that a sample of each event stands for, at least one: its interval. Of
+    /// time, all samples together stand for no more than the kernel's clocks say: perf's clock,
+    /// which sets the intervals, runs on while a hypervisor has taken the processor away.
+    pub fn weights(&self) -> Vec<u64> {
+        let clock: Option<u64> = self.info("cpu-time").parse().ok();
+        let weight = |(number, event): (usize, &SampledEvent)| {
+            let taken = || {
+                let of_event =
+                    |(sample, _): &&(RecordedSample, u64)| sample.event as usize == number;
+                let times = self.samples.iter().filter(of_event).map(|(_, times)| *times);
+                times.fold(0, u64::saturating_add).max(1)
+            };
+            let most = clock.filter(|_| event.is_time()).map(|clock| clock / taken());
+            most.map_or(event.interval, |most| most.min(event.interval)).max(1)
+        };
+        self.events.iter().enumerate().map(weight).collect()
+    }
+
     /// Returns whether a model has added to what was counted.
     pub fn is_modelled(&self) -> bool {
         self.info.contains_key("model") && self.events.is_empty()
@@ -346,5 +371,27 @@ impl Recording {
         let partial = thread.partial.iter().map(|&(_, n, times)| i64::from(n) * times as i64);
         let steps = thread.steps.iter().map(|&(_, _, times)| times);
         runs.chain(partial).chain(steps).fold(0, i64::wrapping_add)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_of_time_stand_for_no_more_than_the_clocks_say() {
+        let event = |name: &str| SampledEvent { name: name.into(), interval: 10, modelled: false };
+        let sample = |event, times| (RecordedSample { serial: 0, event, frame: 0 }, times);
+        let with = |clock: &str| Recording {
+            info: [("cpu-time".to_owned(), clock.to_owned())].into(),
+            events: vec![event("cpu-time"), event("calls")],
+            samples: vec![sample(0, 30), sample(0, 70), sample(1, 1)],
+            ..Recording::default()
+        };
+        // 100 samples of 10, where the clocks say 1,005, 900 and nothing.
+        assert_eq!(with("1005").weights(), [10, 10]);
+        assert_eq!(with("900").weights(), [9, 10]);
+        assert_eq!(with("").weights(), [10, 10]);
+        assert_eq!(with("0").weights(), [1, 10]);
     }
 }

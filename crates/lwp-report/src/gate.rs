@@ -9,7 +9,8 @@ mod text;
 
 use std::fmt;
 
-use crate::number::{grouped, signed};
+use crate::chance;
+use crate::number::{amount, grouped, signed_amount};
 
 /// The most that an event may count.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -137,18 +138,33 @@ pub struct Check {
     pub before: Option<u64>,
     /// The count.
     pub after: u64,
+    /// The standard errors of both, if they are sampled times; zero if they are counts.
+    pub errors: [f64; 2],
     /// The subject's place in the repository.
     pub place: Option<Place>,
 }
 
 impl Check {
-    /// Returns whether the count is within the limit. What was not there before has nothing that it
-    /// could be so many per cent more than.
+    /// Returns whether the count is within the limit; a sampled time is, unless the whole interval
+    /// that holds it in 95 of 100 cases lies beyond. New code has no baseline, so that percentages
+    /// don't apply to it.
     pub fn passes(&self) -> bool {
         match (self.limit, self.before) {
             (Limit::Percent(_), None) => true,
-            (limit, before) => self.after <= limit.ceiling(before.unwrap_or(0)),
+            _ => self.after.saturating_sub(self.ceiling()) as f64 <= self.margin(),
         }
+    }
+
+    /// Half the width of the interval that holds the difference between count and limit in 95 of
+    /// 100 cases; zero of counts.
+    pub fn margin(&self) -> f64 {
+        let [before, after] = self.errors;
+        let of_limit = match self.limit {
+            Limit::Most(_) => 0.0,
+            Limit::More(_) => before,
+            Limit::Percent(percent) => before * (1.0 + percent / 100.0),
+        };
+        chance::margin(&[of_limit, after])
     }
 
     /// Returns whether the count is another than the baseline's.
@@ -176,29 +192,35 @@ impl Check {
     }
 
     fn change(&self) -> String {
-        change(self.before, self.after)
+        change(&self.event, self.before, self.after)
+    }
+
+    /// The count, with its margin if it is a sampled time.
+    fn value(&self) -> String {
+        let after = amount(&self.event, self.after);
+        let margin = self.margin();
+        match margin > 0.0 {
+            true => format!("{after} ± {}", amount(&self.event, margin.round() as u64)),
+            false => after,
+        }
     }
 
     /// The count, the limit and the change in words.
     fn words(&self) -> String {
-        format!(
-            "{} of at most {} ({}), {}",
-            grouped(self.after),
-            grouped(self.ceiling()),
-            self.limit,
-            self.change()
-        )
+        let most = amount(&self.event, self.ceiling());
+        format!("{} of at most {most} ({}), {}", self.value(), self.limit, self.change())
     }
 }
 
-/// From what was before to what is after, in counts and per cent.
-fn change(before: Option<u64>, after: u64) -> String {
+/// From what was before to what is after, in the event's unit and per cent.
+fn change(event: &str, before: Option<u64>, after: u64) -> String {
     match before {
         None => "-".to_owned(),
-        Some(0) => signed(i128::from(after)),
+        Some(0) => signed_amount(event, i128::from(after)),
         Some(before) => {
             let delta = i128::from(after) - i128::from(before);
-            format!("{} ({:+.2}%)", signed(delta), 100.0 * delta as f64 / before as f64)
+            let part = 100.0 * delta as f64 / before as f64;
+            format!("{} ({part:+.2}%)", signed_amount(event, delta))
         }
     }
 }
@@ -222,11 +244,21 @@ impl Change {
         i128::from(self.after.unwrap_or(0)) - i128::from(self.before.unwrap_or(0))
     }
 
-    fn words(&self) -> String {
+    /// The change as a part of what was before, where something was.
+    fn part(&self) -> String {
         match (self.before, self.after) {
             (None, _) => "new".to_owned(),
             (_, None) => "gone".to_owned(),
-            (before, Some(after)) => change(before, after),
+            (Some(0), _) => String::new(),
+            (Some(before), _) => format!("{:+.2}%", 100.0 * self.delta() as f64 / before as f64),
+        }
+    }
+
+    fn words(&self, event: &str) -> String {
+        match (self.before, self.after) {
+            (None, _) => "new".to_owned(),
+            (_, None) => "gone".to_owned(),
+            (before, Some(after)) => change(event, before, after),
         }
     }
 }
@@ -359,6 +391,7 @@ mod samples {
             limit: Limit::Percent(1.0),
             before: Some(100),
             after: 150,
+            errors: [0.0; 2],
             place,
         };
         let function = Subject::Function("f<int>(\u{1b})".into());
@@ -392,6 +425,30 @@ mod samples {
 mod tests {
     use super::*;
     use crate::libc;
+
+    #[test]
+    fn times_fail_only_with_their_whole_interval() {
+        let check = |limit: &str, after: u64, errors: [f64; 2]| Check {
+            subject: Subject::Function("f".into()),
+            event: "cpu-time".into(),
+            limit: Limit::parse(limit).expect("a limit"),
+            before: Some(1_000_000_000),
+            after,
+            errors,
+            place: None,
+        };
+        // 50 ms more are allowed; the error of the difference is 5 ms, or 4 and 3.15.
+        assert!(check("+5%", 1_050_000_000, [0.0; 2]).passes());
+        assert!(!check("+5%", 1_050_000_001, [0.0; 2]).passes());
+        assert!(check("+5%", 1_059_000_000, [0.0, 5e6]).passes());
+        assert!(!check("+5%", 1_060_000_000, [0.0, 5e6]).passes());
+        assert!(check("+5%", 1_059_000_000, [3e6, 4e6]).passes());
+        assert!(!check("+5%", 1_061_000_000, [3e6, 4e6]).passes());
+        // A limit without a baseline has no error of its own.
+        assert!(!check("1_000_000_000", 1_009_000_000, [1e9, 4e6]).passes());
+        let words = check("+5%", 1_060_000_000, [0.0, 5e6]).words();
+        assert_eq!(words, "1.060 s ± 0.010 s of at most 1.050 s (+5%), +0.060 s (+6.00%)");
+    }
 
     #[test]
     fn limits_are_read() {
@@ -428,6 +485,7 @@ mod tests {
                 limit,
                 before,
                 after,
+                errors: [0.0; 2],
                 place: None,
             }
             .passes()

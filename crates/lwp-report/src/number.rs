@@ -1,5 +1,7 @@
 //! Numbers as people read them.
 
+use lwp_profile::Event;
+
 /// With thousands separated by commas.
 pub fn grouped(value: u64) -> String {
     let digits = value.to_string();
@@ -25,6 +27,29 @@ pub fn seconds(ns: u64) -> String {
     format!("{:.3} s", ns as f64 / 1e9)
 }
 
+/// The value of an event: seconds of time, and numbers of others.
+pub fn amount(event: &str, value: u64) -> String {
+    if event == Event::TIME { seconds(value) } else { grouped(value) }
+}
+
+/// The value of an event with its name, as a title has it.
+pub fn titled(event: &str, value: u64) -> String {
+    match event {
+        Event::TIME => format!("{} of CPU time", seconds(value)),
+        event => format!("{} {event}", grouped(value)),
+    }
+}
+
+/// A difference of values of an event, its sign always written.
+pub fn signed_amount(event: &str, value: i128) -> String {
+    if event != Event::TIME {
+        return signed(value);
+    }
+    let sign = if value < 0 { '-' } else { '+' };
+    let magnitude = u64::try_from(value.unsigned_abs()).unwrap_or(u64::MAX);
+    format!("{sign}{}", seconds(magnitude))
+}
+
 /// `part` of `whole` in percent, with two digits; nothing where there is no whole.
 pub fn percent(part: f64, whole: u64) -> String {
     match whole {
@@ -47,5 +72,12 @@ mod tests {
         assert_eq!(signed(0), "+0");
         assert_eq!(percent(1.0, 3), "33.33%");
         assert_eq!(percent(1.0, 0), "-");
+        assert_eq!(amount("calls", 1000), "1,000");
+        assert_eq!(amount("cpu-time", 1_500_000_000), "1.500 s");
+        assert_eq!(titled("calls", 1000), "1,000 calls");
+        assert_eq!(titled("cpu-time", 7_000_000), "0.007 s of CPU time");
+        assert_eq!(signed_amount("calls", -1000), "-1,000");
+        assert_eq!(signed_amount("cpu-time", -1_500_000_000), "-1.500 s");
+        assert_eq!(signed_amount("cpu-time", 0), "+0.000 s");
     }
 }

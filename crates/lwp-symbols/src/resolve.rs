@@ -152,12 +152,12 @@ pub fn looked_up<'a>(recording: &'a Recording, options: &'a Options) -> Resolver
 }
 
 fn sampled_events(recording: &Recording) -> Vec<Event> {
-    let event = |event: &lwp_profile::SampledEvent| Event {
+    let event = |(event, weight): (&lwp_profile::SampledEvent, u64)| Event {
         name: event.name.clone(),
-        interval: Some(event.interval),
+        interval: Some(weight),
         modelled: event.modelled,
     };
-    recording.events.iter().map(event).collect()
+    recording.events.iter().zip(recording.weights()).map(event).collect()
 }
 
 /// Signed sums of the exact events, and of a model's: corrections may come before what they

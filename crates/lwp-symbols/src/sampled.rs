@@ -42,13 +42,14 @@ impl Resolver<'_> {
         let same_stack = |a: &&(RecordedSample, u64), b: &&(RecordedSample, u64)| {
             (a.0.serial, a.0.frame) == (b.0.serial, b.0.frame)
         };
+        let weights = recording.weights();
         for events in samples.chunk_by(same_stack) {
             let (serial, frame) = (events[0].0.serial, events[0].0.frame);
             let Some(thread) = self.thread(serial) else { continue };
             let stack = self.stack(frame, &mut callers);
             let stack = self.builder.stack(stack);
             self.stacks.insert(frame, stack);
-            let values = self.values(events.iter().copied());
+            let values = values(&weights, events.iter().copied());
             self.builder.sample(thread, stack, &values);
         }
     }
@@ -64,18 +65,6 @@ impl Resolver<'_> {
         Some(thread)
     }
 
-    /// Returns the values that samples stand for.
-    fn values<'s>(&self, samples: impl Iterator<Item = &'s (RecordedSample, u64)>) -> Values {
-        let events = &self.recording.events;
-        let mut values = Values::zero(events.len());
-        for (sample, times) in samples {
-            let event = sample.event as usize;
-            let count = times.saturating_mul(events[event].interval.max(1));
-            values.0[event] = values.0[event].saturating_add(count);
-        }
-        values
-    }
-
     /// The contexts of one event.
     pub fn contexts(&mut self, event: usize) -> Contexts {
         let recording = self.recording;
@@ -84,7 +73,7 @@ impl Resolver<'_> {
         let mut calling: Vec<Option<u32>> = vec![None; recording.frames.len()];
         let mut waiting = Vec::new();
         let mut known = InlinedAt::default();
-        let interval = recording.events.get(event).map_or(1, |event| event.interval.max(1));
+        let weight = recording.weights().get(event).copied().unwrap_or(1);
         let of_event = |(sample, _): &&(RecordedSample, u64)| sample.event as usize == event;
         for (RecordedSample { frame, .. }, times) in recording.samples.iter().filter(of_event) {
             let leaf = self.folded.standing(recording, *frame);
@@ -105,7 +94,7 @@ impl Resolver<'_> {
             }
             let leaf = recording.frames[leaf as usize];
             context = self.called(&mut contexts, context, &mut known, leaf, true);
-            contexts.add(context, times.saturating_mul(interval));
+            contexts.add(context, times.saturating_mul(weight));
         }
         contexts
     }
@@ -228,6 +217,17 @@ fn instructions(start: u64, bytes: &[u8]) -> Vec<Instruction> {
         }
     }
     out
+}
+
+/// Returns the values that samples stand for.
+fn values<'s>(weights: &[u64], samples: impl Iterator<Item = &'s (RecordedSample, u64)>) -> Values {
+    let mut values = Values::zero(weights.len());
+    for (sample, times) in samples {
+        let event = sample.event as usize;
+        let count = times.saturating_mul(weights[event]);
+        values.0[event] = values.0[event].saturating_add(count);
+    }
+    values
 }
 
 #[cfg(test)]

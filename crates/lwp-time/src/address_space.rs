@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -33,6 +33,33 @@ impl Mapped {
             device: record.device,
             inode: record.inode,
             path: record.path.clone(),
+        })
+    }
+
+    /// From a line of `/proc/PID/maps`; `None` if it is not executable.
+    ///
+    /// Spec: proc_pid_maps(5): addresses, rights, offset, device, inode, and behind blanks the
+    /// path, which alone may be no text.
+    pub fn of_line(line: &[u8]) -> Option<Self> {
+        let mut fields = line.splitn(6, |byte| *byte == b' ');
+        let mut text = || std::str::from_utf8(fields.next()?).ok();
+        let hex = |text: &str| u64::from_str_radix(text, 16).ok();
+        let (start, end) = text()?.split_once('-')?;
+        let rights = text()?;
+        let offset = hex(text()?)?;
+        let (major, minor) = text()?.split_once(':')?;
+        let device = (u32::from_str_radix(major, 16).ok()?, u32::from_str_radix(minor, 16).ok()?);
+        let inode = text()?.parse().ok()?;
+        let path = fields.next().unwrap_or_default().trim_ascii_start();
+        let path = if path.is_empty() { &b"//anon"[..] } else { path };
+        let (start, end) = (hex(start)?, hex(end)?);
+        (rights.as_bytes().get(2) == Some(&b'x') && end > start).then(|| Self {
+            start,
+            end,
+            offset,
+            device,
+            inode,
+            path: OsString::from_vec(path.to_vec()),
         })
     }
 
@@ -134,5 +161,25 @@ mod tests {
         assert!(Mapped::of(&record).is_some_and(|it| it.end == 0x2000));
         assert_eq!(Mapped::of(&Mmap { protection: 3, ..record.clone() }), None);
         assert_eq!(Mapped::of(&Mmap { length: u64::MAX, ..record }), None);
+    }
+
+    #[test]
+    fn lines_of_maps_are_mappings() {
+        let line = b"7f00-8000 r-xp 00001000 fe:0a 77                 /lib/a b\xff.so";
+        let found = Mapped::of_line(line).expect("a mapping");
+        let expected = Mapped {
+            device: (0xfe, 0xa),
+            inode: 77,
+            path: OsString::from_vec(b"/lib/a b\xff.so".to_vec()),
+            ..mapped(0x7f00, 0x8000, 0x1000, "")
+        };
+        assert_eq!(found, expected);
+        let vdso = Mapped::of_line(b"1000-3000 r-xp 00000000 00:00 0          [vdso]");
+        assert!(vdso.is_some_and(|it| it.is_vdso()));
+        let anonymous = Mapped::of_line(b"1000-3000 rwxp 00000000 00:00 0 ");
+        assert!(anonymous.is_some_and(|it| it.file().is_none() && it.path == "//anon"));
+        for none in [&b""[..], b"1000-3000 r--p 0 00:00 0", b"x-3000 r-xp 0 00:00 0", b"1-2 r-xp"] {
+            assert_eq!(Mapped::of_line(none), None);
+        }
     }
 }

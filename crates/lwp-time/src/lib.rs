@@ -6,16 +6,20 @@
 //! threads, modules and samples to the [`Sink`] that the virtual CPU reports to as well: the
 //! recording is one of samples.
 //!
-//! Sums are the kernel's own: the clocks of all threads, read once at the end. The difference
-//! between them and the samples is reported as what it is: time in the kernel, where that may not
-//! be seen, lost samples, and time between samples: of threads that ended before their next one,
-//! and where the kernel took one late.
+//! Sums are the kernel's own: the scheduler's accounts of all processes. The difference between
+//! them and the samples is reported as what it is: time in the kernel, where that may not be seen,
+//! lost samples, and time between samples: of threads that ended before their next one, and where
+//! the kernel took one late.
 #![forbid(unsafe_code)]
 
 mod address_space;
+mod attach;
+mod attended;
+mod clocks;
 mod cost;
 mod kernel_names;
 mod launch;
+mod machine;
 mod remainder;
 mod samples;
 mod stacks;
@@ -31,9 +35,12 @@ use lwp_ptrace::spawn::SpawnError;
 use lwp_ptrace::sys;
 use lwp_vcpu::ExitStatus;
 
+pub use attach::Attached;
+pub use attended::Times;
 pub use cost::{CostOfSample, RATES};
-pub use launch::{Launch, Times, record};
+pub use launch::{Launch, record};
 pub use lwp_perf::Linux;
+pub use machine::Machine;
 pub use remainder::Remainder;
 pub use samples::LabelNames;
 pub use stacks::Completeness;
@@ -51,6 +58,9 @@ pub enum Error {
     /// The program cannot be executed.
     #[error("{0}")]
     NotExecutable(String),
+    /// There is no process with this number.
+    #[error("there is no process {0}")]
+    NoProcess(i32),
     /// A call failed that mostly does not.
     #[error("{what}: {errno}")]
     Call {
@@ -150,19 +160,31 @@ impl Sampling {
 
     /// Opens the rings for a process that has not executed its program yet.
     fn open(&self, pid: i32, children: bool) -> Result<Rings, Unavailable> {
+        Rings::open(Arc::clone(&self.kernel), &self.options(Scope::Launched(pid), children))
+    }
+
+    /// Opens rings for threads that run, none of which has events yet.
+    fn attached(&self, children: bool) -> Result<Rings, Unavailable> {
+        Rings::open(Arc::clone(&self.kernel), &self.options(Scope::Running, children))
+    }
+
+    /// Opens rings for everything that runs.
+    fn machine(&self) -> Result<Rings, Unavailable> {
+        Rings::open(Arc::clone(&self.kernel), &self.options(Scope::Machine, true))
+    }
+
+    fn options(&self, scope: Scope, children: bool) -> RingsOptions {
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let share = (ALL_RINGS / processors).max(1 << 16);
-        let ring_bytes = LARGEST_RING.min(1 << share.ilog2());
-        let options = RingsOptions {
+        RingsOptions {
             event: clock(),
             period: self.period_ns(),
-            scope: Scope::Launched(pid),
+            scope,
             children,
             modes: self.modes,
             stack_bytes: self.stack_bytes,
-            ring_bytes,
-        };
-        Rings::open(Arc::clone(&self.kernel), &options)
+            ring_bytes: LARGEST_RING.min(1 << share.ilog2()),
+        }
     }
 
     /// The time in which samples of one processor fill half of its ring, within bounds.

@@ -23,12 +23,12 @@ mod standing_for {
     pub const CALLERS: u64 = 4;
 }
 
-/// What stands at these addresses.
-const NAMES: [(u64, &str); 4] = [
-    (standing_for::HIDDEN_KERNEL, "[kernel, not visible]"),
-    (standing_for::LOST, "[lost samples]"),
-    (standing_for::UNSAMPLED, "[between samples]"),
-    (standing_for::CALLERS, "[callers not found]"),
+/// The modules that these addresses are in, and what stands there.
+const NAMES: [(u64, &str, &str); 4] = [
+    (standing_for::HIDDEN_KERNEL, KERNEL, "[kernel, not visible]"),
+    (standing_for::LOST, UNSEEN, "[lost samples]"),
+    (standing_for::UNSAMPLED, UNSEEN, "[between samples]"),
+    (standing_for::CALLERS, UNSEEN, "[callers not found]"),
 ];
 
 /// Names of a module that has no file: address, bytes and name of each.
@@ -76,6 +76,11 @@ impl<'a> Samples<'a> {
             waiting: Vec::new(),
             places: Vec::new(),
         }
+    }
+
+    /// Begins with records that were taken out of the rings before.
+    pub fn begin(&mut self, records: Vec<(u64, Record)>) {
+        self.waiting = records;
     }
 
     /// Takes the records out of `rings`, and takes those in that are from before `until`. Records
@@ -174,11 +179,16 @@ impl<'a> Samples<'a> {
 
     /// The names of modules without a file, those of the kernel's functions among them.
     pub fn names(&self, kernel: Option<&KernelNames>) -> Vec<LabelNames> {
-        let functions = kernel.map(KernelNames::functions).unwrap_or_default();
-        let standing = NAMES.map(|(address, name)| (address, 1, name.to_owned()));
-        let functions = standing.into_iter().chain(functions).collect::<Vec<_>>();
-        let numbers = [KERNEL, UNSEEN].into_iter().filter_map(|it| self.stacks.known_label(it));
-        numbers.map(|module| LabelNames { module, functions: functions.clone() }).collect()
+        let of_kernel = kernel.map(KernelNames::functions).unwrap_or_default();
+        [(KERNEL, of_kernel), (UNSEEN, Vec::new())]
+            .into_iter()
+            .filter_map(|(label, functions)| {
+                let module = self.stacks.known_label(label)?;
+                let standing = NAMES.into_iter().filter(|(_, of, _)| *of == label);
+                let standing = standing.map(|(address, _, name)| (address, 1, name.to_owned()));
+                Some(LabelNames { module, functions: standing.chain(functions).collect() })
+            })
+            .collect()
     }
 
     /// Reports all threads, and CPU time that no sample stands for, as rows of its own.

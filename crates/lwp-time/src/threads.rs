@@ -69,6 +69,18 @@ impl Threads {
         serial
     }
 
+    /// A process that runs already has these threads, with their names.
+    pub fn found(&mut self, pid: i32, threads: impl ExactSizeIterator<Item = (i32, String)>) {
+        let live = u32::try_from(threads.len()).unwrap_or(u32::MAX);
+        self.names.extend(threads);
+        self.process(pid).live = live;
+    }
+
+    /// The processes that have not ended.
+    pub fn live(&self) -> Vec<i32> {
+        self.processes.keys().copied().collect()
+    }
+
     /// The mappings of a process.
     pub fn space(&mut self, pid: i32) -> &mut AddressSpace {
         &mut self.process(pid).space

@@ -125,6 +125,7 @@ pub fn execute(args: &DiffArgs) -> Result<Ending, Failure> {
     let compared = compare(&before, &after, by, &args.maps.matched(&before, &after)?);
     let view = View {
         diff: Some(&compared),
+        intervals: diff::intervals(&before, &after, &name),
         event,
         name,
         limit: args.rows(),

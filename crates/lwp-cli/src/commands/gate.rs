@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use lwp_profile::{Event, Modelled, Profile, Recording};
+use lwp_profile::{Event, Modelled, Profile, Recording, SampledEvent};
 use lwp_report::gate::{Benchmark, Format, Verdict};
 use lwp_terminal::escape::printable;
 
@@ -46,7 +46,8 @@ pub struct GateArgs {
     #[arg(long, conflicts_with = "bless")]
     pub require_baseline: bool,
 
-    /// Fail above this limit: instructions=+0.5%, branches=+1000 or instructions=2_000_000
+    /// Fail above this limit: instructions=+0.5%, branches=+1000 or instructions=2_000_000; in
+    /// recordings of time, cpu-time=+5%, in nanoseconds unless in per cent
     #[arg(short, long = "limit", value_name = "EVENT=LIMIT")]
     pub limits: Vec<String>,
 
@@ -96,7 +97,8 @@ pub struct GateArgs {
     #[arg(long, requires = "command")]
     pub no_deterministic: bool,
 
-    /// Record this program first, with --deterministic: another machine counts the same
+    /// Record this program first, with --deterministic: another machine counts the same; with
+    /// --time if cpu-time is limited
     #[arg(value_name = "PROGRAM", last = true)]
     pub command: Vec<OsString>,
 }
@@ -120,7 +122,11 @@ pub fn execute(args: &GateArgs) -> Result<Ending, Failure> {
     }
     if !args.command.is_empty() {
         let models = if args.model { &Modelled::NAMES[..] } else { &[] };
-        rules.refuse_unknown(&[&Event::EXACT[..], models].concat(), None)?;
+        let known = match times(&rules) {
+            true => vec![Event::TIME],
+            false => [&Event::EXACT[..], models].concat(),
+        };
+        rules.refuse_unknown(&known, None)?;
         let ending = record(args, &rules)?;
         if ending != Ending::SUCCESS {
             lwp_terminal::say!("lwp: the program failed, so that nothing was compared");
@@ -166,11 +172,18 @@ fn outputs(args: &GateArgs) -> Result<Vec<(Format, PathBuf)>, Failure> {
     Ok(outputs)
 }
 
+/// Returns whether time is limited, which takes recordings of their own.
+fn times(rules: &Rules) -> bool {
+    rules.events(None).contains(Event::TIME)
+}
+
 /// Records the program, and returns how it ended.
 fn record(args: &GateArgs, rules: &Rules) -> Result<Ending, Failure> {
     let mut words: Vec<OsString> = ["lwp", "record", "-q", "-o"].map(OsString::from).into();
     words.push(args.input.input.clone().into());
-    if !args.no_deterministic {
+    if times(rules) {
+        words.push("--time".into());
+    } else if !args.no_deterministic {
         words.push("--deterministic".into());
     }
     if args.model {
@@ -210,7 +223,10 @@ fn bless(rules: &Rules, found: &Found) -> Result<Ending, Failure> {
         ));
     };
     // What is no recording, or one of nothing, shall not become a baseline; then nothing does.
-    let fixed = |one: &Recorded| Ok(read(&one.path)?.info("deterministic") == "true");
+    let fixed = |one: &Recorded| {
+        let recording = read(&one.path)?;
+        Ok(recording.info("deterministic") == "true" || is_time(&recording))
+    };
     let fixed: Result<Vec<bool>, Failure> = found.all.iter().map(fixed).collect();
     for (one, fixed) in found.all.iter().zip(fixed?) {
         let place = found.baseline_of(baseline, one);
@@ -230,6 +246,15 @@ fn read(path: &Path) -> Result<Recording, Failure> {
     counted::refuse_uncounted(path, &recording)?;
     Ok(recording)
 }
+
+/// Returns whether time was recorded, and no counts.
+fn is_time(recording: &Recording) -> bool {
+    recording.events.iter().any(SampledEvent::is_time)
+}
+
+/// What a comparison of two recordings of time cannot tell.
+const ONE_RUN: &str = "times differ from run to run and from machine to machine: ± is the chance \
+                       of sampling alone";
 
 fn uncertain(path: &Path) -> String {
     format!(
@@ -313,7 +338,9 @@ fn benchmark(
     let maps = &args.maps;
     let compared = Compared { name: &one.name, before: before.as_ref(), after: &after, maps };
     let mut benchmark = judge(rules, &compared)?;
-    if place.is_some() && recording.info("deterministic") != "true" {
+    if place.is_some() && is_time(&recording) {
+        notes.push(ONE_RUN.to_owned());
+    } else if place.is_some() && recording.info("deterministic") != "true" {
         notes.push(uncertain(&one.path));
     }
     notes.extend(rules.unlimited(&one.name));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use lwp_profile::{Module, Recording, SampledEvent};
+use lwp_profile::{Module, RecordedModule, RecordedNames, Recording, SampledEvent};
 use lwp_report::{Options, Table};
 use lwp_symbols::{Detail, Options as Search};
 use lwp_terminal::escape::printable;
@@ -52,10 +52,17 @@ pub struct RecordArgs {
 
     /// Sample where CPU time goes, at -F N samples a second of it, while the program runs natively
     /// and not on the virtual CPU. Without -F, lwp measures what a sample costs here, and takes the
-    /// highest of 997, 499, 199 and 99 that costs at most 1 %
+    /// highest of 997, 499, 199 and 99 that costs at most 1 %. With -p, the process is neither
+    /// stopped nor interrupted, and outlives lwp however that ends
     #[arg(long, conflicts_with_all = ["count", "events", "model", "filter", "interval_ip", "random",
-        "pid", "tid", "control", "delay", "marked", "within", "deterministic"])]
+        "tid", "control", "delay", "marked", "within", "deterministic"])]
     pub time: bool,
+
+    /// With --time, sample everything that runs on this machine, for as long as PROGRAM does, as in
+    /// `lwp record --time -a sleep 30`. The kernel allows it to root, to CAP_PERFMON, and with
+    /// kernel.perf_event_paranoid at 0 to everyone
+    #[arg(short, long, requires = "time", conflicts_with_all = ["pid", "no_inherit"])]
+    pub all_cpus: bool,
 
     /// Record callers: by call stacks with samples, else by counts of calls (default)
     #[arg(short = 'g', conflicts_with = "no_call_graph", help_heading = headings::SAMPLES)]
@@ -225,8 +232,14 @@ fn record(args: &RecordArgs, lets_go: [bool; 2]) -> Result<Ending, Failure> {
 
 /// Keeps what reports will want of the files that were executed, and says what was recorded.
 fn look_back(args: &RecordArgs, recorder: &Recorder, outcome: &Outcome) -> Result<(), Failure> {
-    let recording = named(args, recorder)?;
-    let write = || recorder.names(&recording.names);
+    let mut recording = named(args, recorder)?;
+    // Names of what has no file were written with it.
+    let modules = &recording.modules;
+    let has_file =
+        |names: &RecordedNames| !modules.get(&names.module).is_some_and(RecordedModule::is_label);
+    recording.names.sort_by_key(|names| !has_file(names));
+    let of_files = recording.names.partition_point(has_file);
+    let write = || recorder.names(&recording.names[..of_files]);
     let (written, summary) = std::thread::scope(|scope| {
         // Where there are no more threads, one thing comes after the other.
         let aside = std::thread::Builder::new().spawn_scoped(scope, write);

@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use lwp_profile::diff::{By, Diff, Inlined, Keys, compare};
+use lwp_profile::diff::{By, Inlined, Keys, compare};
 use lwp_profile::{FunctionId, Location, Measured, Profile, Values};
+use lwp_report::chance::standard_error;
+use lwp_report::diff::View;
 use lwp_report::gate::{Benchmark, Change, Check, Limit, Place, Subject};
 use wildmatch::WildMatch;
 
@@ -61,11 +63,16 @@ pub fn judge(rules: &Rules, compared: &Compared<'_>) -> Result<Benchmark, Failur
     notes.extend(diff.paired.iter().map(ToString::to_string));
     let failed = checks.iter().find(|check| !check.passes()).or(checks.first());
     let event = failed.map_or(USUAL, |check| check.event.as_str()).to_owned();
-    let index = before.and_then(|before| before.event(&event));
+    let changed = before.and_then(|before| {
+        let intervals = lwp_report::diff::intervals(before, after, &event);
+        let index = before.event(&event)?;
+        let view = View { diff: Some(&diff), event: index, intervals, ..View::default() };
+        Some(changes(&view, &places))
+    });
     Ok(Benchmark {
         name: name.to_owned(),
         command: after.command.clone(),
-        changed: index.map(|index| changes(&diff, index, &places)).unwrap_or_default(),
+        changed: changed.unwrap_or_default(),
         rebuilt: diff.rebuilt,
         event,
         checks,
@@ -91,6 +98,8 @@ fn whole(rules: &Rules, compared: &Compared<'_>) -> Result<Vec<Check>, Failure> 
             limit,
             before: compared.before.map(value).transpose()?,
             after: value(compared.after)?,
+            // Sums are the kernel's, also of time.
+            errors: [0.0; 2],
             place: None,
         });
     }
@@ -231,13 +240,17 @@ fn parts(
             let there = before.map(|before| profiles::event(before, Some(event))).transpose()?;
             for (key, [old, new]) in &fitting {
                 let (subject, place) = subject(key);
-                let there = there.and_then(|there| Some(old.as_ref()?.get(there)));
+                let there_count = there.and_then(|there| Some(old.as_ref()?.get(there)));
+                let here_count = new.as_ref().map_or(0, |values| values.get(here));
+                let before = before.zip(there).zip(there_count);
+                let before = before.map_or(0.0, |((it, index), count)| error(it, index, count));
                 checks.push(Check {
                     subject,
                     event: profiles::event_name(event).to_owned(),
                     limit: *limit,
-                    before: there,
-                    after: new.as_ref().map_or(0, |values| values.get(here)),
+                    before: there_count,
+                    after: here_count,
+                    errors: [before, error(after, here, here_count)],
                     place,
                 });
             }
@@ -246,10 +259,20 @@ fn parts(
     Ok(())
 }
 
-/// The functions whose counts have changed, most first.
-fn changes(diff: &Diff, event: usize, places: &Places) -> Vec<Change> {
+/// The standard error of a part of a profile that is sampled time; zero of counts.
+fn error(profile: &Profile, event: usize, part: u64) -> f64 {
+    let interval = profile.events.get(event).filter(|event| event.is_time());
+    let interval = interval.and_then(|event| event.interval);
+    let whole = || profile.total().get(event);
+    interval.map_or(0.0, |interval| standard_error(part, whole(), interval))
+}
+
+/// The functions whose counts have changed by more than chance, most first.
+fn changes(view: &View<'_>, places: &Places) -> Vec<Change> {
+    let (Some(diff), event) = (view.diff, view.event) else { return Vec::new() };
     let count = |side: &Option<Values>| side.as_ref().map(|values| values.get(event));
     let rows = diff.rows.iter().filter(|row| row.delta(event) != 0);
+    let rows = rows.filter(|row| view.is_distinguishable(row));
     let mut all: Vec<Change> = rows
         .map(|row| Change {
             function: row.key.clone(),

@@ -409,8 +409,13 @@ impl<'a> App<'a> {
                     By::Function,
                     &lwp_symbols::matched(&before, self.profile, &[]),
                 );
-                let diff = Some(&compared);
-                diff::text(&diff::View { diff, event, name: name.to_owned(), ..Default::default() })
+                diff::text(&diff::View {
+                    diff: Some(&compared),
+                    intervals: diff::intervals(&before, self.profile, name),
+                    event,
+                    name: name.to_owned(),
+                    ..Default::default()
+                })
             }
         };
         self.open_view(View::Listing { lines: text.lines().map(str::to_owned).collect(), at: 0 });

@@ -36,6 +36,7 @@ struct State {
     answer: Option<Answer>,
     opened: Vec<Opened>,
     controls: Vec<(usize, Control)>,
+    shared: Vec<(usize, usize)>,
     reads: BTreeMap<usize, Result<Vec<u64>, Errno>>,
     read: Vec<usize>,
     pages: BTreeMap<usize, Result<Memory, Errno>>,
@@ -102,6 +103,11 @@ impl Script {
         self.state().controls.clone()
     }
 
+    /// The events that write to the ring of another one, with that one's number.
+    pub fn shared(&self) -> Vec<(usize, usize)> {
+        self.state().shared.clone()
+    }
+
     /// The number of the event of every read(2) so far.
     pub fn read_events(&self) -> Vec<usize> {
         self.state().read.clone()
@@ -149,6 +155,12 @@ impl Kernel for Script {
     fn control(&self, event: &Handle, control: Control) -> Result<(), Errno> {
         let number = Self::number(event)?;
         self.state().controls.push((number, control));
+        Ok(())
+    }
+
+    fn share_ring(&self, event: &Handle, other: &Handle) -> Result<(), Errno> {
+        let pair = (Self::number(event)?, Self::number(other)?);
+        self.state().shared.push(pair);
         Ok(())
     }
 

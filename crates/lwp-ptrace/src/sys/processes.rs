@@ -2,7 +2,7 @@
 
 use std::os::fd::RawFd;
 
-use super::{Result, check};
+use super::{Errno, Result, check};
 
 /// prlimit(2): the soft and the hard limit of a process on a resource; `u64::MAX` for none.
 ///
@@ -147,4 +147,23 @@ pub fn kill(pid: i32, signal: i32) -> Result<()> {
 pub fn session_of(pid: i32) -> Result<i32> {
     // SAFETY: a number.
     check(i64::from(unsafe { libc::getsid(pid) })).map(|session| session as i32)
+}
+
+/// CPU time that a process has used, that of its ended threads included, in ns: the scheduler's own
+/// account. It can be read until somebody has waited for the process.
+///
+/// # Errors
+///
+/// The kernel's: `ESRCH` if there is no such process.
+pub fn cpu_time_of(pid: i32) -> Result<u64> {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut clock = 0;
+    // SAFETY: the kernel writes one clock number and one time, which live through the calls.
+    unsafe {
+        match libc::clock_getcpuclockid(pid, &raw mut clock) {
+            0 => check(i64::from(libc::clock_gettime(clock, &raw mut time)))?,
+            error => return Err(Errno(error)),
+        };
+    }
+    Ok(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }

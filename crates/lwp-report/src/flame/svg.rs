@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::escape::markup;
-use crate::number::{grouped, percent, signed};
+use crate::number::{amount, percent, signed_amount, titled};
 
 use super::graph::{Box, Graph, Style};
 
@@ -105,10 +105,12 @@ fn legend(out: &mut String, graph: &Graph, y: f64) {
 
 /// Returns the count and name of the event, its change, and the remark on the numbers.
 fn subtitle(graph: &Graph) -> String {
-    let mut text = format!("{} {}", grouped(graph.total), graph.event);
+    let event = graph.event.as_str();
+    let mut text = titled(event, graph.total);
     if let Some(before) = graph.before {
         let delta = i128::from(graph.total) - i128::from(before);
-        let _ = write!(text, ", {} than before; red has grown, blue has shrunk", signed(delta));
+        let delta = signed_amount(event, delta);
+        let _ = write!(text, ", {delta} than before; red has grown, blue has shrunk");
     }
     if !graph.note.is_empty() {
         let _ = write!(text, " \u{2014} {}", graph.note);
@@ -149,17 +151,18 @@ fn details(graph: &Graph, frame: &Box) -> String {
     if !frame.module.is_empty() {
         let _ = write!(text, " [{}]", frame.module);
     }
+    let event = graph.event.as_str();
     let _ = write!(
         text,
-        ": {} {}, {}; own {}",
-        grouped(frame.total),
-        graph.event,
+        ": {}, {}; own {}",
+        titled(event, frame.total),
         percent(frame.total as f64, graph.total),
-        grouped(frame.own)
+        amount(event, frame.own)
     );
     if let Some(before) = frame.before {
         let delta = i128::from(frame.total) - i128::from(before);
-        let _ = write!(text, "; {} than before ({})", signed(delta), grouped(before));
+        let (delta, before) = (signed_amount(event, delta), amount(event, before));
+        let _ = write!(text, "; {delta} than before ({before})");
     }
     text
 }

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use super::{Benchmark, Place, SUSPECTS, Verdict};
 use crate::escape::printable;
 use crate::libc;
-use crate::number::signed;
+use crate::number::signed_amount;
 
 /// The verdict as commands.
 pub fn render(verdict: &Verdict) -> String {
@@ -27,7 +27,8 @@ fn one(out: &mut String, benchmark: &Benchmark) {
         let mut message = format!("{title}: {}: {}", check.title(), check.words());
         if !check.passes() {
             for change in benchmark.changed.iter().take(SUSPECTS) {
-                let _ = write!(message, "\n{}  {}", signed(change.delta()), change.function);
+                let delta = signed_amount(&benchmark.event, change.delta());
+                let _ = write!(message, "\n{delta}  {}", change.function);
             }
         }
         command(out, kind, check.place.as_ref(), &message);
@@ -36,7 +37,7 @@ fn one(out: &mut String, benchmark: &Benchmark) {
         let more = benchmark.changed.iter().filter(|it| it.delta() > 0 && it.place.is_some());
         for change in more.take(SUSPECTS) {
             let (function, event) = (&change.function, &benchmark.event);
-            let message = format!("{title}: {function}: {event} {}", change.words());
+            let message = format!("{title}: {function}: {event} {}", change.words(event));
             command(out, "warning", change.place.as_ref(), &message);
         }
     }

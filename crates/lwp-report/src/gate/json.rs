@@ -45,6 +45,7 @@ fn check(check: &Check) -> Value {
         "allowed": check.ceiling(),
         "before": check.before,
         "after": check.after,
+        "margin": (check.margin() > 0.0).then(|| check.margin().round()),
         "passes": check.passes(),
         "place": check.place.as_ref().map(place),
     })

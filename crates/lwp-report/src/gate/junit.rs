@@ -4,7 +4,7 @@ use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 
 use super::{Change, Check, SUSPECTS, Verdict};
 use crate::escape::printable;
-use crate::number::signed;
+use crate::number::signed_amount;
 
 /// The verdict in XML.
 pub fn render(verdict: &Verdict) -> String {
@@ -19,7 +19,8 @@ pub fn render(verdict: &Verdict) -> String {
             if !check.passes() {
                 let suspects = benchmark.changed.iter().take(SUSPECTS);
                 let line = |it: &Change| {
-                    format!("{:>16}  {}\n", signed(it.delta()), printable(&it.function))
+                    let delta = signed_amount(&benchmark.event, it.delta());
+                    format!("{delta:>16}  {}\n", printable(&it.function))
                 };
                 let lines = suspects.map(line);
                 case.status.set_description(lines.collect::<String>());

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::{Benchmark, Verdict};
 use crate::escape::{markdown as cell, printable};
 use crate::libc;
-use crate::number::{grouped, signed};
+use crate::number::{amount, signed_amount};
 
 /// The first line of every comment, by which the one of an earlier run is found again.
 const MARK: &str = "<!-- lwp gate -->";
@@ -54,8 +54,8 @@ fn table(out: &mut String, benchmarks: &[&Benchmark]) {
                 "| {} | {} | {} | {} | {} | {} | {} |",
                 cell(&benchmark.name),
                 cell(&check.title()),
-                check.before.map_or("-".to_owned(), grouped),
-                grouped(check.after),
+                check.before.map_or("-".to_owned(), |before| amount(&check.event, before)),
+                check.value(),
                 check.change(),
                 check.limit,
                 check.word()
@@ -83,18 +83,18 @@ fn changes(out: &mut String, benchmark: &Benchmark, verdict: &Verdict) {
              | change | | baseline | now | function |\n|--:|--:|--:|--:|---|"
         );
         for change in benchmark.changed.iter().take(LISTED) {
-            let count = |count: Option<u64>| count.map_or("-".to_owned(), grouped);
+            let count = |count: Option<u64>| {
+                count.map_or("-".to_owned(), |count| amount(&benchmark.event, count))
+            };
             let place = change
                 .place
                 .as_ref()
                 .map_or(String::new(), |place| format!(" ({}:{})", cell(&place.file), place.line));
-            let words = change.words();
-            let part = words.split_once(' ').map_or(words.as_str(), |(_, part)| part);
             let _ = writeln!(
                 out,
                 "| {} | {} | {} | {} | {}{place} |",
-                signed(change.delta()),
-                part.trim_matches(['(', ')']),
+                signed_amount(&benchmark.event, change.delta()),
+                change.part(),
                 count(change.before),
                 count(change.after),
                 cell(&change.function)

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{Benchmark, Check, Place, SUSPECTS, Verdict};
 use crate::escape;
-use crate::number::signed;
+use crate::number::signed_amount;
 
 const SCHEMA: &str = "https://json.schemastore.org/sarif-2.1.0.json";
 /// The one rule there is.
@@ -46,7 +46,8 @@ fn result(benchmark: &Benchmark, check: &Check) -> Value {
     let grown = benchmark.changed.iter().filter(|change| change.delta() > 0);
     let causes: Vec<(&Place, String)> = grown
         .filter_map(|it| {
-            Some((it.place.as_ref()?, format!("{} {}", signed(it.delta()), it.function)))
+            let delta = signed_amount(&benchmark.event, it.delta());
+            Some((it.place.as_ref()?, format!("{delta} {}", it.function)))
         })
         .take(SUSPECTS)
         .collect();

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::{Benchmark, SUSPECTS, Verdict};
 use crate::escape::printable;
 use crate::libc;
-use crate::number::signed;
+use crate::number::signed_amount;
 
 /// The verdict as lines of text.
 pub fn render(verdict: &Verdict) -> String {
@@ -48,7 +48,8 @@ fn one(out: &mut String, benchmark: &Benchmark, indent: &str) {
             let function = printable(&change.function);
             let place = change.place.as_ref();
             let place = place.map_or(String::new(), |at| format!(" ({}:{})", at.file, at.line));
-            let (delta, place) = (signed(change.delta()), printable(&place));
+            let delta = signed_amount(&benchmark.event, change.delta());
+            let place = printable(&place);
             let _ = writeln!(out, "{indent}  {delta:>16}  {function}{place}");
         }
     }

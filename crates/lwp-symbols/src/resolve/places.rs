@@ -70,7 +70,7 @@ pub fn samples(recording: &Recording, mut forest: Forest, options: &Options) -> 
         let stacks = frames.into_iter().filter_map(stack).collect();
         taken.push(Taken { thread, event: event as usize, stacks });
     }
-    let units = recording.events.iter().map(|event| event.interval.max(1)).collect();
+    let units = recording.weights();
     let (warnings, debug_files) = (resolver.warnings(), resolver.files.used());
     let (builder, threads) = (resolver.builder, resolver.threads);
     Gathered { found, builder, threads, taken, units, warnings, debug_files }

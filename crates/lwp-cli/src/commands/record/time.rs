@@ -1,16 +1,22 @@
 //! `lwp record --time`: the program natively, and where its CPU time goes.
 
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use lwp_profile::{NamedCode, RecordedNames, SampledEvent};
 use lwp_report::number::{grouped, seconds};
 use lwp_terminal::say;
-use lwp_time::{Error, LabelNames, Launch, MOST_STACK_BYTES, STACK_BYTES, Sampling, Times};
-use lwp_vcpu::Target;
+use lwp_time::{
+    Attached, Error, LabelNames, Launch, MOST_STACK_BYTES, Machine, STACK_BYTES, Sampling, Times,
+};
+use lwp_vcpu::{Control, Target};
 
 use super::{RecordArgs, duration, info, look_back};
+use crate::counting;
 use crate::ending::Ending;
-use crate::failure::{Failure, NOT_EXECUTABLE, OWN_FAILURE};
+use crate::failure::{Failure, NOT_EXECUTABLE, NOT_FOUND, OWN_FAILURE};
 use crate::program::{self, not_started};
 use crate::progress::Progress;
 use crate::recorder::Recorder;
@@ -21,16 +27,19 @@ use crate::signals::{self, Program};
 /// Records, and says what was found and what to do next.
 pub fn record(args: &RecordArgs, lets_go: [bool; 2]) -> Result<Ending, Failure> {
     let time = args.duration.map(duration).transpose()?;
-    let Target::Launch { program, argv } = program::launch(&args.counting.command)? else {
-        unreachable!("launch() launches");
-    };
+    let subject = Subject::of(args)?;
     let kernel = Arc::new(lwp_time::Linux);
     let sampling = Sampling::choose(kernel, stack_bytes(args), args.freq)
-        .map_err(|refused| refusal(&refused.into(), &program.display().to_string()))?;
+        .map_err(|refused| refusal(&refused.into(), &subject.name()))?;
+    // The last recording stays where it is if the kernel refuses.
+    let begun = subject.begin(&sampling, !args.counting.no_inherit)?;
     let recorder = Recorder::create(&args.output)?;
     recorder.leave_calls_out();
     recorder.info(&info(args, false));
     recorder.info(&facts(&sampling));
+    if args.all_cpus {
+        recorder.info(&[("command".to_owned(), subject.name())]);
+    }
     let period = sampling.period_ns();
     let name = lwp_time::EVENT.to_owned();
     recorder.events(&[SampledEvent { name, interval: period, modelled: false }]);
@@ -40,24 +49,23 @@ pub fn record(args: &RecordArgs, lets_go: [bool; 2]) -> Result<Ending, Failure> 
     let requests = Arc::new(Requests::default());
     let control = requests.connect();
     recorder.stop_when_broken(&requests);
-    let interrupted = signals::answer(Arc::clone(&requests), Program::Launched)?;
+    let goes_on = subject.goes_on();
+    let interrupted = signals::answer(Arc::clone(&requests), Program::attached(goes_on))?;
+    let mut companion = None;
+    if goes_on {
+        let ends = [time, args.counting.machine.timeout()].into_iter().flatten();
+        ends.min().map(|end| counting::stop_after(end, &requests)).transpose()?;
+        companion = args.counting.beside(&requests)?;
+    }
     if !args.quiet {
         say!("lwp: {}", plan(&sampling));
     }
     let progress = (!args.quiet && !args.no_progress).then(|| Progress::start(&recorder));
-    let launch = Launch {
-        program: &program,
-        argv: &argv,
-        children: !args.counting.no_inherit,
-        lets_go,
-        timeout: args.counting.machine.timeout(),
-        duration: time,
-        control,
-    };
-    let times = lwp_time::record(&sampling, &launch, &mut *recorder.sink());
+    let launching = Launching { recorder: &recorder, control, lets_go, duration: time };
+    let times = subject.record(args, (&sampling, begun), launching);
     // A signal from here on is lwp's own.
-    drop((progress, launch));
-    let times = times.map_err(|error| refusal(&error, &program.display().to_string()))?;
+    drop(progress);
+    let times = times?;
     if let Some(signal) = interrupted.signal() {
         recorder.info(&[("interrupted".to_owned(), Ending::Signal(signal).words())]);
     }
@@ -69,7 +77,99 @@ pub fn record(args: &RecordArgs, lets_go: [bool; 2]) -> Result<Ending, Failure> 
     if let Err(failure) = look_back(args, &recorder, &times.outcome) {
         let _ = failure.report();
     }
-    Ok(args.counting.ending(None, &times.outcome))
+    Ok(args.counting.ending(companion, &times.outcome))
+}
+
+/// What is timed.
+enum Subject {
+    /// A process that runs.
+    Process(i32),
+    /// Everything that runs.
+    Machine,
+    /// A program that is started.
+    Program { program: PathBuf, argv: Vec<OsString> },
+}
+
+/// What is sampled already.
+enum Begun<'a> {
+    Process(Attached<'a>),
+    Machine(Machine<'a>),
+}
+
+impl Subject {
+    fn of(args: &RecordArgs) -> Result<Self, Failure> {
+        if let Some(pid) = args.counting.pid {
+            return Ok(Self::Process(pid));
+        }
+        if args.all_cpus {
+            return Ok(Self::Machine);
+        }
+        let Target::Launch { program, argv } = program::launch(&args.counting.command)? else {
+            unreachable!("launch() launches");
+        };
+        Ok(Self::Program { program, argv })
+    }
+
+    fn name(&self) -> String {
+        match self {
+            Self::Process(pid) => format!("process {pid}"),
+            Self::Machine => "all processors".to_owned(),
+            Self::Program { program, .. } => program.display().to_string(),
+        }
+    }
+
+    /// Returns whether it runs before lwp does, and goes on afterwards.
+    fn goes_on(&self) -> bool {
+        !matches!(self, Self::Program { .. })
+    }
+
+    /// Begins to sample what runs already.
+    fn begin<'a>(
+        &self,
+        sampling: &'a Sampling,
+        children: bool,
+    ) -> Result<Option<Begun<'a>>, Failure> {
+        let begun = match self {
+            Self::Process(pid) => {
+                Attached::to(sampling, *pid, children).map(|it| Some(Begun::Process(it)))
+            }
+            Self::Machine => Machine::begin(sampling).map(|it| Some(Begun::Machine(it))),
+            Self::Program { .. } => Ok(None),
+        };
+        begun.map_err(|error| refusal(&error, &self.name()))
+    }
+
+    /// Samples until the end, and reports to `recorder`.
+    fn record(
+        &self,
+        args: &RecordArgs,
+        (sampling, begun): (&Sampling, Option<Begun<'_>>),
+        launching: Launching<'_>,
+    ) -> Result<Times, Failure> {
+        let Launching { recorder, control, lets_go, duration } = launching;
+        let sink = &mut *recorder.sink();
+        let times = match (begun, self) {
+            (Some(Begun::Process(attached)), _) => attached.record(control, sink),
+            (Some(Begun::Machine(machine)), _) => machine.record(control, sink),
+            (None, Self::Program { program, argv }) => {
+                let children = !args.counting.no_inherit;
+                let timeout = args.counting.machine.timeout();
+                let launch =
+                    Launch { program, argv, children, lets_go, timeout, duration, control };
+                lwp_time::record(sampling, &launch, sink)
+            }
+            (None, _) => unreachable!("what runs has been begun with"),
+        };
+        times.map_err(|error| refusal(&error, &self.name()))
+    }
+}
+
+/// Where a recording goes, and what a program gets with its start.
+struct Launching<'a> {
+    recorder: &'a Recorder,
+    control: Control,
+    lets_go: [bool; 2],
+    duration: Option<Duration>,
 }
 
 /// Writes what is known only at the end.
@@ -203,6 +303,8 @@ fn refusal(error: &Error, program: &str) -> Failure {
             refused.help()
         )),
         Error::NotFound => not_started(program),
+        Error::NoProcess(_) => Failure::new(NOT_FOUND, cause)
+            .with_help("`ps -e` lists processes, and `ps -eL` their threads"),
         Error::NotExecutable(why) => Failure::new(NOT_EXECUTABLE, format!("{program}: {why}")),
         _ => Failure::new(OWN_FAILURE, cause),
     }

@@ -1,0 +1,138 @@
+//! A process that runs already: sampled, and otherwise left alone.
+//!
+//! Nothing of it is stopped, and no call of it is interrupted: an event is opened for each of its
+//! threads. The events end with this process, however that ends.
+
+use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use lwp_perf::{Record, Rings};
+use lwp_ptrace::spawn::threads_of;
+use lwp_vcpu::Control;
+use lwp_vcpu::profile::Sink;
+
+use crate::address_space::Mapped;
+use crate::attended::{Attended, Ends, Subject, Times, process};
+use crate::clocks::Clocks;
+use crate::samples::Samples;
+use crate::{Error, Sampling};
+
+/// A process that ran already, and is sampled from now on.
+#[derive(Debug)]
+pub struct Attached<'a> {
+    sampling: &'a Sampling,
+    pid: i32,
+    process: OwnedFd,
+    started: Instant,
+    clocks: Clocks,
+    rings: Rings,
+    threads: Vec<i32>,
+    /// Records that came while its threads were looked for.
+    records: Vec<(u64, Record)>,
+}
+
+/// The time in which the record of a new thread comes.
+const RECORD_COMES: Duration = Duration::from_millis(2);
+
+impl<'a> Attached<'a> {
+    /// Begins to sample a process, with the children that it makes if `children`.
+    ///
+    /// # Errors
+    ///
+    /// There is no such process, or the kernel refuses to sample it.
+    pub fn to(sampling: &'a Sampling, pid: i32, children: bool) -> Result<Self, Error> {
+        let mut attached = Self {
+            sampling,
+            pid,
+            process: process(pid)?,
+            started: Instant::now(),
+            clocks: Clocks::begin(&[pid], children),
+            rings: sampling.attached(children)?,
+            threads: Vec::new(),
+            records: Vec::new(),
+        };
+        attached.add_threads()?;
+        Ok(attached)
+    }
+
+    /// Opens events for all threads. A thread that is made meanwhile has its maker's events if that
+    /// had some, which a record says; otherwise the list shows it.
+    fn add_threads(&mut self) -> Result<(), Error> {
+        loop {
+            let listed = threads_of(self.pid).map_err(|_| Error::NoProcess(self.pid))?;
+            if !self.threads.is_empty() {
+                // The record may come a little later than the list shows the thread.
+                std::thread::sleep(RECORD_COMES);
+            }
+            self.rings.take(&mut self.records);
+            let inherited: BTreeSet<i32> = self.records.iter().filter_map(made).collect();
+            let known = |tid: &i32| self.threads.contains(tid) || inherited.contains(tid);
+            let new: Vec<i32> = listed.into_iter().filter(|tid| !known(tid)).collect();
+            if new.is_empty() {
+                break;
+            }
+            for tid in new {
+                self.rings.add_thread(tid)?;
+                self.threads.push(tid);
+            }
+        }
+        match self.rings.is_empty() {
+            true => Err(Error::NoProcess(self.pid)),
+            false => Ok(()),
+        }
+    }
+
+    /// Samples until the process ends or the end is asked for, and reports to `sink`.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's clocks cannot be read.
+    pub fn record(self, control: Control, sink: &mut dyn Sink) -> Result<Times, Error> {
+        let Self { sampling, pid, process, started, clocks, rings, threads, records } = self;
+        let mut samples = Samples::new(command_of(pid), sampling.period_ns(), sink);
+        found(pid, threads, &mut samples);
+        samples.begin(records);
+        let mut attended = Attended {
+            subject: Subject::Stranger(clocks),
+            rings,
+            sampling,
+            control: &control,
+            started,
+            ends: Ends::default(),
+            sum: None,
+        };
+        attended.run(Some(&process), &mut samples)?;
+        attended.finish(samples, None)
+    }
+}
+
+/// The thread that was made, if a record says that one was.
+fn made((_, record): &(u64, Record)) -> Option<i32> {
+    match record {
+        Record::Fork { pid_tid, .. } => Some(pid_tid.1.cast_signed()),
+        _ => None,
+    }
+}
+
+/// Takes in what a process with these threads has by now: their names, and its mappings.
+pub(crate) fn found(pid: i32, threads: Vec<i32>, samples: &mut Samples<'_>) {
+    samples.threads.found(pid, threads.into_iter().map(|tid| (tid, name_of(pid, tid))));
+    let maps = std::fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+    for mapped in maps.split(|byte| *byte == b'\n').filter_map(Mapped::of_line) {
+        samples.threads.space(pid).map(mapped);
+    }
+}
+
+/// The name of a thread.
+fn name_of(pid: i32, tid: i32) -> String {
+    let name = std::fs::read(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
+    String::from_utf8_lossy(&name).trim_end().to_owned()
+}
+
+/// The command line of a process.
+fn command_of(pid: i32) -> String {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words = line.split(|byte| *byte == 0).map(String::from_utf8_lossy);
+    words.collect::<Vec<_>>().join(" ").trim_end().to_owned()
+}
