@@ -36,6 +36,7 @@ pub mod nr {
     pub const FORK: u64 = 57;
     pub const VFORK: u64 = 58;
     pub const EXIT: u64 = 60;
+    pub const WAIT4: u64 = 61;
     pub const SHMDT: u64 = 67;
     pub const FCNTL: u64 = 72;
     pub const GETDENTS: u64 = 78;
@@ -166,6 +167,7 @@ fn class(number: u64, emulated: Emulated) -> SyscallClass {
         nr::WRITE | nr::WRITEV if emulated.writes => SyscallClass::Host,
         nr::LSEEK | nr::DUP | nr::DUP2 | nr::DUP3 => SyscallClass::Watched,
         nr::PREAD64
+        | nr::WAIT4
         | nr::GETDENTS
         | nr::GETDENTS64
         | nr::FSTAT

@@ -12,7 +12,7 @@ use lwp_ptrace::sys::{self, Errno};
 use super::signals::deliver;
 use super::trap_flag::{self, TRAP_FLAG, is_syscall};
 use super::{Handled, SIGTRAP, TRAP_BRKPT, TRAP_TRACE};
-use super::{alone, around, flush, locking, obeying, settling};
+use super::{alone, around, flush, locking, obeying, settling, tracing};
 use crate::absent::absent_code;
 use crate::exec;
 use crate::exec::Reach;
@@ -57,6 +57,7 @@ pub fn satisfy(machine: &mut Machine, tid: Tid, need: Need) -> Handled {
         Need::Around => around::call(machine, tid, &view.app),
         Need::Settle => settling::call(machine, tid, &view.app),
         Need::Room => make_room(machine, tid, &view.app),
+        Need::Trace => tracing::call(machine, tid, &view.app),
     }
 }
 
