@@ -51,6 +51,8 @@ const EAGAIN: i64 = -11;
 const SIGTRAP: i32 = 5;
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
+/// `si_code` of a signal that a process, or the kernel on a thread's behalf, has sent.
+const SI_USER: i32 = 0;
 /// `si_code` of a breakpoint.
 const TRAP_BRKPT: i32 = 1;
 /// `si_code` of the trap flag.

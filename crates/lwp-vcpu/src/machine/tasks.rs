@@ -165,6 +165,8 @@ pub struct Errand {
     pub asked: Option<Instant>,
     /// Time at which that began.
     pub since: Instant,
+    /// It is an INT3: the program's own, or a uprobe's in the place of an instruction.
+    pub breakpoint: bool,
 }
 
 /// Signals on their way to a thread.
