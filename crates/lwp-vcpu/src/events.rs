@@ -23,6 +23,7 @@ pub mod passing;
 pub mod sequences;
 pub mod settling;
 mod signals;
+pub mod tracing;
 mod trap_flag;
 pub mod wards;
 
@@ -50,6 +51,8 @@ const EAGAIN: i64 = -11;
 const SIGTRAP: i32 = 5;
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
+/// `si_code` of a signal that a process, or the kernel on a thread's behalf, has sent.
+const SI_USER: i32 = 0;
 /// `si_code` of a breakpoint.
 const TRAP_BRKPT: i32 = 1;
 /// `si_code` of the trap flag.
@@ -74,6 +77,8 @@ struct Times {
     calm: Option<Instant>,
     /// The time at which a process dies though not all its threads stand still.
     dying: Option<Instant>,
+    /// The time of the next look at threads that wait for those that they trace.
+    waits: Option<Instant>,
     /// The time of the next look at sessions.
     look: Option<Instant>,
     /// The number of looks since everything is to be let go.
@@ -121,6 +126,7 @@ impl<'a> Tracer<'a> {
                 checkpointed: Instant::now(),
                 calm: None,
                 dying: None,
+                waits: None,
                 look: None,
                 asked: 0,
             },
@@ -199,6 +205,7 @@ impl<'a> Tracer<'a> {
         self.checkpoint();
         self.times.calm = calm::look(&mut lock(self.machine), self.detaching);
         self.times.dying = dying::press(&mut lock(self.machine));
+        self.times.waits = tracing::look(&mut lock(self.machine));
         if self.only_thread_is_gone() {
             self.detach_all();
         }
@@ -253,7 +260,9 @@ impl<'a> Tracer<'a> {
         }
         // Requests come over a channel, which cannot be polled together with a descriptor.
         let polled = self.control.is_some().then_some(REQUEST_POLL);
-        let moments = [self.times.calm, self.times.dying, self.times.look].into_iter().flatten();
+        let moments = [self.times.calm, self.times.dying, self.times.waits, self.times.look]
+            .into_iter()
+            .flatten();
         let looks = moments.map(|at| at.saturating_duration_since(Instant::now()));
         Some(timeout.into_iter().chain(polled).chain(looks).min())
     }
@@ -305,6 +314,7 @@ impl<'a> Tracer<'a> {
         self.status.get_or_insert(ExitStatus::Detached);
         let mut machine = lock(self.machine);
         wards::let_all_go(&mut machine);
+        tracing::let_all_go(&mut machine);
         for &tid in machine.tasks.threads.keys() {
             let _ = machine.tracees.interrupt(tid);
         }
@@ -409,6 +419,7 @@ impl<'a> Tracer<'a> {
         if let Some(pid) = pid {
             let last = machine.tasks.threads_of(pid).next().is_none();
             wards::gone(machine, pid, tid, stop.status(), last);
+            tracing::gone(machine, pid, tid, stop.status(), last);
         }
         if tid == self.first {
             self.status = Some(match stop {

@@ -170,7 +170,7 @@ impl Machine {
             moving: Moving::Done,
             lwp,
             lwp_state: LwpState::default(),
-            errand: Errand { need: None, asked: None, since: now },
+            errand: Errand { need: None, asked: None, since: now, breakpoint: false },
             signals: ThreadSignals::default(),
             account,
         };

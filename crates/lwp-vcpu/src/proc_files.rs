@@ -40,8 +40,8 @@ const SYS_CLOSE: u64 = 3;
 const SYS_DUP3: u64 = 292;
 const O_CLOEXEC: u64 = 0o2_000_000;
 const PROC_SUPER_MAGIC: i64 = 0x9fa0;
-/// The bit of [`Slot::Watched`] for all descriptors from it on.
-const LAST_WATCHED: i32 = 63;
+/// The bit of [`Slot::Watched`] for all descriptors from it on. The next one is that of waits.
+const LAST_WATCHED: i32 = 62;
 
 /// The kind of content that a file shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -36,6 +36,7 @@ pub mod nr {
     pub const FORK: u64 = 57;
     pub const VFORK: u64 = 58;
     pub const EXIT: u64 = 60;
+    pub const WAIT4: u64 = 61;
     pub const SHMDT: u64 = 67;
     pub const FCNTL: u64 = 72;
     pub const GETDENTS: u64 = 78;
@@ -65,6 +66,8 @@ pub mod nr {
     pub const PKEY_MPROTECT: u64 = 329;
     pub const STATX: u64 = 332;
     pub const RSEQ: u64 = 334;
+    pub const URETPROBE: u64 = 335;
+    pub const UPROBE: u64 = 336;
     pub const IO_URING_REGISTER: u64 = 427;
     pub const CLONE3: u64 = 435;
     pub const OPENAT2: u64 = 437;
@@ -159,13 +162,16 @@ fn class(number: u64, emulated: Emulated) -> SyscallClass {
         | nr::IO_URING_REGISTER
         | nr::USERFAULTFD
         | nr::PERSONALITY
-        | nr::RSEQ => SyscallClass::Host,
+        | nr::RSEQ
+        | nr::URETPROBE
+        | nr::UPROBE => SyscallClass::Host,
         nr::GETRANDOM | nr::OPEN | nr::OPENAT if emulated.random => SyscallClass::Host,
         nr::OPEN | nr::OPENAT => SyscallClass::Open,
         nr::CREAT | nr::OPENAT2 => SyscallClass::Host,
         nr::WRITE | nr::WRITEV if emulated.writes => SyscallClass::Host,
         nr::LSEEK | nr::DUP | nr::DUP2 | nr::DUP3 => SyscallClass::Watched,
         nr::PREAD64
+        | nr::WAIT4
         | nr::GETDENTS
         | nr::GETDENTS64
         | nr::FSTAT
@@ -305,6 +311,8 @@ pub fn before(
     let answer = |pending: &mut Pending, result| answer_instead(context, pending, result);
     match number {
         nr::RT_SIGRETURN => return (Before::Step, pending),
+        // The kernel takes them from its own trampolines alone.
+        nr::URETPROBE | nr::UPROBE => return (Before::Step, pending),
         // From the call on the mailbox may not make system calls of its own.
         nr::PRCTL | nr::SECCOMP if installs_filter(&pending) => context.set(Slot::NoSyscalls, 1),
         nr::PRCTL if args[0] == PR_SET_SYSCALL_USER_DISPATCH => answer(&mut pending, EINVAL),

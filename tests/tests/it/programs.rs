@@ -32,9 +32,9 @@ programs! {
         wait_forms
     }
     system {
-        address_limit address_room attributes calls_of_32_bits data_limit event_loops files_of_32_bits personality
-        refused_calls restartable_sequences seccomp seccomp_actions seccomp_address
-        seccomp_allow_list timers tracing
+        address_limit address_room attributes calls_of_32_bits data_limit event_loops files_of_32_bits looking_into
+        personality refused_calls restartable_sequences seccomp seccomp_actions seccomp_address
+        seccomp_allow_list timers tracing uprobes
     }
     boundaries {
         exchanged foreign_paths guardians kept_handles others_files parted_rights patched_copies

@@ -476,6 +476,28 @@ fn bc() {
     Comparison::new(&["/usr/bin/bc", "-l", "script"]).file("script", script).check();
 }
 
+/// AddressSanitizer looks for leaks when a program ends: it traces the program's own threads.
+#[test]
+fn sanitizers_find_what_they_find_natively() {
+    need!("gcc");
+    let source = "#include <pthread.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n#include <unistd.h>\n\
+        static void *volatile kept; static void *waits(void *unused) { void *volatile own = malloc(77); pause(); return own; }\n\
+        static void *ends(void *unused) { return malloc(5); }\n\
+        int main(int count, char **mode) { pthread_t threads[4]; kept = malloc(10);\n\
+        switch (mode[1][0]) { case 'o': puts(\"over\"); break;\n\
+        case 'l': kept = 0; memset(malloc(3000), 1, 2000); break;\n\
+        case 't': for (int i = 0; i < 3; i++) pthread_create(threads + i, 0, waits, 0);\n\
+        pthread_create(threads + 3, 0, ends, 0); pthread_join(threads[3], (void **)&kept); usleep(20000); break;\n\
+        case 'u': free(kept); return ((char *volatile)kept)[3] ? 7 : 7; }\n\
+        return 0; }\n";
+    let script = "for with in address leak address,undefined; do \
+        echo 'int main(void) { return 0; }' | gcc -fsanitize=$with -x c - -o tried 2>/dev/null || continue; \
+        gcc -O0 -g -pthread -w -fsanitize=$with -o p p.c || exit 1; \
+        for mode in over leak threads used; do ./p $mode 2>log; echo \"$with $mode $?\"; \
+        grep -o '[0-9]* byte(s) in [0-9]* object' log | sort; grep -c 'LeakSanitizer has encountered' log; done; done";
+    sh(script).file("p.c", source).limit(240).check();
+}
+
 #[test]
 fn gdb_without_a_process() {
     need!("gdb");

@@ -21,6 +21,7 @@ const SYS_MMAP: u32 = 9;
 const SYS_MPROTECT: u32 = 10;
 const SYS_MINCORE: u32 = 27;
 const SYS_CLONE: u32 = 56;
+const SYS_WAIT4: u32 = 61;
 const SYS_OPENAT: u32 = 257;
 const SYS_CLONE3: u32 = 435;
 /// munmap, msync, madvise, mlock, munlock, mlock2, mseal.
@@ -50,7 +51,9 @@ const ACCESS_MODE: u32 = 3;
 /// O_CREAT and O_EXCL.
 const NEW_FILE: u32 = 0o300;
 /// The bit of [`Slot::Watched`] for all descriptors from it on.
-const LAST_WATCHED: u32 = 63;
+const LAST_WATCHED: u32 = 62;
+/// That of wait4(2).
+const WATCHED_WAITS: u32 = 63;
 /// Longer paths the kernel does not take.
 const LONGEST_PATH: u32 = 4096;
 /// The number of call numbers that have a class.
@@ -65,7 +68,7 @@ const LARGEST: u32 = 32;
 ///
 /// ```text
 /// all registers and flags saved, as before a request
-/// one of [`OF_DESCRIPTORS`]: the descriptor is watched --> ring;  --> fills
+/// one of [`OF_DESCRIPTORS`], wait4: the descriptor, or waits, are watched --> ring;  --> fills
 /// clone, clone3: the child is not to be traced --> ring;  go back to the call in place
 /// open, openat: a file that is there already is opened for writing --> ring
 ///     the path ends with one of `LOOKED_AT` --> ring;  --> run_and_go
@@ -157,6 +160,7 @@ fn emit_search(b: &mut Builder, ask: CodeLabel, nobody: CodeLabel) -> super::Emi
     let mut path = asm.create_label();
     let mut path_at = asm.create_label();
     let mut descriptor = asm.create_label();
+    let mut waits = asm.create_label();
     let mut protects = asm.create_label();
     let mut low = asm.create_label();
     let mut other = asm.create_label();
@@ -165,6 +169,8 @@ fn emit_search(b: &mut Builder, ask: CodeLabel, nobody: CodeLabel) -> super::Emi
     asm.je(path_at)?;
     asm.cmp(r9d, SYS_OPEN)?;
     asm.je(path)?;
+    asm.cmp(r9d, SYS_WAIT4)?;
+    asm.je(waits)?;
     for (numbers, place) in
         [(&OF_DESCRIPTORS[..], descriptor), (&OF_RANGES, others), (&[SYS_MINCORE], others)]
     {
@@ -190,6 +196,9 @@ fn emit_search(b: &mut Builder, ask: CodeLabel, nobody: CodeLabel) -> super::Emi
     asm.set_label(&mut others)?;
     emit_range(b, ask, nobody, fills)?;
     let asm = &mut b.asm;
+    asm.set_label(&mut waits)?;
+    asm.mov(edi, WATCHED_WAITS)?;
+    asm.jmp(low)?;
     asm.set_label(&mut descriptor)?;
     asm.cmp(edi, LAST_WATCHED)?;
     asm.jb(low)?;

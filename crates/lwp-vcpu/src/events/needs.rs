@@ -11,8 +11,8 @@ use lwp_ptrace::sys::{self, Errno};
 
 use super::signals::deliver;
 use super::trap_flag::{self, TRAP_FLAG, is_syscall};
-use super::{Handled, SIGTRAP, TRAP_BRKPT, TRAP_TRACE};
-use super::{alone, around, flush, locking, obeying, settling};
+use super::{Handled, SI_USER, SIGTRAP, TRAP_BRKPT, TRAP_TRACE};
+use super::{alone, around, flush, locking, obeying, settling, tracing};
 use crate::absent::absent_code;
 use crate::exec;
 use crate::exec::Reach;
@@ -57,6 +57,7 @@ pub fn satisfy(machine: &mut Machine, tid: Tid, need: Need) -> Handled {
         Need::Around => around::call(machine, tid, &view.app),
         Need::Settle => settling::call(machine, tid, &view.app),
         Need::Room => make_room(machine, tid, &view.app),
+        Need::Trace => tracing::call(machine, tid, &view.app),
     }
 }
 
@@ -232,6 +233,8 @@ fn execute_alone(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
     if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
         thread.mode = Mode::Stepping { pc: app.0.rip, trapped, answer };
         thread.errand.since = thread.errand.asked.take().unwrap_or_else(Instant::now);
+        // The kernel may take a uprobe's away when it is hit.
+        thread.errand.breakpoint = alone::instruction_at(tid, app.0.rip).code() == Code::Int3;
     }
     machine.tracees.single_step(tid)
 }
@@ -322,8 +325,12 @@ fn put_stored_pointer_right(machine: &Machine, tid: Tid, instruction: &Instructi
 ///
 /// The kernel reports the step over a system call as a breakpoint, and any step whose bit in DR6 a
 /// hypervisor has lost: now and then, or often. INT1 has a trap of its own, which looks the same.
-fn is_step(code: i32, instruction: &Instruction) -> bool {
-    code == TRAP_TRACE || code == TRAP_BRKPT && instruction.code() != Code::Int1
+/// An INT3 that is a uprobe's is none to the program: the kernel executes what was there elsewhere,
+/// and sends the signal that the step would have raised.
+fn is_step(code: i32, instruction: &Instruction, breakpoint: bool) -> bool {
+    code == TRAP_TRACE
+        || code == TRAP_BRKPT && instruction.code() != Code::Int1
+        || code == SI_USER && breakpoint
 }
 
 /// A stop while the instruction at `pc` is executed natively; `trapped`: with the program's own
@@ -335,6 +342,7 @@ pub fn stepped(
     (pc, trapped, answer): (u64, bool, Option<Regs>),
 ) -> Handled {
     let mut regs = machine.tracees.regs(tid)?;
+    let breakpoint = machine.tasks.threads.get(&tid).is_some_and(|it| it.errand.breakpoint);
     if let Some(thread) = machine.tasks.threads.get(&tid).filter(|_| !trapped) {
         machine.observers.alone.instructions += 1;
         machine.observers.alone.time += thread.errand.since.elapsed();
@@ -344,7 +352,7 @@ pub fn stepped(
     }
     let code = machine.tracees.siginfo(tid)?.code();
     let instruction = alone::instruction_at(tid, pc);
-    let trap = signal == SIGTRAP && is_step(code, &instruction);
+    let trap = signal == SIGTRAP && is_step(code, &instruction, breakpoint && regs.0.rip != pc);
     if !trapped {
         alone::hide_trap_flag(tid, &instruction, &mut regs);
     }
@@ -361,6 +369,14 @@ pub fn stepped(
     // A branch to itself is executed too.
     if regs.0.rip != pc || trap && !alone::repeats(&instruction) {
         count_instruction(machine, tid, pc, regs.0.rip);
+    }
+    // The kernel emulates some instructions at uprobes: the next one has been executed as well.
+    if trap
+        && breakpoint
+        && code != SI_USER
+        && let Some(thread) = machine.tasks.threads.get_mut(&tid)
+    {
+        thread.account.correction.add(EventDeltas { instructions: 1, ..EventDeltas::default() }, 1);
     }
     if let (Some(answer), true) = (answer, saves_state(&instruction)) {
         regs.0.rax = answer.0.rax;

@@ -78,6 +78,27 @@ pub struct Wards {
 }
 
 impl Wards {
+    /// Returns whether a thread is held.
+    pub fn holds(&self, tid: Tid) -> bool {
+        self.held.contains_key(&tid)
+    }
+
+    /// Has a thread held once it stands still.
+    pub fn stop(&mut self, tid: Tid) {
+        self.wishes.push(Wish::Stop(tid));
+    }
+
+    /// Has a thread go on, or not be held.
+    pub fn go(&mut self, tid: Tid) {
+        self.wanted.remove(&tid);
+        self.wishes.push(Wish::Go(tid));
+    }
+
+    /// Returns whether a process has a guardian, or somebody who may become one.
+    pub fn controls(&self, pid: i32) -> bool {
+        self.all.get(&pid).is_some_and(|ward| !ward.over) || self.offered.contains_key(&pid)
+    }
+
     fn tell(&mut self, pid: i32, event: [u64; 4]) {
         let Some(ward) = self.all.get_mut(&pid) else { return };
         if ward.events.len() < MOST_EVENTS {
@@ -171,6 +192,9 @@ fn take(machine: &mut Machine, me: i32, pid: i32, bell: i32, flags: u64) -> Resu
     if machine.tasks.wards.all.get(&pid).is_some_and(busy) {
         return Err(EBUSY);
     }
+    if !machine.tasks.tracing.spares(&machine.tasks.tids_of(pid)) {
+        return Err(EBUSY);
+    }
     if !may_control(me, pid, hidden::is_hidden(&machine.tasks, pid)) {
         return Err(EPERM);
     }
@@ -198,7 +222,7 @@ fn take(machine: &mut Machine, me: i32, pid: i32, bell: i32, flags: u64) -> Resu
 /// Returns whether the kernel would let `me` trace `pid`, as far as can be seen from outside: both
 /// are one user's and dumpable, or `me` may trace anything. `hidden`: the kernel does not know that
 /// `pid` is not dumpable.
-fn may_control(me: i32, pid: i32, hidden: bool) -> bool {
+pub(super) fn may_control(me: i32, pid: i32, hidden: bool) -> bool {
     let (mine, theirs) = (Status::read(me), Status::read(pid));
     let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/user")).ok();
     let [own, other] = [me, pid].map(|pid| namespace(&pid.to_string()));

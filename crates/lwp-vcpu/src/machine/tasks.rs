@@ -13,6 +13,7 @@ use crate::events::dying::Dying;
 use crate::events::flush::ParkedCall;
 use crate::events::pacing::Pace;
 use crate::events::settling::{Taken, Wait};
+use crate::events::tracing::Tracing;
 use crate::events::wards::Wards;
 use crate::lwp::{KnownCuts, ThreadLwp};
 use crate::markers::Bounds;
@@ -52,6 +53,8 @@ pub enum Need {
     /// Map contexts for all threads that there can ever be: a filter is about to be in force that
     /// may kill for the call which maps more.
     Room,
+    /// Make the request's system call, which is about a thread that the program traces.
+    Trace,
 }
 
 /// The state of a thread, from the tracer's point of view.
@@ -162,6 +165,8 @@ pub struct Errand {
     pub asked: Option<Instant>,
     /// Time at which that began.
     pub since: Instant,
+    /// It is an INT3: the program's own, or a uprobe's in the place of an instruction.
+    pub breakpoint: bool,
 }
 
 /// Signals on their way to a thread.
@@ -281,6 +286,8 @@ pub struct Tasks {
     pub wards: Wards,
     /// Threads whose transfers between functions fill a half of their rooms.
     pub traced: Vec<Tid>,
+    /// Threads that programs trace.
+    pub tracing: Tracing,
 }
 
 impl Tasks {

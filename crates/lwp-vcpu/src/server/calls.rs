@@ -5,7 +5,7 @@ use lwp_ptrace::Tid;
 
 use super::Answer;
 use super::dispatch::FIRST;
-use crate::events::{moving, sequences, settling, wards};
+use crate::events::{moving, sequences, settling, tracing, wards};
 use crate::exit::ThreadCx;
 use crate::hidden;
 use crate::machine::{Machine, Need};
@@ -25,6 +25,10 @@ impl Answer<'_> {
         }
         if settling::concerns(self.machine, tid, slot) {
             self.machine.ask_tracer(tid, Need::Settle);
+            return;
+        }
+        if tracing::concerns(self.machine, tid, slot) {
+            self.machine.ask_tracer(tid, Need::Trace);
             return;
         }
         if self.lacks_room() {
@@ -176,6 +180,7 @@ pub fn syscall_done(machine: &mut Machine, tid: Tid) -> Effect {
     context.set(Slot::Kind, RequestKind::Dispatch as u64);
     let (result, effect) = syscalls::after(context, tid, &pending, context.get(Slot::Rax));
     context.set(Slot::Rax, asked.map_or(result, |asked| asked as u64));
+    tracing::declared(machine, tid, &pending, result);
     settle_effect(machine, tid, slot, effect);
     effect
 }
