@@ -173,9 +173,10 @@ mod tests {
 
     #[test]
     fn accounts_that_are_missing_are_perf_s() {
+        // No process has a number above 2²².
         let clocks = Clocks {
             children: false,
-            processes: [(i32::MAX, (10, 30))].into(),
+            processes: [((1 << 22) + 1, (10, 30))].into(),
             waited_for: 0,
             taken_away: taken_away(),
         };
