@@ -67,6 +67,10 @@ impl Program {
 /// two, and so do impatient fingers.
 const LETTING_GO: Duration = Duration::from_secs(5);
 
+/// The same once the program has ended: signals that it had as well may come that late, if the
+/// machine is busy, and then mean no impatience.
+const FINISHING: Duration = Duration::from_secs(1);
+
 /// The signal by which the user has requested the end: no further repetition starts then.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupted(Arc<AtomicI32>);
@@ -117,7 +121,7 @@ pub fn answer(requests: Arc<Requests>, program: Program) -> Result<Interrupted, 
             let patience = match program {
                 Program::Attached => LETTING_GO,
                 _ if requests.pass_on(info) || !heeded => continue,
-                _ => Duration::ZERO,
+                _ => FINISHING,
             };
             if asked.is_some_and(|first| first.elapsed() >= patience) {
                 lwp_vcpu::die_by(signal);
