@@ -67,8 +67,8 @@ impl Program {
 /// two, and so do impatient fingers.
 const LETTING_GO: Duration = Duration::from_secs(5);
 
-/// The same once the program has ended: signals that it had as well may come that late, if the
-/// machine is busy, and then mean no impatience.
+/// The time for which another signal does not end lwp once the program has ended: signals that the
+/// program had as well may come that late on a busy machine, and then mean no impatience.
 const FINISHING: Duration = Duration::from_secs(1);
 
 /// The signal by which the user has requested the end: no further repetition starts then.

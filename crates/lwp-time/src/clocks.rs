@@ -58,7 +58,7 @@ impl Clocks {
         self.sum(sum, counted)
     }
 
-    /// The same of a child of this process that it has waited for.
+    /// CPU time since the beginning of a child that this process has waited for.
     pub fn since_of_child(&self, live: &[i32], counted: u64) -> u64 {
         if !self.children {
             return self.since(live, counted);

@@ -61,7 +61,7 @@ impl Filter {
         more
     }
 
-    /// The same choice with the recordings themselves in place of conditions that only the table of
+    /// This choice, with the recordings themselves in place of conditions that only the table of
     /// recordings can answer, if they are few: their keys, names and days tell which files matter.
     /// For tables of rows that belong to recordings.
     ///

@@ -79,7 +79,7 @@ impl Site {
         }
     }
 
-    /// The same, with a program that answers questions in SQL.
+    /// Has a program answer questions in SQL, if there is one.
     pub fn with_program(mut self, program: Option<Program>) -> Self {
         let Limits { memory_mib, in_sql, question_seconds, .. } = self.limits;
         let each = (memory_mib / in_sql.max(1), question_seconds);

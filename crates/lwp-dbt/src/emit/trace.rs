@@ -39,7 +39,7 @@ pub(crate) struct Site {
     pub fragment: FragmentId,
     /// Where that begins.
     pub block: AppPc,
-    /// Where the function lies that it is in.
+    /// Where the function lies that an indirect jump may stay in.
     pub within: Option<Within>,
 }
 

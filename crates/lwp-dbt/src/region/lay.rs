@@ -313,7 +313,9 @@ fn transfer(by: &Translator, work: &mut Work<'_>, block: &Block, id: FragmentId)
     };
     let counter =
         leads.then(|| work.cache.counters.push(EventDeltas::default(), Role::Transfer(id)))?;
-    let within = work.source.function(block.pc).as_ref().and_then(Within::of);
+    let jumps = matches!(block.terminator, Terminator::IndirectJump);
+    let function = if jumps { work.source.function(block.pc) } else { None };
+    let within = function.as_ref().and_then(Within::of);
     Some(Site { counter, fragment: id, block: block.pc, within })
 }
 

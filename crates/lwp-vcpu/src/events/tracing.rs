@@ -422,7 +422,7 @@ fn registers(machine: &mut Machine, tid: Tid) -> Result<Regs, Errno> {
     Ok(app)
 }
 
-/// The same as `struct user_regs_struct`.
+/// The application's registers of a thread, as the bytes of `struct user_regs_struct`.
 fn general(machine: &mut Machine, tid: Tid) -> Result<Vec<u8>, Errno> {
     let words = words(&registers(machine, tid)?.0);
     Ok(words.iter().flat_map(|word| word.to_le_bytes()).collect())

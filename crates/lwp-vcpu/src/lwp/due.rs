@@ -287,18 +287,19 @@ impl Profiled<'_, '_> {
     ) -> Option<Led> {
         let (start, range) = space.code_at(family, tid, pc.0)?;
         let bounds = (start, range.end);
-        let block = family.block(range.unit, tid, bounds, pc, most as usize)?;
+        let mut block = family.block(range.unit, tid, bounds, pc, most as usize)?;
         let lasts = match family.modules[range.unit].unit.checks {
             Checks::None | Checks::Notified => true,
             // All threads forget their cuts before guarded code is written to.
             Checks::SelfCheck => {
-                space.code_to_translate(start, range).is_guarded(pc.0, block.bytes.len())
+                let code = space.code_to_translate(start, range);
+                let guarded = code.is_guarded(pc.0, block.bytes.len());
+                if guarded {
+                    // It may have been written to between reading it and guarding it.
+                    block = family.block(range.unit, tid, bounds, pc, most as usize)?;
+                }
+                guarded
             }
-        };
-        // Code that is guarded by now may have been written to before.
-        let block = match lasts {
-            true => family.block(range.unit, tid, bounds, pc, most as usize)?,
-            false => block,
         };
         let (head, fragment) = family.cut(range.unit, tid, bounds, pc, most as usize)?;
         self.lwp.cut = Some(Cut::of(&block, fragment));
