@@ -111,8 +111,8 @@ pub struct Asking {
 }
 
 impl Asking {
-    /// Puts the event into its words: the one that the address names, or the one that the recordings
-    /// have.
+    /// Puts the event into its words: the one that the address names, or the one that the
+    /// recordings have.
     pub async fn with_event(mut self) -> Result<Self, Refusal> {
         if self.words.get("e").is_empty() {
             let event = event(&self.session, &self.words.filter()?, None).await?;
