@@ -1,8 +1,8 @@
-//! Calling contexts of a thread, from the transfers between its functions.
+//! Calling contexts of a thread: the rules by which transfers between functions lead from one to
+//! another.
 //!
-//! A [`Tree`] takes one [`Transfer`] after the other. It keeps the frames that have not returned, by
-//! where their return addresses lie, and adds the instructions between two transfers to the context
-//! of the innermost frame.
+//! A [`Tree`] has the contexts, and [`Stacks`] the frames that have not returned, by where their
+//! return addresses lie. A thread makes most transfers itself; what it does not know is asked here.
 //!
 //! ```text
 //! transfers           frames                     contexts
@@ -18,40 +18,11 @@
 
 #![forbid(unsafe_code)]
 
-mod frames;
-mod node;
+mod stacks;
 mod tree;
 
-pub use tree::{Context, Kind, Tree};
-
-/// How control leaves a function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Leave {
-    /// By a call.
-    Call,
-    /// By a return.
-    Return,
-    /// By a jump that may lead to another function.
-    Jump,
-}
-
-/// A call, a return, or a jump that may lead to another function.
-#[derive(Clone, Copy, Debug)]
-pub struct Transfer {
-    /// How control leaves.
-    pub leave: Leave,
-    /// The stack pointer before.
-    pub stack: u64,
-    /// The number of instructions that the thread has executed with it, modulo 2^64.
-    pub instructions: u64,
-    /// The last byte of the instruction.
-    pub site: u64,
-    /// Where it leads.
-    pub target: u64,
-    /// A number for site and target, if they always go together, and nobody else has it; below
-    /// 2^31.
-    pub edge: Option<u32>,
-}
+pub use stacks::{Frame, Place, Stack, Stacks};
+pub use tree::{Context, Kind, Led, Tree};
 
 /// A function, as far as contexts go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -2,9 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::frames::{Frame, Frames};
-use crate::node::{Edge, Edges, Node};
-use crate::{Function, Functions, Leave, Transfer};
+use crate::{Function, Functions};
 
 /// Most contexts of a thread; what comes then is counted together.
 const MOST: usize = 1 << 20;
@@ -41,14 +39,19 @@ pub struct Context {
     pub instructions: u64,
 }
 
-/// What a context is; its counts are apart, where they share no cache line with this.
+/// Where a jump has led.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Led {
+    /// The context that control is in now.
+    pub to: u32,
+    /// True if it has been entered; false if it was never left.
+    pub enters: bool,
+}
+
+/// A context, and its function.
 #[derive(Clone, Copy, Debug)]
-struct About {
-    caller: u32,
-    kind: Kind,
-    site: u64,
-    entry: u64,
-    edge: Edge,
+struct Node {
+    context: Context,
     function: Function,
 }
 
@@ -56,218 +59,144 @@ struct About {
 #[derive(Clone, Debug)]
 pub struct Tree {
     nodes: Vec<Node>,
-    about: Vec<About>,
-    /// Contexts by caller and edge.
-    called: FxHashMap<(u32, Edge), u32>,
-    edges: Edges,
-    frames: Frames,
-    /// The thread's instructions at the last transfer.
-    passed: u64,
+    /// Contexts by caller, site and entry.
+    called: FxHashMap<(u32, u64, u64), u32>,
     merged: Option<u32>,
 }
 
 impl Tree {
-    /// The thread begins at `entry`, where it has executed so many instructions.
-    pub fn new(entry: u64, instructions: u64, functions: &mut dyn Functions) -> Self {
-        let mut tree = Self::empty(Frames::new(0), instructions);
-        tree.add(About::root(entry, functions.at(entry)));
+    /// The thread begins at `entry`: context 0.
+    pub fn new(entry: u64, functions: &mut dyn Functions) -> Self {
+        let mut tree = Self::empty();
+        tree.add(Context::root(entry), functions);
         tree
     }
 
-    fn empty(frames: Frames, passed: u64) -> Self {
-        Self {
-            nodes: Vec::new(),
-            about: Vec::new(),
-            called: FxHashMap::default(),
-            edges: Edges::default(),
-            frames,
-            passed,
-            merged: None,
-        }
+    fn empty() -> Self {
+        Self { nodes: Vec::new(), called: FxHashMap::default(), merged: None }
     }
 
     /// The contexts. A caller comes before what it calls.
     pub fn contexts(&self) -> impl ExactSizeIterator<Item = Context> {
-        self.about.iter().zip(&self.nodes).map(|(about, node)| {
-            let &About { caller, kind, site, entry, .. } = about;
-            let &Node { calls, instructions, .. } = node;
-            Context { caller, kind, site, entry, calls, instructions }
-        })
+        self.nodes.iter().map(|node| node.context)
     }
 
-    /// The thread has executed so many instructions, modulo 2^64.
-    pub fn pass(&mut self, instructions: u64) {
-        let passed = instructions.wrapping_sub(self.passed);
-        self.passed = instructions;
-        let current = self.frames.top().context as usize;
-        let sum = &mut self.nodes[current].instructions;
-        *sum = sum.wrapping_add(passed);
-    }
-
-    /// A transfer has been made.
-    pub fn transfer(&mut self, transfer: &Transfer, functions: &mut dyn Functions) {
-        let &Transfer { leave, stack, instructions, site, target, edge } = transfer;
-        self.pass(instructions);
-        match leave {
-            Leave::Call => {
-                self.frames.settle(stack);
-                let caller = self.frames.top().context;
-                let edge = edge.map_or_else(|| self.edges.of(site, target), Edge::known);
-                let context = self.entered(caller, edge, (Kind::Call, site, target), functions);
-                let stack = stack.wrapping_sub(8);
-                self.frames.push(Frame { stack, context, handler: false });
-            }
-            Leave::Return => {
-                let top = self.frames.top();
-                if top.handler && top.stack == stack {
-                    // To the call that ends it.
-                    self.go_to(site, target, functions);
-                } else if !self.frames.returned(stack) {
-                    self.jump(stack.wrapping_add(8), site, target, functions);
-                }
-            }
-            Leave::Jump => {
-                // A stack is also switched by a jump to where a frame of the other one returns.
-                let is_outside = stack > self.frames.top().stack;
-                if !is_outside || !self.frames.returned(stack.wrapping_sub(8)) {
-                    self.jump(stack, site, target, functions);
-                }
-            }
+    /// A context has been entered so many times more.
+    pub fn add_calls(&mut self, context: u32, calls: u64) {
+        if let Some(node) = self.nodes.get_mut(context as usize) {
+            node.context.calls = node.context.calls.wrapping_add(calls);
         }
     }
 
-    /// A signal has interrupted the thread at `at`: its handler at `entry` returns to `stack`.
-    pub fn interrupt(&mut self, at: u64, entry: u64, stack: u64, functions: &mut dyn Functions) {
-        let caller = self.frames.top().context;
-        let edge = self.edges.of(at, entry);
-        let context = self.entered(caller, edge, (Kind::Signal, at, entry), functions);
-        self.frames.push(Frame { stack, context, handler: true });
+    /// So many more instructions were executed in a context, modulo 2^64.
+    pub fn add_instructions(&mut self, context: u32, instructions: u64) {
+        if let Some(node) = self.nodes.get_mut(context as usize) {
+            node.context.instructions = node.context.instructions.wrapping_add(instructions);
+        }
     }
 
-    /// The innermost signal's handler is over, where the thread has executed so many instructions.
-    pub fn resume(&mut self, instructions: u64) {
-        self.pass(instructions);
-        self.frames.leave_handler();
+    /// The context that a call from `caller` at `site` to `target` leads to.
+    pub fn call(
+        &mut self,
+        caller: u32,
+        site: u64,
+        target: u64,
+        functions: &mut dyn Functions,
+    ) -> u32 {
+        self.find(Context::new(Kind::Call, caller, site, target), functions)
     }
 
-    /// A copy of the thread: in the same context, where nothing has been counted. It has no contexts
-    /// but those of frames, and their callers.
-    pub fn forked(&self) -> Self {
-        let mut numbers: Vec<Option<u32>> = vec![None; self.about.len()];
+    /// The context of a signal's handler at `entry`, where the signal has interrupted the thread at
+    /// `at`.
+    pub fn signal(
+        &mut self,
+        caller: u32,
+        at: u64,
+        entry: u64,
+        functions: &mut dyn Functions,
+    ) -> u32 {
+        self.find(Context::new(Kind::Signal, caller, at, entry), functions)
+    }
+
+    /// The context that a jump from `from` at `site` to `target` leads to.
+    pub fn jump(
+        &mut self,
+        from: u32,
+        site: u64,
+        target: u64,
+        functions: &mut dyn Functions,
+    ) -> Led {
+        let function = functions.at(target);
+        let node = self.nodes[from as usize];
+        if function.start == node.function.start {
+            return Led { to: from, enters: false };
+        }
+        let left = node.context;
+        if node.function.transparent && left.kind != Kind::Root {
+            let to = self.find(Context { entry: target, ..left }, functions);
+            if node.function.binds {
+                self.nodes[to as usize].function.transparent = true;
+            }
+            return Led { to, enters: true };
+        }
+        // Functions that jump to each other in turn are in one context each.
+        let mut at = left;
+        while at.kind == Kind::Jump {
+            let Node { context, function: before } = self.nodes[at.caller as usize];
+            if before.start == function.start {
+                return Led { to: at.caller, enters: false };
+            }
+            at = context;
+        }
+        let to = self.find(Context::new(Kind::Jump, from, site, target), functions);
+        Led { to, enters: true }
+    }
+
+    /// A copy for a thread that begins in some of the contexts, `kept`, where nothing has been
+    /// counted: with these, and their callers. Returns their numbers in the copy, too.
+    pub fn forked(&self, kept: impl Iterator<Item = u32>) -> (Self, Vec<Option<u32>>) {
+        let mut numbers: Vec<Option<u32>> = vec![None; self.nodes.len()];
         numbers[0] = Some(0);
-        self.frames.contexts().for_each(|context| self.mark(context, &mut numbers));
-        let mut copy = Self::empty(self.frames.clone(), self.passed);
-        copy.edges = self.edges.clone();
-        for index in 0..numbers.len() {
+        for context in kept {
+            let mut at = context as usize;
+            while numbers[at].is_none() {
+                numbers[at] = Some(0);
+                at = self.nodes[at].context.caller as usize;
+            }
+        }
+        let mut copy = Self::empty();
+        for (index, node) in self.nodes.iter().enumerate() {
             if numbers[index].is_none() {
                 continue;
             }
-            let about = self.about[index];
-            let caller = numbers[about.caller as usize].unwrap_or(0);
-            let number = copy.add(About { caller, ..about });
+            let caller = numbers[node.context.caller as usize].unwrap_or(0);
+            let context = Context { caller, calls: 0, instructions: 0, ..node.context };
+            let number = copy.nodes.len() as u32;
+            copy.nodes.push(Node { context, ..*node });
             numbers[index] = Some(number);
-            if number > 0 && about.kind != Kind::Merged {
-                copy.called.insert((caller, about.edge), number);
+            if number > 0 && context.kind != Kind::Merged {
+                copy.called.insert(context.key(), number);
             }
         }
-        let number = |context: u32| numbers[context as usize].unwrap_or(0);
-        copy.frames.renumber(number);
         copy.merged = self.merged.and_then(|merged| numbers[merged as usize]);
-        copy
+        (copy, numbers)
     }
 
-    /// Marks a context and its callers.
-    fn mark(&self, context: u32, numbers: &mut [Option<u32>]) {
-        let mut at = context;
-        while numbers[at as usize].is_none() {
-            numbers[at as usize] = Some(0);
-            at = self.about[at as usize].caller;
+    /// The number of a context, which is made if there is none.
+    fn find(&mut self, wanted: Context, functions: &mut dyn Functions) -> u32 {
+        let wanted = Context { calls: 0, instructions: 0, ..wanted };
+        if self.merged == Some(wanted.caller) {
+            return wanted.caller;
         }
-    }
-
-    /// Instructions count from here on, where the thread has executed so many.
-    pub fn begin_at(&mut self, instructions: u64) {
-        self.passed = instructions;
-    }
-
-    /// Control jumps to `target`, which may be in another function.
-    fn jump(&mut self, stack: u64, site: u64, target: u64, functions: &mut dyn Functions) {
-        self.frames.settle(stack);
-        self.go_to(site, target, functions);
-    }
-
-    /// Control jumps to `target`, on the stack in use.
-    fn go_to(&mut self, site: u64, target: u64, functions: &mut dyn Functions) {
-        let top = self.frames.top();
-        let function = functions.at(target);
-        let from = self.about[top.context as usize];
-        if function.start == from.function.start {
-            return;
+        if let Some(context) = self.called.get(&wanted.key()) {
+            return *context;
         }
-        if from.function.transparent && from.kind != Kind::Root {
-            let About { caller, kind, site, .. } = from;
-            let edge = self.edges.of(site, target);
-            let context = self.entered(caller, edge, (kind, site, target), functions);
-            if from.function.binds {
-                self.about[context as usize].function.transparent = true;
-            }
-            return self.frames.replace(context);
+        if self.nodes.len() >= MOST {
+            return self.merge(functions);
         }
-        // Functions that jump to each other in turn are in one context each.
-        let all = self.frames.all();
-        let same = all.iter().rev().take_while(|frame| frame.stack == top.stack);
-        let is_it =
-            |frame: &Frame| self.about[frame.context as usize].function.start == function.start;
-        if let Some(back) = same.enumerate().find(|(_, frame)| is_it(frame)).map(|(back, _)| back) {
-            let index = all.len() - 1 - back;
-            return self.frames.leave_to(index);
-        }
-        let edge = self.edges.of(site, target);
-        let context = self.entered(top.context, edge, (Kind::Jump, site, target), functions);
-        self.frames.push(Frame { stack: top.stack, context, handler: false });
-    }
-
-    /// The context that is entered from `caller`.
-    fn entered(
-        &mut self,
-        caller: u32,
-        edge: Edge,
-        way: (Kind, u64, u64),
-        functions: &mut dyn Functions,
-    ) -> u32 {
-        let context = match self.nodes[caller as usize].recent(edge) {
-            Some(context) => context,
-            None => self.find(caller, edge, way, functions),
-        };
-        let calls = &mut self.nodes[context as usize].calls;
-        *calls = calls.saturating_add(1);
-        context
-    }
-
-    #[cold]
-    fn find(
-        &mut self,
-        caller: u32,
-        edge: Edge,
-        (kind, site, entry): (Kind, u64, u64),
-        functions: &mut dyn Functions,
-    ) -> u32 {
-        if self.merged == Some(caller) {
-            return caller;
-        }
-        let context = match self.called.get(&(caller, edge)) {
-            Some(context) => *context,
-            None if edge == Edge::OTHERS => return self.merge(functions),
-            None if self.about.len() >= MOST => return self.merge(functions),
-            None => {
-                let function = functions.at(entry);
-                let context = self.add(About { caller, kind, site, entry, edge, function });
-                self.called.insert((caller, edge), context);
-                context
-            }
-        };
-        self.nodes[caller as usize].remember(edge, context);
-        context
+        let number = self.add(wanted, functions);
+        self.called.insert(wanted.key(), number);
+        number
     }
 
     /// The context of everything that there is no room for.
@@ -275,23 +204,30 @@ impl Tree {
         if let Some(merged) = self.merged {
             return merged;
         }
-        let entry = self.about[0].entry;
-        let root = About::root(entry, functions.at(entry));
-        let merged = self.add(About { kind: Kind::Merged, ..root });
+        let root = Context::root(self.nodes[0].context.entry);
+        let merged = self.add(Context { kind: Kind::Merged, ..root }, functions);
         self.merged = Some(merged);
         merged
     }
 
-    fn add(&mut self, about: About) -> u32 {
-        self.about.push(about);
-        self.nodes.push(Node::default());
-        self.about.len() as u32 - 1
+    fn add(&mut self, context: Context, functions: &mut dyn Functions) -> u32 {
+        let function = functions.at(context.entry);
+        self.nodes.push(Node { context, function });
+        self.nodes.len() as u32 - 1
     }
 }
 
-impl About {
-    fn root(entry: u64, function: Function) -> Self {
-        Self { caller: 0, kind: Kind::Root, site: 0, entry, edge: Edge::NONE, function }
+impl Context {
+    fn new(kind: Kind, caller: u32, site: u64, entry: u64) -> Self {
+        Self { caller, kind, site, entry, calls: 0, instructions: 0 }
+    }
+
+    fn root(entry: u64) -> Self {
+        Self::new(Kind::Root, 0, 0, entry)
+    }
+
+    fn key(self) -> (u32, u64, u64) {
+        (self.caller, self.site, self.entry)
     }
 }
 
@@ -316,175 +252,76 @@ mod tests {
     const STUB: u64 = 0xf000;
     const BINDS: u64 = 0xf500;
     const RESOLVER: u64 = 0x7000;
+    const SITE: u64 = 0x10;
 
-    struct Thread {
-        tree: Tree,
-        stack: u64,
-        instructions: u64,
+    fn tree() -> Tree {
+        Tree::new(MAIN, &mut Pages)
     }
 
-    impl Thread {
-        fn new() -> Self {
-            Self { tree: Tree::new(MAIN, 0, &mut Pages), stack: 0x9000, instructions: 0 }
-        }
-
-        /// Executes `instructions`, the last of which leaves for `target`.
-        fn leave(&mut self, instructions: u64, leave: Leave, target: u64) -> &mut Self {
-            self.instructions += instructions;
-            let (stack, instructions) = (self.stack, self.instructions);
-            let transfer = Transfer { leave, stack, instructions, site: 0x10, target, edge: None };
-            self.tree.transfer(&transfer, &mut Pages);
-            match leave {
-                Leave::Call => self.stack -= 8,
-                Leave::Return => self.stack += 8,
-                Leave::Jump => {}
-            }
-            self
-        }
-
-        fn call(&mut self, instructions: u64, target: u64) -> &mut Self {
-            self.leave(instructions, Leave::Call, target)
-        }
-
-        fn ret(&mut self, instructions: u64) -> &mut Self {
-            self.leave(instructions, Leave::Return, MAIN + 1)
-        }
-
-        fn jump(&mut self, instructions: u64, target: u64) -> &mut Self {
-            self.leave(instructions, Leave::Jump, target)
-        }
-
-        /// Each context as caller's entry, entry, calls, instructions.
-        fn told(&self) -> Vec<(u64, u64, u64, u64)> {
-            let all: Vec<Context> = self.tree.contexts().collect();
-            let line =
-                |it: &Context| (all[it.caller as usize].entry, it.entry, it.calls, it.instructions);
-            all.iter().map(line).collect()
-        }
+    /// Each context as its caller's entry, kind and entry.
+    fn told(tree: &Tree) -> Vec<(u64, Kind, u64)> {
+        let all: Vec<Context> = tree.contexts().collect();
+        all.iter().map(|it| (all[it.caller as usize].entry, it.kind, it.entry)).collect()
     }
 
     #[test]
-    fn instructions_belong_to_the_context_that_executes_them() {
-        let mut thread = Thread::new();
-        thread.call(3, F).call(5, G).ret(7).ret(2).call(1, G).ret(11).call(1, F).ret(13);
-        assert_eq!(
-            thread.told(),
-            [(MAIN, MAIN, 0, 5), (MAIN, F, 2, 20), (F, G, 1, 7), (MAIN, G, 1, 11)]
-        );
-    }
-
-    #[test]
-    fn a_tail_call_returns_to_the_caller_of_its_caller() {
-        let mut thread = Thread::new();
-        thread.call(1, F).jump(2, G).ret(4).call(8, F).ret(16);
-        assert_eq!(thread.told(), [(MAIN, MAIN, 0, 9), (MAIN, F, 2, 18), (F, G, 1, 4)]);
-        assert_eq!(thread.tree.about[2].kind, Kind::Jump);
+    fn a_function_has_a_context_for_each_caller() {
+        let mut tree = tree();
+        let f = tree.call(0, SITE, F, &mut Pages);
+        let g = tree.call(f, SITE, G, &mut Pages);
+        assert_ne!(tree.call(0, SITE, G, &mut Pages), g);
+        assert_ne!(tree.call(f, SITE + 1, G, &mut Pages), g);
+        assert_eq!(tree.call(f, SITE, G, &mut Pages), g);
+        tree.add_calls(g, 2);
+        tree.add_instructions(g, 5);
+        tree.add_instructions(g, 1_u64.wrapping_neg());
+        let context = tree.contexts().nth(g as usize).expect("a context");
+        assert_eq!((context.calls, context.instructions), (2, 4));
     }
 
     #[test]
     fn functions_that_jump_to_each_other_have_a_context_each() {
-        let mut thread = Thread::new();
-        thread.call(1, F);
-        for _ in 0..1000 {
-            thread.jump(1, G).jump(1, F);
-        }
-        thread.ret(1);
-        assert_eq!(thread.told(), [(MAIN, MAIN, 0, 1), (MAIN, F, 1, 1001), (F, G, 1000, 1000)]);
-        assert_eq!(thread.stack, 0x9000);
+        let mut tree = tree();
+        let f = tree.call(0, SITE, F, &mut Pages);
+        let g = tree.jump(f, SITE, G, &mut Pages);
+        assert!(g.enters);
+        assert_eq!(tree.jump(g.to, SITE, F, &mut Pages), Led { to: f, enters: false });
+        assert_eq!(told(&tree)[2], (F, Kind::Jump, G));
+        // main has called f, and not jumped there.
+        assert!(tree.jump(f, SITE, MAIN, &mut Pages).enters);
     }
 
     #[test]
     fn a_jump_within_a_function_is_no_transfer() {
-        let mut thread = Thread::new();
-        thread.call(1, F).jump(2, F + 0x20).ret(4);
-        assert_eq!(thread.told(), [(MAIN, MAIN, 0, 1), (MAIN, F, 1, 6)]);
+        let mut tree = tree();
+        let f = tree.call(0, SITE, F, &mut Pages);
+        assert_eq!(tree.jump(f, SITE, F + 0x20, &mut Pages), Led { to: f, enters: false });
     }
 
     #[test]
     fn what_a_stub_jumps_to_was_called_by_its_caller() {
-        let mut thread = Thread::new();
-        // Through the resolver, which calls G.
-        thread.call(1, STUB).jump(1, BINDS).jump(2, RESOLVER);
-        thread.call(6, G).ret(9).jump(2, F).ret(30);
-        thread.call(1, STUB).jump(1, F).ret(30);
-        let told = thread.told();
-        assert_eq!(told[0], (MAIN, MAIN, 0, 2));
-        assert_eq!(told[1], (MAIN, STUB, 2, 2));
-        assert_eq!(told[2], (MAIN, BINDS, 1, 2));
-        assert_eq!(told[3], (MAIN, RESOLVER, 1, 8));
-        assert_eq!(told[4], (RESOLVER, G, 1, 9));
-        assert_eq!(told[5], (MAIN, F, 2, 60));
+        let mut tree = tree();
+        let stub = tree.call(0, SITE, STUB, &mut Pages);
+        let binds = tree.jump(stub, SITE, BINDS, &mut Pages).to;
+        let resolver = tree.jump(binds, SITE, RESOLVER, &mut Pages).to;
+        let found = tree.jump(resolver, SITE, F, &mut Pages).to;
+        assert_eq!(tree.jump(stub, SITE, F, &mut Pages), Led { to: found, enters: true });
+        assert!(told(&tree)[1..].iter().all(|it| (it.0, it.1) == (MAIN, Kind::Call)));
     }
 
     #[test]
-    fn longjmp_leaves_what_it_jumps_over() {
-        let mut thread = Thread::new();
-        thread.call(1, F).call(1, G).call(1, F);
-        thread.stack = 0x9000;
-        thread.jump(1, MAIN + 0x40).call(5, G).ret(7);
-        let told = thread.told();
-        assert_eq!(told[0], (MAIN, MAIN, 0, 6));
-        assert_eq!(told[4], (MAIN, G, 1, 7));
-    }
-
-    #[test]
-    fn a_signal_is_a_context_of_what_it_interrupts() {
-        let mut thread = Thread::new();
-        thread.call(1, F);
-        thread.tree.pass(4);
-        thread.instructions = 4;
-        thread.tree.interrupt(F + 9, G, 0x7000, &mut Pages);
-        thread.stack = 0x7000;
-        // To the call that ends the handler.
-        thread.leave(10, Leave::Return, 0x4000);
-        thread.instructions += 2;
-        thread.tree.resume(thread.instructions);
-        thread.stack = 0x8ff8;
-        thread.ret(2);
-        let told = thread.told();
-        assert_eq!(told, [(MAIN, MAIN, 0, 1), (MAIN, F, 1, 5), (F, G, 1, 10), (G, 0x4000, 1, 2)]);
-        assert_eq!(thread.tree.about[2].kind, Kind::Signal);
-    }
-
-    #[test]
-    fn a_forked_copy_begins_where_the_original_is() {
-        let mut thread = Thread::new();
-        thread.call(1, G).ret(1).call(1, F).call(1, G);
-        let mut copy = Thread { tree: thread.tree.forked(), ..thread };
-        copy.ret(5).ret(6).call(1, F);
-        assert_eq!(copy.told(), [(MAIN, MAIN, 0, 1), (MAIN, F, 1, 6), (F, G, 0, 5)]);
-    }
-
-    #[test]
-    fn a_program_may_do_anything_with_its_stack() {
-        use proptest::prelude::*;
-        let word = prop_oneof![Just(0u64), Just(u64::MAX), Just(0x9000), any::<u64>()];
-        let leaves = prop_oneof![Just(Leave::Call), Just(Leave::Return), Just(Leave::Jump)];
-        let steps = prop::collection::vec((leaves, word.clone(), word.clone(), word), 0..200);
-        let mut runner = proptest::test_runner::TestRunner::default();
-        runner
-            .run(&steps, |steps| {
-                let mut tree = Tree::new(MAIN, 0, &mut Pages);
-                for (leave, stack, instructions, target) in &steps {
-                    let transfer = Transfer {
-                        leave: *leave,
-                        stack: *stack,
-                        instructions: *instructions,
-                        site: 1,
-                        target: *target,
-                        edge: None,
-                    };
-                    tree.transfer(&transfer, &mut Pages);
-                }
-                let all: Vec<Context> = tree.contexts().collect();
-                let sum = all.iter().fold(0u64, |sum, it| sum.wrapping_add(it.instructions));
-                let last = steps.last().map_or(0, |step| step.2);
-                prop_assert_eq!(sum, last);
-                for (index, context) in all.iter().enumerate() {
-                    prop_assert!(context.caller as usize <= index.saturating_sub(1));
-                }
-                Ok(())
-            })
-            .unwrap();
+    fn a_copy_has_the_contexts_that_are_kept_and_their_callers() {
+        let mut tree = tree();
+        let g = tree.call(0, SITE, G, &mut Pages);
+        let f = tree.call(0, SITE, F, &mut Pages);
+        let inner = tree.signal(f, SITE, G, &mut Pages);
+        tree.add_calls(inner, 7);
+        let (mut copy, numbers) = tree.forked([inner].into_iter());
+        assert_eq!(numbers, [Some(0), None, Some(1), Some(2)]);
+        assert_eq!(told(&copy)[1..], [(MAIN, Kind::Call, F), (F, Kind::Signal, G)]);
+        assert!(copy.contexts().all(|it| (it.calls, it.instructions) == (0, 0)));
+        assert_eq!(copy.call(0, SITE, F, &mut Pages), 1);
+        assert_eq!(copy.call(0, SITE, G, &mut Pages), 3);
+        assert_eq!(numbers[g as usize], None);
     }
 }

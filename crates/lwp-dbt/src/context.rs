@@ -10,7 +10,7 @@
 //!          +0x5000  its latest changes                         + 0x210000  argument classes, 256 x 1
 //!          +0x6000  known cuts
 //!         +0x106000 misses of the data cache, or samples       + 0x210100  masks: table, cache sets, lines
-//!         +0x146000 counters, 8 bytes each                     + 0x211000  a copy of the routines
+//!         +0x946000 counters, 8 bytes each                     + 0x211000  a copy of the routines
 //!        +0x1400000 indirect calls by where they led
 //!                                                              + 0x21f000  known answers to CPUID
 //!                                                              + 0x220000  chain slots, 8 bytes each
@@ -132,8 +132,8 @@ pub const CUT_BYTES: u32 = 64;
 /// The number of them that there is room for.
 pub const KNOWN_CUTS: u32 = 16384;
 
-/// Bytes of a context; the thread's counters follow.
-pub const CONTEXT_BYTES: u64 = 0x14_6000;
+/// Bytes of a context; the thread's counters follow. Most of them are there for [`trace`].
+pub const CONTEXT_BYTES: u64 = 0x94_6000;
 
 /// gs-relative displacement of counter `index`.
 pub fn counter_displacement(index: u32) -> u32 {

@@ -63,6 +63,7 @@ pub(crate) use guards::{ExitKind, SideExit, Tally, Target};
 pub use heads::HEAD;
 pub(crate) use output::Output;
 pub(crate) use trace::Transfer;
+pub use trace::stores as transfer_stores;
 use watch::Watch;
 pub(crate) use watch::WatchedShape;
 

@@ -47,6 +47,7 @@ pub use context::{
 };
 pub use counters::Counters;
 pub use emit::HEAD;
+pub use emit::transfer_stores;
 pub use execution_profile::{BlockProfile, ExecutionProfile, Targets};
 pub use executions::Execution;
 pub use fragment::{Changing, Entry, EntryId, Fragment, FragmentId, Neighbour, Unit, Within};

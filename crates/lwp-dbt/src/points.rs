@@ -80,7 +80,7 @@ mod tests {
         let bytes = points.lists.len();
         for (index, &at) in first.iter().enumerate() {
             assert_eq!(points.add(&list(index as u8)), at);
-            let found = state_map::lookup(points.get(at), 299).map(|point| point.index);
+            let found = state_map::lookup(points.get(at), 299).map(|found| found.point.index);
             assert_eq!(found, Some(index as u8));
         }
         assert_eq!(points.lists.len(), bytes);

@@ -24,6 +24,7 @@ mod calls_alone;
 mod cpuid;
 mod lwp;
 mod places;
+mod transfers;
 
 pub(crate) use lwp::{CHARGE_BYTES, site};
 pub use lwp::{NOTES, NOTHING_GIVEN, PREDICTED, RECORDED, SAMPLES};
@@ -100,7 +101,7 @@ impl Routines {
         let batch = emit_batch(&mut b)?;
         let move_in = emit_move_in(&mut b, layout, go)?;
         let called = calls::emit(&mut b, ring)?;
-        let traced = calls::emit_traced(&mut b, ring)?;
+        let transfers = transfers::emit(&mut b, ring)?;
         let ask_call = calls_alone::emit(&mut b, ring, run_and_go)?;
 
         let options = iced_x86::BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS;
@@ -113,6 +114,10 @@ impl Routines {
             }
             Ok(all)
         };
+        let mut ways = [0; 5];
+        for (place, label) in ways.iter_mut().zip(&transfers) {
+            *place = at(label)?;
+        }
         let mut states = Vec::new();
         for (label, state) in &b.marks {
             states.push((at(label)?, *state));
@@ -137,7 +142,7 @@ impl Routines {
                 end: at(&move_in[3])?,
             },
             called: at(&called)?,
-            traced: at(&traced)?,
+            transfers: ways,
             lwp: LwpRoutines {
                 touches: TouchRoutines {
                     quick: all(&lwp.touches.touch)?,

@@ -99,6 +99,9 @@ pub enum Commit {
     Calling,
     /// The same, and it has been counted, with the target in [`crate::Slot::CallTarget`].
     Called,
+    /// A routine looks for a transfer between functions, which has not been made:
+    /// [`crate::Slot::CallAfter`] says which.
+    Transferring,
 }
 
 /// The part of a superblock's charge that is not executed.
@@ -138,6 +141,9 @@ pub struct AppState {
     pub countdown: Option<u32>,
     /// The indirect call at hand has been counted with the target in r11, and has not been made.
     pub called: bool,
+    /// A transfer between functions is being [made](crate::context::trace), whose instruction has
+    /// not been executed: how many bytes of its code have been.
+    pub transfer: Option<u32>,
     /// A superblock has been charged to its end, which is not reached from here.
     pub remainder: Option<Remainder>,
     /// The instruction whose flags are the application's, where a guard has overwritten them.
@@ -155,6 +161,7 @@ impl AppState {
             edge_pending: false,
             countdown: None,
             called: false,
+            transfer: None,
             remainder: None,
             flags: None,
         }
@@ -224,16 +231,25 @@ pub(crate) fn encode(points: &[StateEntry], out: &mut Vec<u8>) {
     }
 }
 
-/// The last point at or before `offset`.
-pub(crate) fn lookup(encoded: &[u8], offset: u32) -> Option<StateEntry> {
+/// A point, and how far behind it a place is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub point: StateEntry,
+    pub past: u32,
+}
+
+/// The last point at or before `offset`; of those in a row that say the same, the first.
+pub(crate) fn lookup(encoded: &[u8], offset: u32) -> Option<Found> {
     let mut at = 0;
-    let mut found = None;
+    let mut found: Option<StateEntry> = None;
     for raw in encoded.chunks_exact(POINT_BYTES) {
         at += u32::from(raw[0]);
         if at > offset {
             break;
         }
-        found = Some(StateEntry { at, app: raw[1], index: raw[2], state: raw[3] });
+        let point = StateEntry { at, app: raw[1], index: raw[2], state: raw[3] };
+        let first = found.filter(|it| StateEntry { at, ..*it } == point);
+        found = Some(first.unwrap_or(point));
     }
-    found
+    found.map(|point| Found { point, past: offset - point.at })
 }

@@ -1,30 +1,32 @@
-//! Calling contexts of threads, measured: reads what translated code writes down of calls, returns
-//! and jumps between functions ([`lwp_dbt::trace`]).
+//! Calling contexts of threads, measured: threads lead themselves from one to another
+//! ([`lwp_dbt::trace`]), and ask for what they do not know.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-
-use iced_x86::{Decoder, DecoderOptions};
-use lwp_contexts::{Functions, Leave, Transfer, Tree};
-use lwp_dbt::trace::{self, Half, Written};
-use lwp_dbt::{FragmentId, Role, Slot, counter_index};
+use lwp_contexts::{Frame, Functions, Place, Stack, Stacks, Tree};
+use lwp_dbt::trace::Leave;
+use lwp_dbt::{FragmentId, Role, counter_index, transfer_stores};
 use lwp_ptrace::Tid;
+use rustc_hash::FxHashMap;
 
-use crate::contexts::Context as ThreadContext;
+use crate::contexts::{RawFrame, RawRecord, RecordWords, index_of, name_of};
 use crate::family::Family;
+use crate::functions::MappedFunctions;
 use crate::machine::Counting;
+
+/// Most frames that a thread gets; the others stay here until it comes back to them.
+const MOST_FRAMES: usize = 1024;
 
 /// The end of a block that may lead to another function.
 #[derive(Clone, Copy, Debug)]
-pub struct Site {
-    /// How control leaves; `None` where a signal's handler ends.
-    leave: Option<Leave>,
-    /// Its address.
-    pc: u64,
+struct Site {
+    leave: Leave,
+    /// True if it is the system call that ends a signal's handler.
+    ends_handler: bool,
     /// Its last byte.
     last: u64,
-    /// Where it leads, with a number that nothing else in this process has, unless the thread
-    /// writes down where it leads.
-    target: Option<(u64, u32)>,
+    /// Where it leads, if the code says that.
+    target: u64,
+    /// True if no instruction leads there: control falls into the other function.
+    falls: bool,
 }
 
 /// The sites of a family, by the counters that name them.
@@ -35,16 +37,50 @@ pub struct Sites {
     all: Vec<Site>,
 }
 
-/// The half of a thread's room for transfers that is full, if there is one: the host has not looked
-/// at it yet.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct FullHalf(Option<Half>);
+/// The calling contexts of a thread.
+#[derive(Clone, Debug)]
+pub struct Calling {
+    tree: Tree,
+    /// The stacks; where the thread has records, it has the one in use itself.
+    stacks: Stacks,
+    /// The frames of that below those that the thread has.
+    deep: Vec<Frame>,
+    /// True if the thread has records and frames.
+    in_thread: bool,
+    /// What the thread's records stand for.
+    records: Vec<Known>,
+    /// Records by what they stand for.
+    names: FxHashMap<Place, u64>,
+    /// The part of the thread's correction that is in its sum.
+    corrected: u64,
+}
 
-/// Where the application stands, with the instruction there not executed.
+/// What a record stands for.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    place: Place,
+    /// True if its calls are those of its context.
+    counts: bool,
+}
+
+/// A transfer that is about to be made.
 #[derive(Clone, Copy, Debug)]
 pub struct Stand {
-    /// The instruction's address.
-    pub pc: u64,
+    /// The stack pointer before.
+    pub stack: u64,
+    /// Where it leads.
+    pub target: u64,
+}
+
+/// A transfer between functions whose instruction has not been executed.
+#[derive(Clone, Copy, Debug)]
+pub struct Unmade {
+    /// The fragment that ends with it.
+    pub fragment: FragmentId,
+    /// How many bytes of its code have been executed.
+    pub past: u32,
+    /// r11, which says where a call leads.
+    pub r11: u64,
     /// The stack pointer.
     pub stack: u64,
 }
@@ -54,201 +90,490 @@ impl Site {
         let fragment = family.code_cache.fragment(id);
         let next = fragment.pc.0 + u64::from(fragment.app_len);
         let deltas = fragment.deltas;
-        let leave = match (deltas.calls, deltas.returns) {
-            (1, _) => Leave::Call,
-            (_, 1) => Leave::Return,
-            _ => Leave::Jump,
-        };
-        let is_written = deltas.indirect == 1 || deltas.returns == 1;
-        let target = if fragment.target.0 == 0 { next } else { fragment.target.0 };
         let is_call = |bytes: &[u8]| bytes.ends_with(&[0x0f, 0x05]);
         let ends_handler =
             deltas.branches == 0 && family.origin_of(id).is_some_and(|(_, bytes)| is_call(&bytes));
+        let leave = match (deltas.calls, deltas.returns, deltas.indirect) {
+            (1, _, 1) => Leave::IndirectCall,
+            (1, ..) => Leave::Call,
+            (_, 1, _) => Leave::Return,
+            (_, _, 1) => Leave::IndirectJump,
+            _ if ends_handler => Leave::Return,
+            _ => Leave::Jump,
+        };
+        let falls = deltas.branches == 0 && !ends_handler;
+        let target = if fragment.target.0 == 0 { next } else { fragment.target.0 };
+        Self { leave, ends_handler, last: next - 1, target, falls }
+    }
+
+    /// Where a record of this site leads.
+    fn target_of(&self, record: RawRecord) -> u64 {
+        if self.leave.is_direct() { self.target } else { record.target }
+    }
+}
+
+impl Calling {
+    /// The thread begins at `entry`.
+    fn new(entry: u64, functions: &mut dyn Functions) -> Self {
+        Self::with(Tree::new(entry, functions), Stacks::new(0))
+    }
+
+    fn with(tree: Tree, stacks: Stacks) -> Self {
         Self {
-            leave: (!ends_handler).then_some(leave),
-            pc: last_instruction(family, id).unwrap_or(next - 1),
-            last: next - 1,
-            target: (!is_written).then(|| (target, next_number())),
+            tree,
+            stacks,
+            deep: Vec::new(),
+            in_thread: false,
+            records: vec![Known::default()],
+            names: FxHashMap::default(),
+            corrected: 0,
+        }
+    }
+
+    /// Those of a thread that begins where this one is, and has counted nothing.
+    fn forked(&self, words: RecordWords<'_>) -> Self {
+        let mut stacks = self.stacks.clone();
+        stacks.current = self.stack(words);
+        let kept: Vec<u32> = stacks.places().map(|place| place.context).collect();
+        let (tree, numbers) = self.tree.forked(kept.into_iter());
+        let number = |context: u32| numbers.get(context as usize).copied().flatten().unwrap_or(0);
+        for place in stacks.places() {
+            place.context = number(place.context);
+            place.within = place.within.map(number);
+        }
+        Self::with(tree, stacks)
+    }
+
+    /// What a name stands for.
+    fn place_of(&self, name: u64) -> Place {
+        self.records.get(index_of(name)).copied().unwrap_or_default().place
+    }
+
+    /// The stack in use.
+    fn stack(&self, words: RecordWords<'_>) -> Stack {
+        if !self.in_thread {
+            return self.stacks.current.clone();
+        }
+        let frame = |raw: RawFrame| Frame {
+            stack: raw.stack,
+            caller: self.place_of(raw.caller),
+            handler: raw.handler,
+        };
+        let frames = self.deep.iter().copied().chain(words.frames().map(frame)).collect();
+        Stack { frames, present: self.place_of(words.present()) }
+    }
+
+    /// Takes the stack in use from the thread.
+    fn take_stack(&mut self, words: RecordWords<'_>) {
+        self.stacks.current = self.stack(words);
+        self.in_thread = false;
+    }
+
+    /// Gives the stack in use to the thread, whose stack pointer is `stack`.
+    fn give_stack(&mut self, words: RecordWords<'_>, stack: u64) {
+        if words.is_nearly_full() {
+            self.harvest(words);
+        }
+        let Stack { mut frames, present } = std::mem::take(&mut self.stacks.current);
+        let own = frames.split_off(frames.len().saturating_sub(MOST_FRAMES));
+        self.deep = frames;
+        let mut raw = Vec::with_capacity(own.len());
+        for frame in own {
+            let caller = self.name_of(words, frame.caller);
+            raw.push(RawFrame { stack: frame.stack, caller, handler: frame.handler });
+        }
+        words.set_frames(raw.into_iter(), self.deep.is_empty().then_some(stack));
+        words.set_present(self.name_of(words, present));
+        self.in_thread = true;
+    }
+
+    /// The record of a place.
+    fn name_of(&mut self, words: RecordWords<'_>, place: Place) -> u64 {
+        if let Some(name) = self.names.get(&place) {
+            return *name;
+        }
+        let name = words.make();
+        self.know(name, Known { place, counts: true });
+        self.names.insert(place, name);
+        name
+    }
+
+    fn know(&mut self, name: u64, known: Known) {
+        let index = index_of(name);
+        if index >= self.records.len() {
+            self.records.resize(index + 1, Known::default());
+        }
+        self.records[index] = known;
+    }
+
+    /// Takes the counts of the thread's records, which are forgotten. Its stack has been taken.
+    fn harvest(&mut self, words: RecordWords<'_>) {
+        add_counts(&mut self.tree, &self.records, words);
+        words.forget();
+        self.records.truncate(1);
+        self.names.clear();
+    }
+
+    /// The contexts with their counts.
+    fn counted(&self, words: RecordWords<'_>) -> Tree {
+        let mut tree = self.tree.clone();
+        add_counts(&mut tree, &self.records, words);
+        let present = match self.in_thread {
+            true => self.place_of(words.present()),
+            false => self.stacks.current.present,
+        };
+        tree.add_instructions(present.context, words.passed());
+        tree
+    }
+
+    /// Instructions count from here on.
+    fn begin(&mut self, words: RecordWords<'_>) {
+        let present = self.stack(words).present;
+        self.tree.add_instructions(present.context, words.passed().wrapping_neg());
+    }
+
+    /// The stack in use, taken from the thread, has been led from one context to another, by
+    /// nothing that the thread counts.
+    fn led_from(&mut self, from: Place, words: RecordWords<'_>) {
+        let to = self.stacks.current.present;
+        if to.context != from.context {
+            self.tree.add_instructions(from.context, words.passed());
+            self.tree.add_instructions(to.context, words.passed().wrapping_neg());
+        }
+    }
+
+    /// Finds the stack that the stack pointer is on.
+    fn settle(&mut self, stack: u64, words: RecordWords<'_>) {
+        let from = self.stacks.current.present;
+        self.stacks.settle(stack);
+        self.led_from(from, words);
+    }
+}
+
+/// Adds what a thread's records say that are known to stand for something.
+fn add_counts(tree: &mut Tree, records: &[Known], words: RecordWords<'_>) {
+    for (index, known) in records.iter().enumerate().take(words.count()).skip(1) {
+        let Known { place, counts } = *known;
+        let instructions = words.instructions(index);
+        tree.add_instructions(place.context, instructions);
+        if let Some(within) = place.within {
+            tree.add_instructions(within, instructions.wrapping_neg());
+        }
+        if counts {
+            tree.add_calls(place.context, words.calls(index));
         }
     }
 }
 
-/// A number that has not been used yet. There are fewer than 2^31, because each belongs to a
-/// fragment.
-fn next_number() -> u32 {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    NEXT.fetch_add(1, Ordering::Relaxed) & (u32::MAX >> 1)
+/// A thread's contexts, with what they are made of.
+struct Scene<'a> {
+    calling: &'a mut Calling,
+    words: RecordWords<'a>,
+    functions: &'a mut MappedFunctions,
+    sites: &'a mut Sites,
+    family: &'a Family,
 }
 
-/// The address of the last instruction of a fragment.
-fn last_instruction(family: &Family, id: FragmentId) -> Option<u64> {
-    let pc = family.code_cache.fragment(id).pc.0;
-    let (_, bytes) = family.origin_of(id)?;
-    let all = Decoder::with_ip(64, &bytes, pc, DecoderOptions::NONE);
-    all.into_iter().last().map(|it| it.ip())
-}
-
-impl ThreadContext<'_> {
-    /// The half of the room that the thread writes transfers to, and their number.
-    fn half(self) -> (Half, u32) {
-        Half::in_use(self.get(Slot::Transfers)).unwrap_or((Half::First, 0))
+impl Scene<'_> {
+    fn site(&mut self, displacement: u32) -> Option<Site> {
+        counter_index(displacement).and_then(|counter| self.sites.get(self.family, counter))
     }
 
-    /// The first transfers of a half.
-    fn transfers(self, half: Half, count: u32) -> impl Iterator<Item = Written> {
-        let words = self.words(half.place(0), u64::from(count) * trace::LENGTH as u64);
-        let (transfers, _) = words.as_chunks::<{ trace::LENGTH }>();
-        let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
-        transfers.iter().map(move |words| Written::of(words.each_ref().map(load)))
+    /// Learns what the records stand for that the thread has made.
+    fn learn(&mut self) {
+        for index in self.calling.records.len()..self.words.count() {
+            let record = self.words.record(index);
+            let from = self.calling.place_of(record.caller);
+            let known = match self.site(record.site) {
+                Some(site) => {
+                    let target = site.target_of(record);
+                    let tree = &mut self.calling.tree;
+                    if site.leave.is_call() {
+                        let context = tree.call(from.context, site.last, target, self.functions);
+                        let within = Some(from.context);
+                        Known { place: Place { context, within }, counts: true }
+                    } else {
+                        let led = tree.jump(from.context, site.last, target, self.functions);
+                        Known { place: Place { context: led.to, ..from }, counts: led.enters }
+                    }
+                }
+                None => Known::default(),
+            };
+            self.calling.names.entry(known.place).or_insert(name_of(index));
+            self.calling.records.push(known);
+        }
     }
 
-    /// The instructions that translated code has added up.
-    fn passed(self) -> u64 {
-        (0..trace::WORDS)
-            .map(|word| self.word(u64::from(trace::word(word))))
-            .fold(0, u64::wrapping_add)
+    /// Does what a thread cannot do that stands before a transfer, so that it can make it.
+    fn prepare(&mut self, displacement: u32, at: Stand) {
+        self.learn();
+        let Some(site) = self.site(displacement) else { return };
+        if self.calling.in_thread && self.words.present() == 0 {
+            // The program has written to it.
+            self.calling.in_thread = false;
+        }
+        let is_jump = matches!(site.leave, Leave::Jump | Leave::IndirectJump);
+        if is_jump && self.calling.in_thread && self.words.is_near(at.stack) {
+            return self.lead_jump(displacement, site, at);
+        }
+        self.calling.take_stack(self.words);
+        match site.leave {
+            Leave::Call | Leave::IndirectCall => self.calling.give_stack(self.words, at.stack),
+            Leave::Jump | Leave::IndirectJump => {
+                self.calling.settle(at.stack, self.words);
+                self.calling.give_stack(self.words, at.stack);
+                self.lead_jump(displacement, site, at);
+            }
+            Leave::Return => {
+                self.prepare_return(site, at);
+                self.calling.give_stack(self.words, at.stack);
+            }
+        }
+    }
+
+    /// Leads a jump to where it leads to from the thread's present record.
+    fn lead_jump(&mut self, displacement: u32, site: Site, at: Stand) {
+        let from = self.calling.place_of(self.words.present());
+        let targeted = !site.leave.is_direct();
+        let target = if targeted { at.target } else { site.target };
+        let led = self.calling.tree.jump(from.context, site.last, target, self.functions);
+        let to = Place { context: led.to, ..from };
+        let name = self.calling.name_of(self.words, to);
+        let record =
+            RawRecord { caller: self.words.present(), site: displacement, target: at.target };
+        let index = self.words.lead(record, targeted, name);
+        self.calling.know(index, Known { place: to, counts: led.enters });
+    }
+
+    fn prepare_return(&mut self, site: Site, at: Stand) {
+        let Stand { stack, target } = at;
+        let from = self.calling.stacks.current.present;
+        let stacks = &mut self.calling.stacks;
+        let found = match site.ends_handler {
+            true => stacks.return_from_handler(stack),
+            false => stacks.return_from(stack),
+        };
+        if found {
+            return self.calling.led_from(from, self.words);
+        }
+        if site.ends_handler {
+            return self.return_to(from, stack);
+        }
+        let frame = stacks.current.frames.last_mut();
+        match frame.filter(|frame| frame.handler && frame.stack == stack) {
+            // To the call that ends it, which takes the handler's frame.
+            Some(frame) => {
+                (frame.stack, frame.handler) = (stack.wrapping_add(8), false);
+                let within = Some(frame.caller.context);
+                let led = self.calling.tree.jump(from.context, site.last, target, self.functions);
+                self.enter(led.to, led.enters);
+                self.return_to(Place { context: led.to, within }, stack);
+            }
+            None => {
+                self.calling.settle(stack.wrapping_add(8), self.words);
+                let from = self.calling.stacks.current.present;
+                let led = self.calling.tree.jump(from.context, site.last, target, self.functions);
+                self.enter(led.to, led.enters);
+                self.return_to(Place { context: led.to, ..from }, stack);
+            }
+        }
+    }
+
+    fn enter(&mut self, context: u32, enters: bool) {
+        self.calling.tree.add_calls(context, u64::from(enters));
+    }
+
+    /// The return whose address lies at `stack` leads to `caller`.
+    fn return_to(&mut self, caller: Place, stack: u64) {
+        let current = &mut self.calling.stacks.current;
+        current.push(Frame { stack, caller, handler: false });
+        current.present.within = Some(caller.context);
+    }
+
+    /// Takes a transfer back that has not been made.
+    fn take_back(&mut self, unmade: Unmade) {
+        let Unmade { fragment, past, r11, stack } = unmade;
+        let site = Site::of(self.family, fragment);
+        let stores = transfer_stores(site.leave);
+        let done = stores.iter().filter(|end| **end <= past).count();
+        let words = self.words;
+        let passed = words.passed();
+        match site.leave {
+            Leave::Call | Leave::IndirectCall => {
+                let name = r11 << 32;
+                if done > 0 {
+                    words.add_instructions(name, passed);
+                }
+                if done > 1 {
+                    words.add_calls(name, 1_u64.wrapping_neg());
+                }
+                if done > 3 {
+                    words.set_present(words.innermost_caller());
+                }
+                if done > 2 {
+                    words.pop_frame();
+                }
+            }
+            Leave::Jump | Leave::IndirectJump => {
+                if done > 0 {
+                    words.add_instructions(words.before(), passed.wrapping_neg());
+                }
+                if done > 1 {
+                    words.add_instructions(words.led_to(), passed);
+                }
+                if done > 2 {
+                    words.add_calls(words.led_to(), 1_u64.wrapping_neg());
+                }
+                if done > 3 {
+                    words.set_present(words.before());
+                }
+            }
+            Leave::Return => {
+                if done > 0 {
+                    words.add_instructions(words.before(), passed.wrapping_neg());
+                }
+                if done > 1 {
+                    words.push_frame();
+                }
+                if done > 2 {
+                    words.set_present(words.before());
+                }
+            }
+        }
+        if site.falls {
+            self.fall(site, stack);
+        }
+    }
+
+    /// Control has fallen into another function.
+    fn fall(&mut self, site: Site, stack: u64) {
+        self.learn();
+        self.calling.take_stack(self.words);
+        self.calling.settle(stack, self.words);
+        let from = self.calling.stacks.current.present;
+        let led = self.calling.tree.jump(from.context, site.last, site.target, self.functions);
+        self.enter(led.to, led.enters);
+        self.calling.stacks.current.present = Place { context: led.to, ..from };
+        self.calling.led_from(from, self.words);
+        self.calling.give_stack(self.words, stack);
+    }
+
+    /// A signal's handler at `entry`, which returns to `stack`, has interrupted the thread at `at`.
+    fn interrupt(&mut self, at: u64, entry: u64, stack: u64) {
+        self.learn();
+        self.calling.take_stack(self.words);
+        let from = self.calling.stacks.current.present;
+        let context = self.calling.tree.signal(from.context, at, entry, self.functions);
+        self.enter(context, true);
+        let current = &mut self.calling.stacks.current;
+        current.push(Frame { stack, caller: from, handler: true });
+        current.present = Place { context, within: Some(from.context) };
+        self.calling.led_from(from, self.words);
+        self.calling.give_stack(self.words, stack);
     }
 }
 
 impl Counting<'_> {
-    /// Has a thread write to the other half of its room, so that it can go on.
-    pub fn turn_transfers(&mut self, tid: Tid) {
-        let Some(thread) = self.tasks.threads.get_mut(&tid) else { return };
-        let context = self.contexts.context(thread.slot);
-        let (half, count) = context.half();
-        if count < trace::MOST || thread.account.profile.transfers.0.is_some() {
-            return self.take_transfers(tid, None);
-        }
-        context.set(Slot::Transfers, half.other().start());
-        thread.account.profile.transfers = FullHalf(Some(half));
-        self.tasks.traced.push(tid);
-    }
-
-    /// Takes the halves that are full into the contexts of their threads.
-    pub fn take_full_halves(&mut self) {
-        while let Some(tid) = self.tasks.traced.pop() {
-            self.take_full_half(tid);
-        }
-    }
-
-    fn take_full_half(&mut self, tid: Tid) {
-        let Some(thread) = self.tasks.threads.get_mut(&tid) else { return };
-        if let Some(half) = thread.account.profile.transfers.0.take() {
-            self.put_together(tid, (half, trace::MOST), None);
-        }
-    }
-
-    /// Takes what a thread has written down into its contexts. It is stopped, or waits; `at` is
-    /// where it stands.
-    pub fn take_transfers(&mut self, tid: Tid, at: Option<Stand>) {
-        self.take_full_half(tid);
-        let Some(thread) = self.tasks.threads.get(&tid) else { return };
-        let context = self.contexts.context(thread.slot);
-        let (half, count) = context.half();
-        context.set(Slot::Transfers, half.start());
-        if count > 0 {
-            self.put_together(tid, (half, count), at);
-        }
-    }
-
-    /// Takes the transfers of a half into the contexts of a thread. If it stands `at` a place, the
-    /// last one may not have been made.
-    fn put_together(&mut self, tid: Tid, (half, count): (Half, u32), at: Option<Stand>) {
-        let Some(thread) = self.tasks.threads.get_mut(&tid) else { return };
-        let Some(space) = self.tasks.processes.get(&thread.pid).map(|it| it.space) else { return };
-        let Some(Some(space)) = self.caches.spaces.get(thread.side.unwrap_or(space)) else {
-            return;
-        };
-        let Some(Some(family)) = self.caches.families.get_mut(space.family) else { return };
-        let Some(mut functions) = family.functions.take() else { return };
-        let corrected = thread.account.correction.instructions();
-        let context = self.contexts.context(thread.slot);
-        let passed = context.passed();
+    /// Does something with the contexts of a thread, which begin in the function of `at` if there
+    /// are none yet.
+    fn in_contexts<R>(
+        &mut self,
+        tid: Tid,
+        at: Option<u64>,
+        act: impl FnOnce(&mut Scene<'_>) -> R,
+    ) -> Option<R> {
+        let thread = self.tasks.threads.get_mut(&tid)?;
+        let space = self.tasks.processes.get(&thread.pid)?.space;
+        let space = self.caches.spaces.get(thread.side.unwrap_or(space))?.as_ref()?;
+        let family = self.caches.families.get_mut(space.family)?.as_mut()?;
+        let mut functions = family.functions.take()?;
         let mut sites = std::mem::take(&mut family.sites);
-        let tree = &mut thread.account.profile.contexts;
-        for (index, written) in (1..).zip(context.transfers(half, count)) {
-            let site = counter_index(written.site).and_then(|it| sites.get(family, it));
-            let Some(site) = site else { continue };
-            if index == count && at.is_some_and(|at| site.is_not_left(&written, at, passed)) {
-                break;
-            }
-            let tree = tree.get_or_insert_with(|| {
-                let entry = functions.at(site.pc).start;
-                Box::new(Tree::new(entry, 0, &mut functions))
-            });
-            let instructions = written.passed.wrapping_add(corrected);
-            match site.leave {
-                Some(leave) => tree.transfer(
-                    &Transfer {
-                        leave,
-                        stack: written.stack,
-                        instructions,
-                        site: site.last,
-                        target: site.target.map_or(written.target, |(target, _)| target),
-                        edge: site.target.map(|(_, number)| number),
-                    },
-                    &mut functions,
-                ),
-                None => tree.resume(instructions),
-            }
+        let corrected = thread.account.correction.instructions();
+        let words = self.contexts.context(thread.slot).records();
+        let kept = &mut thread.account.profile.contexts;
+        if let (None, Some(at)) = (&kept, at) {
+            let entry = functions.at(at).start;
+            *kept = Some(Box::new(Calling::new(entry, &mut functions)));
+            words.forget();
         }
+        let result = kept.as_deref_mut().map(|calling| {
+            words.pass(corrected.wrapping_sub(calling.corrected));
+            calling.corrected = corrected;
+            let (functions, sites) = (&mut functions, &mut sites);
+            act(&mut Scene { calling, words, functions, sites, family })
+        });
         family.sites = sites;
         family.functions = Some(functions);
+        result
     }
 
-    /// A thread that has been accounted for to where it is has executed everything that its context
-    /// says: adds that up.
-    pub fn pass_instructions(&mut self, tid: Tid) {
-        let Some(thread) = self.tasks.threads.get_mut(&tid) else { return };
-        let passed = self.contexts.context(thread.slot).passed();
-        let instructions = passed.wrapping_add(thread.account.correction.instructions());
-        if let Some(tree) = &mut thread.account.profile.contexts {
-            tree.pass(instructions);
-        }
+    /// A thread stands before a transfer that it does not know, and waits.
+    pub fn prepare_transfer(&mut self, tid: Tid, pc: u64, at: Stand) {
+        self.in_contexts(tid, Some(pc), |scene| {
+            let displacement = scene.words.site();
+            scene.prepare(displacement, at);
+        });
+    }
+
+    /// A transfer has not been made: the thread begins with it anew.
+    pub fn take_transfer_back(&mut self, tid: Tid, unmade: Unmade) {
+        self.in_contexts(tid, None, |scene| scene.take_back(unmade));
+    }
+
+    /// The instructions that the host has counted for a thread are its present context's.
+    pub fn pass_corrections(&mut self, tid: Tid) {
+        self.in_contexts(tid, None, |_| ());
     }
 
     /// A signal has interrupted a thread at `at`: its handler begins at `entry`, with its return
     /// address at `stack`.
     pub fn enter_handler(&mut self, tid: Tid, at: u64, entry: u64, stack: u64) {
-        self.take_transfers(tid, None);
-        self.pass_instructions(tid);
-        let Some((_, family)) = self.caches.space_of(self.tasks, tid) else { return };
-        let Some(functions) = &mut family.functions else { return };
-        let Some(thread) = self.tasks.threads.get_mut(&tid) else { return };
-        let tree = thread.account.profile.contexts.get_or_insert_with(|| {
-            let root = functions.at(at).start;
-            Box::new(Tree::new(root, 0, functions))
-        });
-        tree.interrupt(at, entry, stack, functions);
+        self.in_contexts(tid, Some(at), |scene| scene.interrupt(at, entry, stack));
+    }
+
+    /// The contexts of a thread with their counts.
+    pub fn counted_contexts(&mut self, tid: Tid) -> Option<Tree> {
+        self.in_contexts(tid, None, |scene| {
+            scene.learn();
+            scene.calling.counted(scene.words)
+        })
     }
 
     /// A child process begins in the context of its maker, whose call has made it.
     pub fn inherit_contexts(&mut self, maker: Tid, child: Tid) {
-        self.take_transfers(maker, None);
-        let made = self.tasks.threads.get(&maker);
-        let tree = made.and_then(|it| it.account.profile.contexts.as_ref()).map(|it| it.forked());
-        if let (Some(child), Some(mut tree)) = (self.tasks.threads.get_mut(&child), tree) {
-            tree.begin_at(0);
-            child.account.profile.contexts = Some(Box::new(tree));
-        }
+        let made = self.in_contexts(maker, None, |scene| {
+            scene.learn();
+            scene.calling.forked(scene.words)
+        });
+        self.begin_contexts(child, made);
     }
 
-    /// What a thread's counters have said so far is in its account, and reported.
+    /// A thread leaves its translations for others: takes its contexts out of its records.
+    pub fn take_contexts(&mut self, tid: Tid) {
+        self.in_contexts(tid, None, |scene| {
+            scene.learn();
+            scene.calling.take_stack(scene.words);
+            scene.calling.harvest(scene.words);
+            scene.words.clear();
+        });
+    }
+
+    /// What a thread's counters have said so far is reported.
     pub fn begin_contexts_anew(&mut self, tid: Tid) {
-        let Some(thread) = self.tasks.threads.get_mut(&tid) else { return };
-        let passed = self.contexts.context(thread.slot).passed();
-        let instructions = passed.wrapping_add(thread.account.correction.instructions());
-        if let Some(tree) = &mut thread.account.profile.contexts {
-            tree.begin_at(instructions);
-        }
+        let copy = self.in_contexts(tid, None, |scene| scene.calling.forked(scene.words));
+        self.begin_contexts(tid, copy);
     }
-}
 
-impl Site {
-    /// Returns whether a thread that stands `at` a place, where it has executed `passed`
-    /// instructions, has written a transfer down and not made it: it begins with that anew.
-    fn is_not_left(&self, written: &Written, at: Stand, passed: u64) -> bool {
-        self.pc == at.pc && written.stack == at.stack && written.passed == passed
+    /// A thread has these contexts, in which it has counted nothing.
+    fn begin_contexts(&mut self, tid: Tid, calling: Option<Calling>) {
+        let Some(thread) = self.tasks.threads.get_mut(&tid) else { return };
+        let Some(mut calling) = calling else { return };
+        let words = self.contexts.context(thread.slot).records();
+        words.clear();
+        words.forget();
+        calling.corrected = thread.account.correction.instructions();
+        calling.begin(words);
+        thread.account.profile.contexts = Some(Box::new(calling));
     }
 }
 

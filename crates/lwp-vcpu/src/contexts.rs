@@ -20,6 +20,7 @@ mod file;
 mod files;
 mod gather_words;
 mod lwp_words;
+mod record_words;
 
 pub use counters::ThreadCounters;
 pub use doors::{DoorGroup, Doors};
@@ -27,6 +28,7 @@ pub use file::{ContextFile, FileId};
 pub use files::Files;
 pub use gather_words::GatherWords;
 pub use lwp_words::{KeptSample, LwpWords};
+pub use record_words::{RawFrame, RawRecord, RecordWords, index_of, name_of};
 
 /// Offset in a context of room for a path, behind all fields.
 const SCRATCH: u64 = (RANGES_AT + ranges::BYTES) as u64;
@@ -95,7 +97,7 @@ impl Contexts {
         context.set(Slot::StackEnd, 0);
         context.set(Slot::Gather, 0);
         context.set(Slot::Kept, 0);
-        context.set(Slot::Transfers, trace::Half::First.start());
+        context.records().clear();
         for word in 0..trace::WORDS {
             context.memory().store(context.base() + u64::from(trace::word(word)), 0);
         }
@@ -326,6 +328,11 @@ impl<'a> Context<'a> {
     /// Its words of Lightweight Profiling.
     pub fn lwp(self) -> LwpWords<'a> {
         LwpWords(self)
+    }
+
+    /// Its records and frames of calling contexts.
+    pub fn records(self) -> RecordWords<'a> {
+        RecordWords(self)
     }
 
     /// Its steps that copy memory for samples.

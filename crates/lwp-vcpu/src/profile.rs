@@ -16,7 +16,7 @@ use lwp_ptrace::Tid;
 use rustc_hash::FxHashMap;
 
 use crate::addition::Addition;
-use crate::calling::FullHalf;
+use crate::calling::Calling;
 use crate::contexts::Contexts;
 use crate::family::{Family, UnitId};
 use crate::lwp::report_kept;
@@ -132,9 +132,7 @@ pub struct ThreadProfile {
     /// The interpreted functions that values at the entries of evaluators are.
     pub named: FxHashMap<Target, Interpreted>,
     /// The calling contexts, if they are measured and the thread has called anything.
-    pub contexts: Option<Box<Tree>>,
-    /// Transfers between functions that are not in them yet.
-    pub transfers: FullHalf,
+    pub contexts: Option<Box<Calling>>,
 }
 
 impl ThreadProfile {
@@ -540,6 +538,7 @@ impl Counting<'_> {
             return;
         }
         self.name_calls(tid);
+        let contexts = self.counted_contexts(tid);
         let Some(total) = self.tasks.executions(self.contexts, self.caches, tid) else { return };
         let Some(thread) = self.tasks.threads.get(&tid) else { return };
         let profile = &thread.account.profile;
@@ -555,7 +554,7 @@ impl Counting<'_> {
         let languages = &mut self.observers.call_stacks.languages;
         if let Some(profiler) = &mut self.observers.profiler {
             who.jumps = profiler.interpreted(family, (who.pid, languages), &counted);
-            who.contexts = profiler.contexts(family, who.pid, profile.contexts.as_deref());
+            who.contexts = profiler.contexts(family, who.pid, contexts.as_ref());
             profiler.report(family, who, &counted);
         }
     }
@@ -566,8 +565,7 @@ impl Counting<'_> {
         self.report_thread(tid);
         let fresh = self.observers.profiler.as_mut().map(Profiler::new_thread);
         if let (Some(thread), Some(mut fresh)) = (self.tasks.threads.get_mut(&tid), fresh) {
-            let contexts = thread.account.profile.contexts.take();
-            fresh.contexts = contexts.map(|tree| Box::new(tree.forked()));
+            fresh.contexts = thread.account.profile.contexts.take();
             thread.account.profile = fresh;
         }
         // Without a sink nothing was reported: the thread's own report has all of it in the end.

@@ -105,7 +105,6 @@ pub fn serve<'scope>(machine: &'scope Mutex<Machine>, scope: &'scope Scope<'scop
                     spare.add(&rest);
                 }
             });
-            guard.counting().take_full_halves();
             sleeps = guard.spin_policy.sleeps();
             watch_writes(&mut guard, machine, scope);
             served = true;

@@ -10,7 +10,7 @@ use lwp_ptrace::Tid;
 use lwp_ptrace::memory::{read_u64, write_u64};
 use lwp_ptrace::regs::{Raw, Regs, general_value};
 
-use crate::calling::Stand;
+use crate::calling::Unmade;
 use crate::contexts::{Context, Sum};
 use crate::family::Family;
 use crate::lwp::{finish_record, set_result};
@@ -68,8 +68,7 @@ impl Machine {
     /// Must come before the application's registers are used; may change rax, where a system call
     /// had just returned.
     pub fn leave(&mut self, tid: Tid, cache: &Regs, view: &mut View) {
-        let at = Stand { pc: view.app.0.rip, stack: view.app.0.rsp };
-        self.counting().take_transfers(tid, Some(at));
+        self.take_transfer_back(tid, cache, view);
         let mut correction = self.counting().unfinished(tid, &view.state, view.fragment);
         self.observers.take_call_back(&mut self.tasks, tid, view);
         let in_cut = self.profiling().lwp_leave(tid, view);
@@ -87,6 +86,7 @@ impl Machine {
             | Commit::LwpBranched
             | Commit::Calling
             | Commit::Called
+            | Commit::Transferring
             | Commit::AfterSyscall
             | Commit::SigreturnArmed
             | Commit::SigreturnLanded => {}
@@ -153,6 +153,15 @@ impl Machine {
             thread.errand.need = None;
             thread.signals.put_off = false;
         }
+        self.counting().pass_corrections(tid);
+    }
+
+    /// Takes the transfer back that a thread is making at `view`, if there is one.
+    fn take_transfer_back(&mut self, tid: Tid, cache: &Regs, view: &View) {
+        if let (Some(past), Some(fragment)) = (view.state.transfer, view.fragment) {
+            let (r11, stack) = (cache.0.r11, view.app.0.rsp);
+            self.counting().take_transfer_back(tid, Unmade { fragment, past, r11, stack });
+        }
     }
 
     /// Accounts for where the thread is when it ends.
@@ -161,6 +170,7 @@ impl Machine {
             return;
         }
         let Some(view) = self.view(tid, cache) else { return };
+        self.take_transfer_back(tid, cache, &view);
         let correction = self.counting().unfinished(tid, &view.state, view.fragment);
         self.observers.take_call_back(&mut self.tasks, tid, &view);
         self.profiling().lwp_leave(tid, &view);
@@ -279,7 +289,9 @@ impl Standing<'_> {
             let known = fragment.and_then(|id| writer.kept_code(&self.family.code_cache, id));
             regs.eflags = overwritten_flags(self.tid, (writer, known), regs);
         }
-        let mut called = state.called.then_some(r11);
+        let at_target = || context.get(Slot::CallTarget);
+        let made = state.transfer.map(|_| at_target());
+        let mut called = state.called.then(|| made.unwrap_or(r11));
         let elsewhere = match calling(&state, context) {
             // As at the place where it has been counted, but for the count.
             true => Some(CachePc(context.get(Slot::CallAfter))),
@@ -289,9 +301,13 @@ impl Standing<'_> {
         if let Some(place) = elsewhere {
             let (there, id) = self.family.code_cache.state_at(place)?;
             (state.partial, state.countdown, fragment) = (there.partial, there.countdown, id);
-        }
-        if calling(&state, context) {
-            called = (state.commit == Commit::Called).then(|| context.get(Slot::CallTarget));
+            if calling(&state, context) {
+                let counted = match transferring(&state, context) {
+                    true => there.called,
+                    false => state.commit == Commit::Called,
+                };
+                called = counted.then(at_target);
+            }
         }
         if result_waits(&state) {
             set_result(context, regs);
@@ -442,10 +458,19 @@ fn put_back_call(call: &Pending, commit: Commit, kind: RequestKind, regs: &mut R
 /// to.
 fn calling(state: &AppState, context: Context<'_>) -> bool {
     match state.commit {
-        Commit::Calling | Commit::Called => true,
+        Commit::Calling | Commit::Called | Commit::Transferring => true,
         Commit::Mailbox | Commit::Applying(_) => {
             matches!(context.kind(), RequestKind::Calls | RequestKind::Transfers)
         }
+        _ => false,
+    }
+}
+
+/// Returns whether a routine looks for a transfer, or the thread asks because there is none.
+fn transferring(state: &AppState, context: Context<'_>) -> bool {
+    match state.commit {
+        Commit::Transferring => true,
+        Commit::Mailbox | Commit::Applying(_) => context.kind() == RequestKind::Transfers,
         _ => false,
     }
 }

@@ -150,8 +150,6 @@ context_page! {
         0x160 => Stored,
         /// Non-zero where the process has other threads.
         0x168 => Beside,
-        /// The place of the next [transfer](super::trace) to be written down.
-        0x170 => Transfers,
         /// The sum of the words when they were dealt out last.
         0x180 => LwpGiven,
         /// The amount of the high part that could pass then without an event.

@@ -1,114 +1,144 @@
-//! Transfers between functions, which a thread writes down for the host: what its calling contexts
-//! and their counts are made of.
+//! Calling contexts, as a thread keeps them: frames that have not returned, and *records*, which
+//! stand for contexts and have their counts.
 //!
-//! They share their room with the misses and samples of Lightweight Profiling, which is off where
-//! they are written down; so the words of its countdown are free too.
+//! ```text
+//! PRESENT ──▶ record of the present context      TABLE: hash of caller's name, site and target
+//! FRAMES  ──▶ behind the innermost frame                   │
+//!                                                          ▼
+//! frames: where the return address lies,         records: -key, -target, name, next in the table,
+//!         the caller's name                               calls, instructions
+//! ```
+//!
+//! A record's *name* is its distance from [`RECORDS`] in the upper half of a word, so that name and
+//! site together are a sum. Its instructions are those at which it was left, less those at which it
+//! was entered: of itself and all that it called.
+//!
+//! They share their room with what Lightweight Profiling uses, which is off where contexts are
+//! measured; so the words of its countdown are free too.
 
-use super::{CONTEXT_BYTES, NOTES_AT, lwp_slot_displacement};
+use super::{CONTEXT_BYTES, CUTS_AT, LWP_TAKEN_AT, lwp_slot_displacement};
 
-/// Displacement of the first byte behind the room. The room has two halves: while the host reads
-/// one, the thread writes to the other. [`Slot::Transfers`](super::Slot::Transfers) has the place of the
-/// next transfer relative to here, in units of [`UNIT`] bytes. If its low 16 bits are 0, a half is
-/// full.
-pub const END: u32 = CONTEXT_BYTES as u32;
-/// Bytes of a transfer.
-pub const BYTES: u32 = 32;
-/// Bytes that a place counts in. It is the scale of an index register.
-pub const UNIT: u32 = 2;
-/// Bytes of a half; the first transfer of a half would be at the place that says it is full.
-const HALF: u32 = UNIT << 16;
-/// The number of transfers that there is room for in a half.
-pub const MOST: u32 = HALF / BYTES - 1;
+/// Displacement of the name of the present record; 0 where the host has not made one.
+pub const PRESENT: u32 = LWP_TAKEN_AT;
+/// Displacement of the displacement of the frame that comes next. If its low 16 bits are 0, there
+/// is no room for one.
+pub const FRAMES: u32 = LWP_TAKEN_AT + 8;
+/// Displacement of the name that was present before a jump or return that may not have been made.
+pub const BEFORE: u32 = LWP_TAKEN_AT + 0x10;
+/// Displacement of the record that a jump has led to, which may not have been made.
+pub const LED_TO: u32 = LWP_TAKEN_AT + 0x18;
+/// Displacement of where the next record will be, from [`RECORDS`] on.
+pub const NEXT_RECORD: u32 = LWP_TAKEN_AT + 0x20;
+/// Displacement of the number of records that there is room for.
+pub const LEFT: u32 = LWP_TAKEN_AT + 0x28;
+/// Displacement of the site of a transfer that a routine looks for: the displacement of the counter
+/// that names it.
+pub const SITE: u32 = LWP_TAKEN_AT + 0x30;
+/// Displacement of a place in the table that a routine looks at.
+pub(crate) const PLACE: u32 = LWP_TAKEN_AT + 0x38;
+/// Displacement of the key that a routine looks for.
+pub(crate) const KEY: u32 = LWP_TAKEN_AT + 0x40;
+/// Displacement of the record before the one that a routine looks at; 0 at the first.
+pub(crate) const LAST: u32 = LWP_TAKEN_AT + 0x48;
 
-const _: () = assert!(END - NOTES_AT >= 2 * HALF);
+/// Displacement of the frames.
+pub const FRAMES_AT: u32 = CUTS_AT;
+/// Displacement of their end.
+pub const FRAMES_END: u32 = 0x1_0000;
+/// Bytes of a frame.
+pub const FRAME_BYTES: u32 = 16;
+/// Offset in a frame of the address at which its return address lies.
+pub const FRAME_STACK: u32 = 0;
+/// Offset of the name of its caller.
+pub const FRAME_CALLER: u32 = 8;
 
-/// A half of the room.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Half {
-    /// The one that a thread begins with.
-    First,
-    /// The other.
-    Second,
-}
+/// Displacement of the records. The first stands for none.
+pub const RECORDS: u32 = FRAMES_END;
+/// Bytes of a record.
+pub const RECORD_BYTES: u32 = 48;
+/// The number of records that there is room for, with the first one.
+pub const MOST_RECORDS: u32 = (TABLE - RECORDS) / RECORD_BYTES;
+/// Offset in a record of its key, negated: its caller's name and its site.
+pub const RECORD_KEY: u32 = 0;
+/// Offset of its target, negated, if the site does not say that.
+pub const RECORD_TARGET: u32 = 8;
+/// Offset of the name that it stands for: as a rule its own.
+pub const RECORD_NAME: u32 = 16;
+/// Offset of the next record of the same place in the table, four bytes.
+pub const RECORD_NEXT: u32 = 24;
+/// Offset of how many jumps may lead on from it before the host is asked, four bytes. Functions that
+/// jump to each other in turn would have a record for each jump otherwise.
+pub const RECORD_JUMPS: u32 = 28;
+/// That of a record that a call leads to.
+pub const MOST_JUMPS: u32 = 1;
+/// Offset of how often it was entered.
+pub const RECORD_CALLS: u32 = 32;
+/// Offset of its instructions.
+pub const RECORD_PASSED: u32 = 40;
 
-impl Half {
-    /// The other half.
-    pub fn other(self) -> Self {
-        match self {
-            Self::First => Self::Second,
-            Self::Second => Self::First,
-        }
-    }
+/// Displacement of the table: four bytes a place.
+pub const TABLE: u32 = CONTEXT_BYTES as u32 - PLACES * 4;
+/// The number of its places.
+pub const PLACES: u32 = 1 << (32 - PLACE_SHIFT);
+/// Bits of a hash that say nothing about the place: the lowest.
+pub(crate) const PLACE_SHIFT: u8 = 14;
 
-    /// The value of the slot where nothing has been written to this half.
-    pub fn start(self) -> u64 {
-        (self.end() - i64::from(MOST * BYTES / UNIT)).cast_unsigned()
-    }
+const _: () = assert!(RECORDS + MOST_RECORDS * RECORD_BYTES <= TABLE);
 
-    /// The value of the slot where it is full.
-    fn end(self) -> i64 {
-        match self {
-            Self::First => -i64::from(HALF / UNIT),
-            Self::Second => 0,
-        }
-    }
-
-    /// Where the `index`th transfer is.
-    pub fn place(self, index: u32) -> u64 {
-        let from_end = self.end() * i64::from(UNIT) - i64::from((MOST - index) * BYTES);
-        u64::from(END).wrapping_add_signed(from_end)
-    }
-
-    /// The half that is in use by this value of the slot, and how many transfers it has; `None` if
-    /// no thread can have written that.
-    pub fn in_use(slot: u64) -> Option<(Self, u32)> {
-        let half = if slot.cast_signed() <= Self::First.end() { Self::First } else { Self::Second };
-        let units = slot.wrapping_sub(half.start());
-        let count = u32::try_from(units / u64::from(BYTES / UNIT)).ok()?;
-        let is_one = units.is_multiple_of(u64::from(BYTES / UNIT)) && count <= MOST;
-        is_one.then_some((half, count))
-    }
-}
-
-/// Offset of the stack pointer when the transfer begins.
-pub const STACK: u32 = 0;
-/// Offset of where it leads, if the code does not say that.
-pub const TARGET: u32 = 8;
-/// Offset of the number of instructions executed so far.
-pub const PASSED: u32 = 16;
-/// Offset of where it is made, four bytes: the displacement of the counter that names it.
-pub const SITE: u32 = 24;
+/// Stacks are told apart if the stack pointer is further below the innermost frame than a number of
+/// so many bits says.
+pub(crate) const REACH_BITS: u8 = 26;
 
 /// The number of words that instructions are added up in, so that no chain of dependent stores runs
 /// from block to block.
-pub const WORDS: u32 = 8;
+pub const WORDS: u32 = 4;
 
 /// gs-relative displacement of the word that the fragment with this counter adds to.
 pub fn word(counter: u32) -> u32 {
     lwp_slot_displacement(counter % WORDS)
 }
 
-/// A transfer as a thread has written it down.
+/// The way in which a function is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Written {
-    /// The displacement of the counter that names where it is made.
-    pub site: u32,
-    /// The stack pointer.
-    pub stack: u64,
-    /// Where it leads, if the code does not say that.
-    pub target: u64,
-    /// The instructions executed so far.
-    pub passed: u64,
+pub enum Leave {
+    /// By a call that says where it leads.
+    Call,
+    /// By a call through a register or memory.
+    IndirectCall,
+    /// By a jump, or by no instruction at all.
+    Jump,
+    /// By a jump through a register or memory.
+    IndirectJump,
+    /// By a return, or by the system call that ends a signal's handler.
+    Return,
 }
 
-/// Words of a transfer.
-pub const LENGTH: usize = BYTES as usize / 8;
-
-impl Written {
-    /// From the words of a transfer.
-    pub fn of([stack, target, passed, site]: [u64; LENGTH]) -> Self {
-        Self { site: site as u32, stack, target, passed }
+impl Leave {
+    /// Returns whether the code says where it leads.
+    pub fn is_direct(self) -> bool {
+        matches!(self, Self::Call | Self::Jump)
     }
+
+    /// Returns whether a frame is entered.
+    pub fn is_call(self) -> bool {
+        matches!(self, Self::Call | Self::IndirectCall)
+    }
+}
+
+/// The place in the table of what leads from the record of this name at `site`, and to `target` if
+/// the site does not say that: as the instruction CRC32 has it.
+pub fn place(name: u64, site: u32, target: Option<u64>) -> u32 {
+    let hash = crc32(site, name);
+    target.map_or(hash, |target| crc32(hash, target)) >> PLACE_SHIFT
+}
+
+/// What CRC32 makes of eight bytes.
+fn crc32(hash: u32, value: u64) -> u32 {
+    /// The polynomial, the bits in reverse.
+    const POLYNOMIAL: u32 = 0x82f6_3b78;
+    let step = |hash: u32| hash >> 1 ^ if hash & 1 == 1 { POLYNOMIAL } else { 0 };
+    let byte = |hash: u32, byte: u8| (0..8).fold(hash ^ u32::from(byte), |hash, _| step(hash));
+    value.to_le_bytes().into_iter().fold(hash, byte)
 }
 
 #[cfg(test)]
@@ -116,21 +146,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_half_is_filled_from_its_start_to_its_end() {
-        for half in [Half::First, Half::Second] {
-            let step = u64::from(BYTES / UNIT);
-            for count in 0..=MOST {
-                let slot = half.start().wrapping_add(step * u64::from(count));
-                assert_eq!(Half::in_use(slot), Some((half, count)));
-                assert_eq!(slot & 0xffff == 0, count == MOST);
-                let place = u64::from(END).wrapping_add(slot.wrapping_mul(u64::from(UNIT)));
-                if count < MOST {
-                    assert_eq!(half.place(count), place);
-                    assert!(place >= u64::from(NOTES_AT));
-                }
-            }
-        }
-        let far = [1, u64::MAX / 2, 1 << 63, Half::First.start() - 1];
-        assert!(far.iter().all(|slot| Half::in_use(*slot).is_none()));
+    fn the_hash_is_that_of_the_instruction() {
+        // "12345678" has this checksum, which complements what it begins with and its result.
+        let digits = u64::from_le_bytes(*b"12345678");
+        assert_eq!(!crc32(!0, digits), 0x6087_809a);
     }
 }

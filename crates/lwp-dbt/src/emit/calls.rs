@@ -73,6 +73,9 @@ pub fn counted_call(
     count_target(emitter, block, fragment, first);
     if let Some(site) = emitter.transfer.take() {
         trace::indirect(emitter, site, bits::EDGE);
+        terminators::push_return(emitter, block.next());
+        terminators::complete_and_dispatch(emitter);
+        return true;
     }
     // mov rcx, r11
     emitter.out.bytes(&[0x4c, 0x89, 0xd9]);

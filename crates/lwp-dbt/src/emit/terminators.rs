@@ -5,6 +5,7 @@ use iced_x86::{Code, Instruction, MemoryOperand, OpKind, Register};
 use super::{Emitter, Link, bodies, register_bits, trace};
 use crate::addr::AppPc;
 use crate::block::{Block, stored_pointer};
+use crate::context::trace::Leave;
 use crate::context::{RequestKind, Slot, SyscallClass, counter_displacement};
 use crate::relocation::Relocation;
 use crate::routines::SIGFRAME_RIP;
@@ -78,9 +79,9 @@ pub fn conditional_transfer(
     let over = emitter.out.code.len();
     emitter.out.imm32(0);
     let before = emitter.place;
+    transfer(emitter, Leave::Jump);
     emitter.fell_through(block);
-    emitter.point(bits::PC_TARGET);
-    transfer(emitter, bits::PC_TARGET);
+    trace::made(emitter, bits::PC_TARGET);
     emitter.jump_link(target);
     emitter.place = before;
     let length = (emitter.out.code.len() - (over + 4)) as u32;
@@ -108,19 +109,40 @@ pub fn counted_loop(emitter: &mut Emitter<'_>, block: &Block, target: AppPc) {
     emitter.out.code[over + 1] = (emitter.out.code.len() - (over + 2)) as u8;
 }
 
-/// Writes the transfer down that the terminator is, if that is wanted: the code says where it leads.
-pub fn transfer(emitter: &mut Emitter<'_>, state: u8) {
-    if let Some(site) = emitter.transfer.take() {
-        trace::direct(emitter, site, state);
+/// Makes the transfer that the terminator is, if contexts are measured: the code says where it
+/// leads. Returns false if there is none.
+fn transfer(emitter: &mut Emitter<'_>, leave: Leave) -> bool {
+    let site = emitter.transfer.take();
+    if let Some(site) = site {
+        trace::direct(emitter, site, leave);
+    }
+    site.is_some()
+}
+
+/// Rule 26 for a jump that says where it leads.
+pub fn jump_transfer(emitter: &mut Emitter<'_>) {
+    if transfer(emitter, Leave::Jump) {
+        emitter.complete(bits::PC_TARGET);
+        trace::made(emitter, bits::PC_TARGET);
+    }
+}
+
+/// Rule 26 where control falls into another function.
+pub fn fall_transfer(emitter: &mut Emitter<'_>) {
+    if transfer(emitter, Leave::Jump) {
+        trace::made(emitter, 0);
     }
 }
 
 /// Rule 8.
 pub fn call(emitter: &mut Emitter<'_>, target: AppPc, next: AppPc) {
     emitter.point(0);
-    transfer(emitter, 0);
+    let traced = transfer(emitter, Leave::Call);
     push_return(emitter, next);
     emitter.complete(bits::PC_TARGET);
+    if traced {
+        trace::made(emitter, bits::PC_TARGET);
+    }
     emitter.jump_link(target);
 }
 
@@ -172,23 +194,12 @@ pub fn indirect(
         emitter.out.store_rcx(counter_displacement(counter));
         emitter.out.relocated(Relocation::Counter);
     }
-    let traced = emitter.transfer.take();
-    match (traced, push) {
-        (Some(site), Some(_)) => {
-            trace::target_to_r11(emitter);
-            trace::indirect(emitter, site, 0);
-            trace::target_to_rcx(emitter);
-        }
-        (Some(site), None) => trace::jump(emitter, site),
-        (None, _) => {}
+    if let Some(site) = emitter.transfer.take() {
+        trace::jump(emitter, site, dispatch_spilled);
+        return true;
     }
     if let Some(next) = push {
         push_return(emitter, next);
-    }
-    if traced.is_some() {
-        emitter.complete(bits::SPILL_RCX | bits::SPILL_R11 | bits::PC_RCX);
-        dispatch_spilled(emitter);
-        return true;
     }
     emitter.complete(bits::SPILL_RCX | bits::PC_RCX);
     dispatch(emitter);
@@ -243,13 +254,21 @@ pub fn ret(emitter: &mut Emitter<'_>, release: u16) {
         trace::target_to_r11(emitter);
         trace::returning(emitter, site);
         pop_target(emitter, release);
-        emitter.complete(bits::SPILL_RCX | bits::SPILL_R11 | bits::PC_RCX);
-        dispatch_spilled(emitter);
+        complete_and_dispatch(emitter);
         return;
     }
     pop_target(emitter, release);
     emitter.complete(bits::SPILL_RCX | bits::PC_RCX);
     dispatch(emitter);
+}
+
+/// A transfer to what is in rcx has been made.
+pub(super) fn complete_and_dispatch(emitter: &mut Emitter<'_>) {
+    const SPILLED: u8 = bits::SPILL_RCX | bits::SPILL_R11 | bits::PC_RCX;
+    emitter.complete(SPILLED | bits::SPILL_RAX);
+    trace::reload_rax(emitter);
+    emitter.point(SPILLED);
+    dispatch_spilled(emitter);
 }
 
 /// Pops the return address into rcx, and releases more.
@@ -403,6 +422,10 @@ pub(super) fn number_filter(emitter: &mut Emitter<'_>, pc: AppPc) {
 pub fn sigreturn(emitter: &mut Emitter<'_>) {
     let landing = emitter.layout.routines() + u64::from(emitter.routines.sigreturn);
     emitter.point(0);
+    if let Some(site) = emitter.transfer.take() {
+        trace::direct(emitter, site, Leave::Return);
+        trace::made(emitter, 0);
+    }
     emitter.out.spill_rcx();
     emitter.point(bits::SPILL_RCX);
     // mov gs:[sig_frame], rsp

@@ -1,17 +1,24 @@
-//! Rule 26: transfers between functions, written down for the host.
+//! Rule 26: transfers between functions, which lead a thread from one calling context to another.
+
+mod steps;
 
 use std::ops::Range;
 
 use super::Emitter;
 use crate::addr::{AppPc, CachePc};
+use crate::context::trace::Leave;
 use crate::context::{RequestKind, Slot, counter_displacement, trace};
 use crate::fragment::FragmentId;
 use crate::relocation::Relocation;
 use crate::state_map::bits;
 
-const SPILLED: u8 = bits::SPILL_RCX | bits::SPILL_R11;
+pub use steps::stores;
 
-/// A transfer for which there may be no room, to be dealt with behind the region.
+const SPILLED: u8 = bits::SPILL_RCX | bits::SPILL_R11;
+/// Three registers are in their slots only while a transfer is being made.
+const ALL: u8 = SPILLED | bits::SPILL_RAX;
+
+/// A transfer that the thread does not know yet, to be dealt with behind the region.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Transfer {
     /// Offset of the 4-byte displacement that jumps to the stub.
@@ -19,6 +26,9 @@ pub(crate) struct Transfer {
     /// The fragment that makes it, and where it begins.
     pub fragment: FragmentId,
     pub block: AppPc,
+    leave: Leave,
+    /// The counter that names it.
+    counter: u32,
     /// How far the fragment is.
     app: u8,
     index: u8,
@@ -26,8 +36,6 @@ pub(crate) struct Transfer {
     state: u8,
     /// The place where it is tried again.
     again: CachePc,
-    /// True if the target is in r11.
-    targeted: bool,
 }
 
 /// The place of a transfer.
@@ -91,66 +99,92 @@ pub(super) fn add_run_in_rcx(emitter: &mut Emitter<'_>, counter: u32, instructio
     emitter.out.store_rcx(word);
 }
 
-/// Writes a transfer down whose target the code says. Everything is in place; `state` is where the
-/// application stands.
+/// Makes a transfer whose target the code says, where the application stands at the instruction
+/// that it is. All three registers are in their slots afterwards, until it has been made.
 ///
 /// ```text
-/// Patch:   slot := rcx; slot := r11
-///          again: rcx := low half of place; rcx = 0 --> stub
-///          [place] := rsp, site, sum of the words;  place := place + its length
-///          r11 := slot; rcx := slot
+/// Patch:   slot := rcx; slot := r11; slot := rax
+///          again: look for the record; not found --> stub
+///          instructions, calls, frames and present record as [`steps`] has it
 /// ```
-///
-/// Where the thread is interrupted before the transfer is made, and made to begin with it anew, it
-/// is written down once more: the host leaves the first one out.
-pub(super) fn direct(emitter: &mut Emitter<'_>, site: Site, state: u8) {
-    emitter.point(state);
+pub(super) fn direct(emitter: &mut Emitter<'_>, site: Site, leave: Leave) {
+    emitter.point(0);
     emitter.out.spill_rcx();
-    emitter.point(state | bits::SPILL_RCX);
+    emitter.point(bits::SPILL_RCX);
     emitter.out.spill_r11();
-    write(emitter, site, state, false);
+    emitter.point(SPILLED);
+    make(emitter, site, 0, leave);
+}
+
+/// The transfer that [`direct`] has begun has been made, and the pc is as `state` says: the
+/// registers are put back.
+pub(super) fn made(emitter: &mut Emitter<'_>, state: u8) {
+    emitter.point(state | ALL);
+    reload_rax(emitter);
+    emitter.point(state | SPILLED);
     emitter.out.reload_r11();
     emitter.point(state | bits::SPILL_RCX);
     emitter.out.reload_rcx();
     emitter.point(state);
 }
 
-/// Writes a transfer down whose target is in r11. rcx and r11 are in their slots, and stay there;
-/// rcx is lost, and r11 has the target again.
+/// Makes a transfer whose target is in r11. rcx and r11 are in their slots, and so is rax
+/// afterwards, until it has been made; rcx has the target.
 pub(super) fn indirect(emitter: &mut Emitter<'_>, site: Site, state: u8) {
-    write(emitter, site, state, true);
-    // mov r11, gs:[rcx * 2 + TARGET - BYTES]
-    emitter.out.bytes(&[0x65, 0x4c, 0x8b, 0x1c, 0x4d]);
-    emitter.out.imm32(trace::END + trace::TARGET - trace::BYTES);
+    make(emitter, site, state, Leave::IndirectCall);
+    emitter.out.load_rcx(Slot::CallTarget as u32);
 }
 
-/// Writes a return down whose target is in r11. rcx and r11 are in their slots, and stay there;
-/// both are lost.
+/// Makes a return. rcx and r11 are in their slots, and so is rax afterwards, until it has been made.
 pub(super) fn returning(emitter: &mut Emitter<'_>, site: Site) {
-    write(emitter, site, 0, true);
+    make(emitter, site, 0, Leave::Return);
 }
 
-/// Writes a jump down whose target is in rcx, which has been spilled, unless it leads into the
-/// function that it leaves. r11 is spilled too.
+/// `mov rax, gs:[slot]`
+pub(super) fn reload_rax(emitter: &mut Emitter<'_>) {
+    emitter.out.bytes(&[0x65, 0x48, 0x8b, 0x04, 0x25]);
+    emitter.out.imm32(Slot::Rax as u32);
+}
+
+/// Makes a jump whose target is in rcx, which has been spilled, unless it leads into the function
+/// that it leaves. r11 is spilled too; `jump` jumps, to what is in rcx.
 ///
 /// ```text
 /// Patch:   slot := r11; target := rcx; r11 := rcx - start
 ///          rcx := r11 >> bits; rcx = 0 --> within
 ///          r11 := r11 - rest; rcx := r11 >> bits; rcx = 0 --> within
-///          …
-/// within:  rcx := target
+///          as for other transfers; rcx := target; jump
+/// within:  rcx := target; jump
 /// ```
-pub(super) fn jump(emitter: &mut Emitter<'_>, site: Site) {
-    let Some(within) = site.within.filter(|_| emitter.layout.features.bit_extract) else {
-        target_to_r11(emitter);
-        indirect(emitter, site, 0);
-        return target_to_rcx(emitter);
-    };
+pub(super) fn jump(emitter: &mut Emitter<'_>, site: Site, jump: impl Fn(&mut Emitter<'_>)) {
+    let before = emitter.place;
     emitter.out.spill_r11();
     emitter.point(SPILLED);
     // mov gs:[target], rcx
-    emitter.out.bytes(&[0x65, 0x48, 0x89, 0x0c, 0x25]);
+    emitter.out.store_rcx(Slot::CallTarget as u32);
+    let over = site.within.map(|within| unless_within(emitter, within));
+    // mov r11, gs:[target]
+    emitter.out.bytes(&[0x65, 0x4c, 0x8b, 0x1c, 0x25]);
     emitter.out.imm32(Slot::CallTarget as u32);
+    make(emitter, site, 0, Leave::IndirectJump);
+    emitter.out.load_rcx(Slot::CallTarget as u32);
+    emitter.complete(ALL | bits::PC_RCX);
+    reload_rax(emitter);
+    emitter.point(SPILLED | bits::PC_RCX);
+    jump(emitter);
+    let Some(from) = over else { return };
+    let length = (emitter.out.code.len() - from) as u32;
+    emitter.out.code[from - 4..from].copy_from_slice(&length.to_le_bytes());
+    emitter.place = before;
+    emitter.point(SPILLED);
+    emitter.out.load_rcx(Slot::CallTarget as u32);
+    emitter.complete(SPILLED | bits::PC_RCX);
+    jump(emitter);
+}
+
+/// Jumps, if rcx is within a function, to a place that is to be put in: returns the offset behind
+/// its displacement. rcx and r11 are lost.
+fn unless_within(emitter: &mut Emitter<'_>, within: Within) -> usize {
     // mov r11, -start; lea r11, [r11 + rcx]
     emitter.out.bytes(&[0x49, 0xbb]);
     emitter.out.imm64(within.start.0.wrapping_neg());
@@ -170,15 +204,7 @@ pub(super) fn jump(emitter: &mut Emitter<'_>, site: Site) {
     }
     emitter.out.bytes(&[0xe9]);
     emitter.out.imm32(0);
-    let from = emitter.out.code.len();
-    // mov r11, gs:[target]
-    emitter.out.bytes(&[0x65, 0x4c, 0x8b, 0x1c, 0x25]);
-    emitter.out.imm32(Slot::CallTarget as u32);
-    write(emitter, site, 0, true);
-    let over = (emitter.out.code.len() - from) as u32;
-    emitter.out.code[from - 4..from].copy_from_slice(&over.to_le_bytes());
-    // mov rcx, gs:[target]
-    emitter.out.load_rcx(Slot::CallTarget as u32);
+    emitter.out.code.len()
 }
 
 /// Jumps, if r11 has no bit above the lowest `bits`, to a place that is to be put in: returns the
@@ -190,98 +216,67 @@ fn if_below(emitter: &mut Emitter<'_>, bits: u8) -> usize {
     emitter.out.code.len()
 }
 
-fn write(emitter: &mut Emitter<'_>, site: Site, state: u8, targeted: bool) {
-    emitter.point(state | SPILLED);
-    let again = emitter.here();
-    // movzx ecx, word gs:[place]
-    emitter.out.bytes(&[0x65, 0x0f, 0xb7, 0x0c, 0x25]);
-    emitter.out.imm32(Slot::Transfers as u32);
-    // jrcxz +2; jmp +5; jmp stub
-    emitter.out.bytes(&[0xe3, 0x02, 0xeb, 0x05, 0xe9]);
-    let (app, index) = (emitter.place.app, emitter.place.index);
-    let Site { counter, fragment, block, .. } = site;
-    let at = emitter.out.code.len();
-    emitter.out.transfers.push(Transfer {
-        at,
-        fragment,
-        block,
-        app,
-        index,
-        state,
-        again,
-        targeted,
-    });
-    emitter.out.imm32(0);
-    emitter.out.load_rcx(Slot::Transfers as u32);
-    // mov gs:[rcx * 2 + STACK], rsp
-    emitter.out.bytes(&[0x65, 0x48, 0x89, 0x24, 0x4d]);
-    emitter.out.imm32(trace::END + trace::STACK);
-    if targeted {
-        store_r11(emitter, trace::TARGET);
-    }
-    // mov dword gs:[rcx * 2 + SITE], counter
-    emitter.out.bytes(&[0x65, 0xc7, 0x04, 0x4d]);
-    emitter.out.imm32(trace::END + trace::SITE);
-    emitter.out.imm32(counter_displacement(counter));
-    emitter.out.relocated(Relocation::Counter);
-    // mov r11, gs:[word]
-    emitter.out.bytes(&[0x65, 0x4c, 0x8b, 0x1c, 0x25]);
-    emitter.out.imm32(trace::word(0));
-    for word in 1..trace::WORDS {
-        emitter.out.load_rcx(trace::word(word));
-        // lea r11, [r11 + rcx]
-        emitter.out.bytes(&[0x4d, 0x8d, 0x1c, 0x0b]);
-    }
-    emitter.out.load_rcx(Slot::Transfers as u32);
-    store_r11(emitter, trace::PASSED);
-    // lea rcx, [rcx + BYTES / UNIT]
-    emitter.out.bytes(&[0x48, 0x8d, 0x49, (trace::BYTES / trace::UNIT) as u8]);
-    emitter.out.store_rcx(Slot::Transfers as u32);
-}
-
-/// Stores r11 in a field of the transfer at rcx.
-fn store_r11(emitter: &mut Emitter<'_>, field: u32) {
-    // mov gs:[rcx * 2 + field], r11
-    emitter.out.bytes(&[0x65, 0x4c, 0x89, 0x1c, 0x4d]);
-    emitter.out.imm32(trace::END + field);
-}
-
-/// The stub of a transfer for which there is no room: the host makes some.
-pub fn transfer_stub(emitter: &mut Emitter<'_>, transfer: &Transfer) -> CachePc {
-    emitter.start_piece();
-    (emitter.place.app, emitter.place.index) = (transfer.app, transfer.index);
-    let stub = emitter.here();
-    emitter.point(transfer.state | SPILLED);
-    let again = go_on(emitter, transfer);
-    // lea rcx, [rip + again]
-    emitter.out.bytes(&[0x48, 0x8d, 0x0d]);
-    emitter.displacement_to(again);
-    emitter.out.store_rcx(Slot::CallAfter as u32);
-    emitter.jump_to_routine(emitter.routines.traced);
-    stub
-}
-
-/// The place where a thread goes on that has been here, which control jumps over: requests are of the
-/// usual kind again, and r11 has its target.
-fn go_on(emitter: &mut Emitter<'_>, transfer: &Transfer) -> u64 {
-    if transfer.targeted {
+/// Makes a transfer. rcx and r11 are in their slots; all three registers are lost. A target that the
+/// code does not say is in r11, or [`Slot::CallTarget`] has it.
+fn make(emitter: &mut Emitter<'_>, site: Site, state: u8, leave: Leave) {
+    if leave == Leave::IndirectCall {
         // mov gs:[target], r11
         emitter.out.bytes(&[0x65, 0x4c, 0x89, 0x1c, 0x25]);
         emitter.out.imm32(Slot::CallTarget as u32);
     }
+    // mov gs:[slot], rax
+    emitter.out.bytes(&[0x65, 0x48, 0x89, 0x04, 0x25]);
+    emitter.out.imm32(Slot::Rax as u32);
+    emitter.point(state | ALL);
+    let again = emitter.here();
+    let (app, index) = (emitter.place.app, emitter.place.index);
+    let Site { counter, fragment, block, .. } = site;
+    let displacement = counter_displacement(counter);
+    let at = steps::transfer(&mut emitter.out, leave, displacement);
+    emitter.out.transfers.push(Transfer {
+        at,
+        fragment,
+        block,
+        leave,
+        counter,
+        app,
+        index,
+        state,
+        again,
+    });
+}
+
+/// The stub of a transfer that the thread does not know: a routine looks for it, or the host makes
+/// it.
+pub fn transfer_stub(emitter: &mut Emitter<'_>, transfer: &Transfer) -> CachePc {
+    emitter.start_piece();
+    (emitter.place.app, emitter.place.index) = (transfer.app, transfer.index);
+    let stub = emitter.here();
+    emitter.point(transfer.state | ALL);
     // jmp over
     emitter.out.bytes(&[0xeb, 0]);
     let from = emitter.out.code.len();
+    // Requests are of the usual kind again.
     let again = emitter.here().0;
     emitter.out.store_imm32(Slot::Kind, RequestKind::Dispatch as u32);
-    if transfer.targeted {
-        // mov r11, gs:[target]
-        emitter.out.bytes(&[0x65, 0x4c, 0x8b, 0x1c, 0x25]);
-        emitter.out.imm32(Slot::CallTarget as u32);
-    }
     emitter.jump_to(transfer.again);
     emitter.out.code[from - 1] = (emitter.out.code.len() - from) as u8;
-    again
+    // mov dword gs:[site], counter
+    emitter.out.bytes(&[0x65, 0xc7, 0x04, 0x25]);
+    emitter.out.imm32(trace::SITE);
+    emitter.out.imm32(counter_displacement(transfer.counter));
+    emitter.out.relocated(Relocation::Counter);
+    if transfer.leave == Leave::Return {
+        // mov rcx, [rsp]
+        emitter.out.bytes(&[0x48, 0x8b, 0x0c, 0x24]);
+        emitter.out.store_rcx(Slot::CallTarget as u32);
+    }
+    // lea rcx, [rip + again]
+    emitter.out.bytes(&[0x48, 0x8d, 0x0d]);
+    emitter.displacement_to(again);
+    emitter.out.store_rcx(Slot::CallAfter as u32);
+    emitter.jump_to_routine(emitter.routines.transfers[transfer.leave as usize]);
+    stub
 }
 
 /// Moves the target of an indirect branch from rcx to r11, spilling that.
@@ -290,10 +285,4 @@ pub(super) fn target_to_r11(emitter: &mut Emitter<'_>) {
     emitter.point(SPILLED);
     // mov r11, rcx
     emitter.out.bytes(&[0x49, 0x89, 0xcb]);
-}
-
-/// Moves it back; r11 stays in its slot.
-pub(super) fn target_to_rcx(emitter: &mut Emitter<'_>) {
-    // mov rcx, r11
-    emitter.out.bytes(&[0x4c, 0x89, 0xd9]);
 }

@@ -12,7 +12,7 @@ use crate::fragment::{Entry, EntryId, Fragment, FragmentId, Unit, Within};
 use crate::plan::Role;
 use crate::rebuild::Knowledge;
 use crate::relocation::Relocation;
-use crate::state_map::{self, FlagWriter, StateEntry};
+use crate::state_map::{self, FlagWriter, Found};
 
 /// The addresses at which an image is put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -238,7 +238,7 @@ impl Placed {
     }
 
     /// The point that holds at `pc`, the pc that it counts from, and the fragment.
-    pub fn point_at(&self, pc: CachePc) -> Option<(AppPc, StateEntry, Option<FragmentId>)> {
+    pub fn point_at(&self, pc: CachePc) -> Option<(AppPc, Found, Option<FragmentId>)> {
         let offset = (pc.0 - self.code) as u32;
         let after = self.image.first(table::PIECES, offset + 1);
         let piece = self.piece(after.checked_sub(1)?)?;
@@ -246,8 +246,8 @@ impl Placed {
         if within >= piece.len {
             return None;
         }
-        let point = state_map::lookup(piece.points, within)?;
-        Some((self.pc(piece.pc), point, piece.fragment))
+        let found = state_map::lookup(piece.points, within)?;
+        Some((self.pc(piece.pc), found, piece.fragment))
     }
 }
 

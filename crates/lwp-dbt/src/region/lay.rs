@@ -304,7 +304,8 @@ fn transfer(by: &Translator, work: &mut Work<'_>, block: &Block, id: FragmentId)
         Terminator::Call { .. }
         | Terminator::IndirectCall
         | Terminator::IndirectJump
-        | Terminator::Return { .. } => true,
+        | Terminator::Return { .. }
+        | Terminator::Syscall { number: Some(SYS_RT_SIGRETURN) } => true,
         Terminator::Jump { target } | Terminator::Conditional { target, .. } => {
             leaves_function(work, block.pc, target)
         }
@@ -382,12 +383,12 @@ pub(super) fn terminate(
         }
         Terminator::Fall => {
             emitter.fell_off(block);
-            terminators::transfer(emitter, 0);
+            terminators::fall_transfer(emitter);
             Ok(Some(Next::Fall(next)))
         }
         Terminator::Jump { target } => {
             emitter.point(0);
-            terminators::transfer(emitter, 0);
+            terminators::jump_transfer(emitter);
             if work.unit.has_fragment(target) || target == block.pc {
                 emitter.jump_link(target);
                 if !work.unit.has_fragment(target) {

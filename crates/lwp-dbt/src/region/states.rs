@@ -5,27 +5,27 @@ use crate::addr::{AppPc, CachePc};
 use crate::code_cache::CodeCache;
 use crate::fragment::{Fragment, FragmentId, Within};
 use crate::plan::EventDeltas;
-use crate::state_map::{AppState, Commit, PcSource, Remainder, Spills, StateEntry, bits, lookup};
+use crate::state_map::{AppState, Commit, Found, PcSource, Remainder, Spills, bits, lookup};
 
 impl CodeCache {
     /// Returns the application's state at `pc` in an arena, and the fragment it belongs to.
     pub fn state_at(&self, pc: CachePc) -> Option<(AppState, Option<FragmentId>)> {
         let profiles = self.profiles;
         if let Some(placed) = self.placed.iter().find(|placed| placed.contains(pc)) {
-            let (base, point, id) = placed.point_at(pc)?;
+            let (base, found, id) = placed.point_at(pc)?;
             let fragment = id.map(|id| self.fragment(id));
             let within = id.and_then(|id| placed.within(id));
-            return Some((app_state(base, fragment.as_ref(), point, profiles, within), id));
+            return Some((app_state(base, fragment.as_ref(), found, profiles, within), id));
         }
         let (start, piece) = self.pieces.at_or_before(pc)?;
         let offset = (pc.0 - start.0) as u32;
         if offset >= piece.len {
             return None;
         }
-        let point = lookup(self.points.get(piece.points), offset)?;
+        let found = lookup(self.points.get(piece.points), offset)?;
         let fragment = piece.fragment.map(|id| self.fragment(id));
         let within = piece.fragment.and_then(|id| self.within.get(&id).copied());
-        Some((app_state(piece.pc, fragment.as_ref(), point, profiles, within), piece.fragment))
+        Some((app_state(piece.pc, fragment.as_ref(), found, profiles, within), piece.fragment))
     }
 
     /// Returns what the counters say too much where a fragment of a superblock is left at `state`.
@@ -45,10 +45,11 @@ impl CodeCache {
 pub(super) fn app_state(
     pc: AppPc,
     fragment: Option<&Fragment>,
-    point: StateEntry,
+    found: Found,
     profiles: bool,
     within: Option<Within>,
 ) -> AppState {
+    let Found { point, past } = found;
     let has = |bit: u8| point.state & bit != 0;
     let spills = spills(point.state);
     let here = PcSource::Known(pc.offset(u64::from(point.app)));
@@ -76,6 +77,7 @@ pub(super) fn app_state(
     let calls = fragment.is_some_and(|it| it.deltas.calls == 1 && it.deltas.indirect == 1);
     // EDGE beside a target in rcx says that a guard has not held.
     let made = point.state & bits::PC_MASK != 0;
+    let all = spills.rcx && spills.r11 && spills.rax;
     // A fragment without a branch has no edge: there a value has been counted.
     let values = fragment.is_some_and(|it| it.deltas.branches == 0) && within.is_none();
     let held = has(bits::EDGE) && spills.rcx && spills.r11;
@@ -97,6 +99,7 @@ pub(super) fn app_state(
         edge_pending: edge,
         countdown: (profiles && counted_down && counts_down).then_some(index),
         called,
+        transfer: (all && !made && fragment.is_some()).then_some(past),
         remainder,
         flags: lost,
     }

@@ -130,28 +130,20 @@ fn slot32(offset: i32) -> iced_x86::code_asm::AsmMemoryOperand {
     iced_x86::code_asm::dword_ptr(rax * 8 + (CALLS_AT as i32 + offset)).gs()
 }
 
-/// Asks for room for the transfer that the thread is about to write down; rcx and r11 are in their
-/// slots. The host has it go on at [`Slot::CallAfter`].
-pub(super) fn emit_traced(b: &mut Builder, ring: CodeLabel) -> Result<CodeLabel, IcedError> {
-    let start = b.mark(state(PcSource::CallAfter, BOTH, Commit::Calling))?;
-    ask(b, ring, RequestKind::Transfers)?;
-    Ok(start)
-}
-
 /// Asks the host, who begins with the call anew.
 fn emit_full(b: &mut Builder, ring: CodeLabel) -> Emit {
     b.asm.mov(rax, Builder::slot(Slot::Rax))?;
     b.mark(state(PcSource::CallAfter, BOTH, Commit::Calling))?;
-    ask(b, ring, RequestKind::Calls)
+    ask(b, ring)
 }
 
-/// Asks the host about the call, or another transfer, at [`Slot::CallAfter`].
-fn ask(b: &mut Builder, ring: CodeLabel, kind: RequestKind) -> Emit {
+/// Asks the host about the call at [`Slot::CallAfter`].
+fn ask(b: &mut Builder, ring: CodeLabel) -> Emit {
     for (slot, register) in saved_registers() {
         b.asm.mov(Builder::slot(slot), register)?;
     }
     b.mark(state(PcSource::CallAfter, ALL, Commit::Calling))?;
-    b.asm.mov(Builder::slot32(Slot::Kind), kind as u32)?;
+    b.asm.mov(Builder::slot32(Slot::Kind), RequestKind::Calls as u32)?;
     b.mark(state(PcSource::CallAfter, ALL, Commit::Mailbox))?;
     b.asm.jmp(ring)
 }

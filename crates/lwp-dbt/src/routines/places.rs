@@ -28,8 +28,9 @@ pub struct Routines {
     pub move_in: MoveIn,
     /// Count the indirect call that the context describes; rcx and r11 are in their slots.
     pub called: u32,
-    /// Ask for room for the transfers that a thread writes down; rcx and r11 are in their slots.
-    pub traced: u32,
+    /// Look for a transfer that the thread does not know at its place, by the way to leave a
+    /// function; rcx, r11 and rax are in their slots.
+    pub transfers: [u32; 5],
     /// Those of Lightweight Profiling.
     pub lwp: LwpRoutines,
     pub(crate) states: Cow<'static, [(u32, AppState)]>,

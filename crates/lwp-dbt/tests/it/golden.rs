@@ -166,7 +166,7 @@ impl Names {
             (self.routines.lwp.touches.repeat_ready, "lwp_repeat_ready"),
             (self.routines.lwp.touches.repeat_walk, "lwp_repeat_walk"),
             (self.routines.called, "called"),
-            (self.routines.traced, "traced"),
+            (self.routines.transfers[0], "transfers"),
         ];
         let lwp = &self.routines.lwp;
         for (starts, name) in

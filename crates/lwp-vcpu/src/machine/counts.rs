@@ -114,8 +114,6 @@ impl Counting<'_> {
     pub fn remove_thread(&mut self, tid: Tid) {
         self.tasks.collect_misses(self.contexts, tid);
         self.caches.learn_from(self.tasks, self.contexts, tid);
-        self.take_transfers(tid, None);
-        self.pass_instructions(tid);
         self.report_thread(tid);
         let total = self.thread_sum(tid);
         let Some(thread) = self.tasks.threads.remove(&tid) else { return };
@@ -189,8 +187,7 @@ impl Counting<'_> {
     /// translator's.
     pub fn keep_counts(&mut self, tid: Tid, slot: usize) {
         self.caches.learn_from(self.tasks, self.contexts, tid);
-        self.take_transfers(tid, None);
-        self.pass_instructions(tid);
+        self.take_contexts(tid);
         self.close_report(tid);
         let sum = self.thread_sum(tid);
         self.contexts.context(slot).counters().clear();

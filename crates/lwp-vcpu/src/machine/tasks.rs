@@ -284,8 +284,6 @@ pub struct Tasks {
     pub dying: HashMap<i32, Dying>,
     /// Processes that others control.
     pub wards: Wards,
-    /// Threads whose transfers between functions fill a half of their rooms.
-    pub traced: Vec<Tid>,
     /// Threads that programs trace.
     pub tracing: Tracing,
 }

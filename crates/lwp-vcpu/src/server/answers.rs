@@ -6,6 +6,7 @@ use lwp_ptrace::Tid;
 use super::Backlog;
 use super::syscall_done;
 use crate::absent;
+use crate::calling::Stand;
 use crate::contexts::Context;
 use crate::control_line::awaits_effect;
 use crate::exit::{Exit, ThreadCx};
@@ -103,7 +104,7 @@ impl Answer<'_> {
                 self.dispatch(pc, false)
             }
             Exit::Transfers => {
-                self.transfers_full();
+                self.prepare_transfer();
                 None
             }
             Exit::Pointer(wide) => {
@@ -126,15 +127,16 @@ impl Answer<'_> {
         }
     }
 
-    /// Makes room for the transfers that a thread writes down, and has it go on with the next.
-    fn transfers_full(&mut self) {
+    /// Does what a thread cannot do that makes a transfer to another function, and has it try again.
+    fn prepare_transfer(&mut self) {
         let tid = self.cx.tid;
-        self.machine.counting().turn_transfers(tid);
         let after = CachePc(self.context().get(Slot::CallAfter));
         let Some(pc) = self.machine.space_of(tid).and_then(|(_, family)| known_pc(family, after))
         else {
-            return self.machine.forged(tid, "a place where no transfer is written down");
+            return self.machine.forged(tid, "a place where no transfer is made");
         };
+        let (stack, target) = (self.context().get(Slot::Rsp), self.context().get(Slot::CallTarget));
+        self.machine.counting().prepare_transfer(tid, pc, Stand { stack, target });
         self.context().set(Slot::Pc, pc);
         self.go_from(RequestKind::Transfers, AppPc(pc), after);
     }
