@@ -1,8 +1,8 @@
 #!/bin/sh
 # Installs the viewers that exports are held against: perf, callgrind_annotate, Chromium, and node with
 # speedscope, pprof-format and the Firefox Profiler's command line; python with OpenTelemetry's messages,
-# junitparser, sarif-tools and PyYAML; cargo-flamegraph, cargo-valgrind and gungraun's runner; valgrind and cargo-deny. Tests that
-# miss one of them say "skipped".
+# junitparser, sarif-tools and PyYAML; cargo-flamegraph, cargo-valgrind and gungraun's runner; valgrind and cargo-deny;
+# two versions of BOLT. Tests that miss one of them say "skipped".
 #
 #     tests/viewers.sh [DIR]
 #
@@ -15,7 +15,7 @@ dir=${1:-${LWP_VIEWERS:-$here/../target/viewers}}
 mkdir -p "$dir"
 
 apt-get install -y --no-install-recommends \
-    chromium chromium-driver linux-perf nodejs npm python3-venv tmux valgrind
+    bolt-16 bolt-19 chromium chromium-driver linux-perf nodejs npm python3-venv tmux valgrind
 
 npm install --no-audit --no-fund --prefix "$dir/npm" \
     speedscope@1.25.0 pprof-format@2.3.2 @firefox-devtools/profiler-cli@0.10.0

@@ -21,6 +21,7 @@ use crate::commands::export::ExportArgs;
 use crate::commands::flamegraph::FlamegraphArgs;
 use crate::commands::gate::GateArgs;
 use crate::commands::merge::MergeArgs;
+use crate::commands::optimize::OptimizeArgs;
 use crate::commands::record::RecordArgs;
 use crate::commands::report::ReportArgs;
 use crate::commands::script::ScriptArgs;
@@ -79,6 +80,8 @@ pub enum Command {
     Archive(ArchiveArgs),
     /// Add recordings up: several runs, or the programs of a test suite, as one recording
     Merge(MergeArgs),
+    /// Record a program, have BOLT optimise it for what it did, and compare the two
+    Optimize(OptimizeArgs),
     /// List the events that `lwp stat -e` counts
     List,
     /// Take the place of perf: stat, record, report, script, list. A link named perf does the same

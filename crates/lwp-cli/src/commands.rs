@@ -12,6 +12,7 @@ mod fleet;
 pub mod gate;
 mod list;
 pub mod merge;
+pub mod optimize;
 mod perf;
 pub mod record;
 pub mod report;
@@ -49,6 +50,7 @@ pub fn dispatch(line: CommandLine) -> Result<Ending, Failure> {
         Command::Script(args) => script::execute(&args),
         Command::Archive(args) => archive::execute(&args),
         Command::Merge(args) => merge::execute(&args),
+        Command::Optimize(args) => optimize::execute(&args),
         Command::List => list::execute(),
         Command::Perf { words } => perf::execute(&words),
         Command::Fleet { words } => fleet::execute(&words),

@@ -9,6 +9,7 @@
 pub mod callgrind;
 pub mod chrome;
 pub mod facts;
+pub mod feedback;
 pub mod firefox;
 pub mod folded;
 pub mod json_lines;

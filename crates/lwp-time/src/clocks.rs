@@ -134,6 +134,12 @@ fn waited_for() -> u64 {
     u64::try_from((user + system).as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// User time of the children that this process has waited for.
+pub fn user_time_of_children() -> std::time::Duration {
+    let [(user, _), _] = sys::cpu_times();
+    user
+}
+
 /// Time that interrupts and hypervisors have taken from all processors, in ns.
 fn taken_away() -> u64 {
     machine_time(5, 3)

@@ -37,6 +37,7 @@ use lwp_vcpu::ExitStatus;
 
 pub use attach::Attached;
 pub use attended::Times;
+pub use clocks::user_time_of_children;
 pub use cost::{CostOfSample, RATES};
 pub use launch::{Launch, record};
 pub use lwp_perf::Linux;

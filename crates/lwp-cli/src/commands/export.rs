@@ -1,8 +1,11 @@
 //! `lwp export`: a recording in the format of another tool.
 
+mod feedback;
+
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use lwp_export::feedback::Feedback;
 use lwp_export::perf_names::Names;
 use lwp_export::{Format, perf_data};
 use lwp_profile::{Profile, Recording};
@@ -30,11 +33,46 @@ pub struct ExportArgs {
     /// Export this event, in formats that hold only one [default: the recording's first]
     #[arg(short, long, value_name = "EVENT")]
     pub event: Option<String>,
+
+    /// In formats for optimisers, export the branches of this program or library [default: the
+    /// program that executed most]
+    #[arg(long, value_name = "FILE")]
+    pub binary: Option<PathBuf>,
+}
+
+pub use feedback::{Source, profile as feedback};
+
+/// A format of a whole recording, or of the branches of one file.
+#[derive(Clone, Copy, Debug)]
+enum Chosen {
+    Whole(Format),
+    Branches(Feedback),
+}
+
+impl Chosen {
+    fn named(name: &str) -> Option<Self> {
+        let whole = Format::named(name).map(Self::Whole);
+        whole.or_else(|| Feedback::named(name).map(Self::Branches))
+    }
+
+    fn of_file(name: &str) -> Option<Self> {
+        let branches = Feedback::of_file(name).map(Self::Branches);
+        branches.or_else(|| Format::of_file(name).map(Self::Whole))
+    }
 }
 
 /// Converts.
 pub fn execute(args: &ExportArgs) -> Result<Ending, Failure> {
-    let format = format(args)?;
+    let format = match format(args)? {
+        Chosen::Whole(format) => format,
+        Chosen::Branches(feedback) => return feedback::execute(args, feedback),
+    };
+    if args.binary.is_some() {
+        return Err(usage_error(
+            "--binary is for formats of one file's branches, and this format holds all files",
+            "leave --binary out, or choose a format for optimisers with -f",
+        ));
+    }
     let recording = profiles::read(&args.input.input)?;
     let profile = profiles::resolve(&args.input.input, &recording, &args.input.names);
     let event = profiles::event(&profile, args.event.as_deref())?;
@@ -67,7 +105,11 @@ fn known() -> String {
         let only = if format.has_one_event() { "; event of -e only" } else { "" };
         format!("\n  {name:<11} {end:<17} {readers}{only}")
     };
-    Format::ALL.iter().map(row).collect()
+    let whole = Format::ALL.iter().map(row);
+    let branches = Feedback::ALL.iter();
+    let branches =
+        branches.map(|(_, name, end, readers)| format!("\n  {name:<11} {end:<17} {readers}"));
+    whole.chain(branches).collect()
 }
 
 /// Returns the help on formats.
@@ -75,13 +117,13 @@ pub fn formats() -> String {
     format!("Formats, the ends or beginnings of their file names, and their readers:{}", known())
 }
 
-fn format(args: &ExportArgs) -> Result<Format, Failure> {
+fn format(args: &ExportArgs) -> Result<Chosen, Failure> {
     let name = args.output.file_name().map(|name| name.to_string_lossy().into_owned());
     match &args.format {
-        Some(name) => Format::named(name).ok_or_else(|| {
+        Some(name) => Chosen::named(name).ok_or_else(|| {
             usage_error(format!("no format is called '{name}'"), format!("formats are:{}", known()))
         }),
-        None => name.as_deref().and_then(Format::of_file).ok_or_else(|| {
+        None => name.as_deref().and_then(Chosen::of_file).ok_or_else(|| {
             usage_error(
                 "no format is given, and the output's name suggests none",
                 format!("name one with -f:{}", known()),

@@ -118,7 +118,7 @@ fn the_fleet_s_program_is_missed_by_name() {
 /// `LWP_BLESS=1 cargo test -p lwp-cli --test command_line`, and looked at in the difference.
 #[test]
 fn help_lists_the_options_that_it_did() {
-    const COMMANDS: [&str; 17] = [
+    const COMMANDS: [&str; 18] = [
         "stat",
         "run",
         "record",
@@ -128,6 +128,7 @@ fn help_lists_the_options_that_it_did() {
         "diff",
         "gate",
         "merge",
+        "optimize",
         "export",
         "serve",
         "script",

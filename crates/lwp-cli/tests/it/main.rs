@@ -27,6 +27,7 @@ mod marked;
 mod merge;
 mod model;
 mod names;
+mod optimize;
 mod options;
 mod outputs;
 mod packaging;

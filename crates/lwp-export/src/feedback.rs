@@ -1,0 +1,142 @@
+//! Profiles for optimisers: which way the branches of one program or library went, in the forms
+//! that BOLT and compilers read.
+//!
+//! An exact recording has what these tools otherwise take from a processor's last-branch records,
+//! which virtual machines don't have, or from an instrumented build: how often every branch was
+//! taken and not taken. Recordings don't hold where indirect *jumps* led. [`flow`] works that out
+//! from the counts of the code behind them, as far as the file's jump tables tell.
+
+mod binary;
+mod bolt;
+mod executed;
+mod flow;
+mod jump_tables;
+
+use lwp_profile::{RecordedModule, Recording};
+
+pub use binary::{Binary, BinaryError};
+use executed::Executed;
+use flow::Flow;
+
+/// A profile that an optimiser reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Feedback {
+    /// BOLT's `fdata`.
+    Bolt,
+}
+
+/// The reason why there is no profile.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FeedbackError {
+    /// Samples, where all branches are wanted.
+    #[error("the recording has samples, and an optimiser's profile needs every branch")]
+    Sampled,
+    /// Nothing of this file was executed.
+    #[error("the recording has no executed code of {0}")]
+    NotExecuted(String),
+    /// The file is another build.
+    #[error("{0} is not the file that was recorded")]
+    Changed(String),
+    /// There are no names.
+    #[error("{0} has no symbol table")]
+    Stripped(String),
+}
+
+/// A profile as text, and what is to be said of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// The profile.
+    pub text: String,
+    /// The number of functions with counts in it.
+    pub functions: usize,
+    /// Executions of indirect jumps whose targets were worked out, and of those that were not.
+    pub indirect_jumps: [u64; 2],
+}
+
+impl Feedback {
+    /// Every form: name, usual end of file names, what reads it.
+    pub const ALL: &[(Self, &'static str, &'static str, &'static str)] =
+        &[(Self::Bolt, "bolt", ".fdata", "llvm-bolt -data=FILE (of one program or library)")];
+
+    /// The form called `name`.
+    pub fn named(name: &str) -> Option<Self> {
+        let row = Self::ALL.iter().find(|row| row.1 == name);
+        row.map(|row| row.0)
+    }
+
+    /// The form that a file's name suggests.
+    pub fn of_file(name: &str) -> Option<Self> {
+        let row = Self::ALL.iter().find(|row| name.ends_with(row.2));
+        row.map(|row| row.0)
+    }
+
+    /// Writes the profile of `binary`, which the recording knows as `path`.
+    ///
+    /// # Errors
+    ///
+    /// The recording has samples or nothing of this file, or the file is another one or has no
+    /// symbols.
+    pub fn write(
+        self,
+        recording: &Recording,
+        path: &str,
+        binary: &Binary,
+    ) -> Result<Written, FeedbackError> {
+        if !recording.events.is_empty() {
+            return Err(FeedbackError::Sampled);
+        }
+        let modules = modules(recording, path, binary)?;
+        if !binary.has_symbols() {
+            return Err(FeedbackError::Stripped(path.to_owned()));
+        }
+        let executed = Executed::of(recording, &modules, binary);
+        let flow = Flow::of(&executed, binary);
+        let text = match self {
+            Self::Bolt => bolt::render(&flow, binary, recording.is_modelled()),
+        };
+        let functions = flow.functions().len();
+        Ok(Written { text, functions, indirect_jumps: flow.indirect_jumps() })
+    }
+}
+
+/// The paths of programs in a recording, the one that executed most first.
+pub fn programs(recording: &Recording) -> Vec<String> {
+    let is_program = |id: &u32| {
+        let names = recording.names.iter().find(|names| names.module == *id);
+        names.is_some_and(|names| names.program)
+    };
+    let mut sums: Vec<(u64, &str)> = Vec::new();
+    for (id, module) in recording.modules.iter().filter(|(id, _)| is_program(id)) {
+        let executed = executed::instructions(recording, *id);
+        match sums.iter_mut().find(|(_, path)| *path == module.path) {
+            Some((sum, _)) => *sum = sum.saturating_add(executed),
+            None => sums.push((executed, &module.path)),
+        }
+    }
+    sums.sort_by_key(|(sum, path)| (std::cmp::Reverse(*sum), *path));
+    sums.into_iter().map(|(_, path)| path.to_owned()).collect()
+}
+
+/// The numbers of the modules that are this file.
+fn modules(recording: &Recording, path: &str, binary: &Binary) -> Result<Vec<u32>, FeedbackError> {
+    let same_build = |module: &RecordedModule| {
+        !module.build_id.is_empty() && module.build_id == binary.build_id()
+    };
+    let same_file =
+        |module: &RecordedModule| module.build_id.is_empty() && module.version == binary.version();
+    let numbers = |is_it: &dyn Fn(&RecordedModule) -> bool| -> Vec<u32> {
+        let found = recording.modules.iter().filter(|(_, module)| is_it(module));
+        found.map(|(id, _)| *id).collect()
+    };
+    let named = numbers(&|module| module.path == path);
+    let found = numbers(&|module| {
+        same_build(module)
+            || module.path == path && same_file(module) && binary.build_id().is_empty()
+    });
+    match (found.is_empty(), named.is_empty()) {
+        (false, _) => Ok(found),
+        (true, true) => Err(FeedbackError::NotExecuted(path.to_owned())),
+        (true, false) => Err(FeedbackError::Changed(path.to_owned())),
+    }
+}
