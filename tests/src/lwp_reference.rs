@@ -10,7 +10,7 @@ use rustix::process::{Signal, getpid, kill_process};
 fn main() {
     let code = match run(&Options::parse()) {
         Ok(End::Code(code)) => code,
-        Ok(End::Signal(signal)) => {
+        Ok(End::Signal { signal, .. }) => {
             if let Some(signal) = Signal::from_named_raw(signal) {
                 // The first SIGSEGV only resets the handler that the language's runtime has for it.
                 for _ in 0..2 {

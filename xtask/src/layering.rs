@@ -16,15 +16,15 @@ const LEVELS: &[(u8, &[&str])] = &[
     (1,   &["lwp-source"]),                                           // interfaces
     (2,   &["lwp-contexts", "lwp-model", "lwp-uarch", "lwp-dbt", "lwp-profile", "lwp-languages"]), // pure logic
     (3,   &["lwp-ptrace", "lwp-perf", "lwp-symbols", "lwp-unwind", "lwp-facts"]),   // system and formats
-    (4,   &["lwp-vcpu", "lwp", "lwp-export", "lwp-report"]),          // engine, real and virtual
-    (5,   &["lwp-cpc-core", "lwp-pctx-core", "lwp-page", "lwp-bench", "lwp-time"]), // product libraries, pages
+    (4,   &["lwp-vcpu", "lwp", "lwp-export", "lwp-report", "lwp-reference"]), // engine, real and virtual; the oracle
+    (5,   &["lwp-cpc-core", "lwp-pctx-core", "lwp-page", "lwp-bench", "lwp-time", "lwp-step"]), // product libraries, pages
     (6,   &["lwp-cli", "lwp-capi", "lwp-cpc", "lwp-pctx", "cpc-tools"]),                       // edges
     (7,   &["lwp-store", "lwp-import"]),                              // recordings of a fleet: where they are kept, where they come from
     (8,   &["lwp-query"]),                                            // questions to them
     (9,   &["lwp-serve"]),                                            // the same over the network
     (10,  &["lwp-fleet"]),                                            // the edge of the other workspace
     (11,  &["lwp-fleet-node"]),                                       // and of several machines
-    (DEV, &["lwp-fuzz", "lwp-reference", "lwp-testkit", "lwp-tests", "xtask"]),
+    (DEV, &["lwp-fuzz", "lwp-testkit", "lwp-tests", "xtask"]),
 ];
 
 /// One package depending on another of the workspace.

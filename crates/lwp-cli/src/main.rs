@@ -12,6 +12,7 @@ mod commands;
 mod comparing;
 mod counting;
 mod ending;
+mod engine;
 mod failure;
 mod gate;
 mod generating;

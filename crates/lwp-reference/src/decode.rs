@@ -10,11 +10,8 @@ use lwp_arch::xsave::image::Save;
 use lwp_arch::{AppPc, LinearAddr};
 use lwp_model::Cpu;
 use lwp_ptrace::Vectors;
-use lwp_ptrace::regs::{Raw, general_value};
+use lwp_ptrace::regs::{CS_64, Raw, general_value};
 use lwp_uarch::{Operand, Step};
-
-/// Code segment of 32-bit programs.
-const CS_32: u64 = 0x23;
 
 /// Longest instruction in bytes.
 pub const LONGEST: usize = 15;
@@ -43,6 +40,9 @@ pub struct Decoded {
     pub crosses_privilege: bool,
     /// It pushes the flags, and the trap flag of stepping with them.
     pub pushes_flags: bool,
+    /// It loads SS: the processor takes no single-step trap before the next instruction has retired
+    /// too.
+    pub shadows_next: bool,
 }
 
 /// The part that carries an instruction out.
@@ -63,6 +63,8 @@ pub enum Action {
 /// An instruction that saves or restores state, with registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StateAccess {
+    /// The mode in which it is executed.
+    pub cpu: Cpu,
     /// Address of the image.
     pub image: u64,
     /// Its mask.
@@ -72,7 +74,7 @@ pub struct StateAccess {
 }
 
 impl StateAccess {
-    fn of(instruction: &iced_x86::Instruction, regs: &Raw) -> Option<Self> {
+    fn of(instruction: &iced_x86::Instruction, regs: &Raw, cpu: Cpu) -> Option<Self> {
         use Mnemonic::{Xrstor, Xrstor64, Xsave, Xsave64, Xsavec, Xsavec64, Xsaveopt, Xsaveopt64};
         let save = match instruction.mnemonic() {
             Xsave | Xsave64 => Some(Save::All),
@@ -83,18 +85,15 @@ impl StateAccess {
         };
         let requested = regs.rdx << 32 | regs.rax & u64::from(u32::MAX);
         let image = instruction.virtual_address(0, 0, |register, _, _| value(register, regs))?;
-        Some(Self { image, requested, save })
+        Some(Self { cpu, image, requested, save })
     }
 }
 
 impl Decoded {
-    /// Decodes the instruction at `regs.rip`, whose bytes `code` begins with. The vector registers
-    /// are asked for where the instruction finds operands by them.
-    pub fn new(code: &[u8], regs: &Raw, vectors: impl FnOnce() -> Option<Vectors>) -> Self {
-        let (cpu, bits, size) = match regs.cs {
-            CS_32 => (Cpu::user_32(), 32, CodeSize::Bits32),
-            _ => (Cpu::user_64(), 64, CodeSize::Bits64),
-        };
+    /// Decodes the instruction at `regs.rip`, whose bytes `code` begins with, without its memory
+    /// operands.
+    pub fn new(code: &[u8], regs: &Raw) -> Self {
+        let (cpu, bits, size) = mode(regs);
         let mut decoder = Decoder::with_ip(bits, code, regs.rip, DecoderOptions::NONE);
         let instruction = decoder.decode();
         let mnemonic = instruction.mnemonic();
@@ -102,19 +101,50 @@ impl Decoded {
             (_, Ok(lwp)) => Action::Lwp(lwp),
             (Mnemonic::Cpuid, _) => Action::Cpuid,
             (Mnemonic::Xgetbv, _) => Action::Xgetbv,
-            _ => StateAccess::of(&instruction, regs).map_or(Action::Step, Action::State),
+            _ => StateAccess::of(&instruction, regs, cpu).map_or(Action::Step, Action::State),
         };
-        let mut factory = InstructionInfoFactory::new();
-        let info = factory.info(&instruction);
-        let vector = info.used_registers().iter().any(|used| !is_general(used.register()));
         let repeats = instruction.has_rep_prefix() | instruction.has_repne_prefix()
             && instruction.is_string_instruction();
+        let branch = branch_kind(&instruction).map(|kind| (kind, taken(&instruction, regs)));
+        let loads_ss = matches!(mnemonic, Mnemonic::Mov | Mnemonic::Pop)
+            && instruction.op0_kind() == OpKind::Register
+            && instruction.op0_register() == Register::SS;
+        Self {
+            cpu,
+            ip: regs.rip,
+            fall_through: instruction.next_ip(),
+            action,
+            branch,
+            operands: Vec::new(),
+            repeats,
+            vector: mnemonic == Mnemonic::INVALID,
+            crosses_privilege: crosses_privilege(&instruction),
+            pushes_flags: matches!(mnemonic, Mnemonic::Pushf | Mnemonic::Pushfd | Mnemonic::Pushfq),
+            shadows_next: loads_ss,
+        }
+    }
+
+    /// Adds what a unit that is on wants to know besides: memory operands, and whether there are
+    /// registers beyond the general ones. The vector registers are asked for where the instruction
+    /// finds operands by them.
+    pub fn with_operands(
+        mut self,
+        code: &[u8],
+        regs: &Raw,
+        vectors: impl FnOnce() -> Option<Vectors>,
+    ) -> Self {
+        let (_, bits, _) = mode(regs);
+        let instruction = Decoder::with_ip(bits, code, regs.rip, DecoderOptions::NONE).decode();
+        let mnemonic = instruction.mnemonic();
+        let mut factory = InstructionInfoFactory::new();
+        let info = factory.info(&instruction);
+        self.vector |= info.used_registers().iter().any(|used| !is_general(used.register()));
         let mut operands = Vec::new();
         // What LLWPCB and SLWPCB do to the block is the unit's traffic, not the instruction's.
         let of_block =
-            matches!(&action, Action::Lwp(lwp) if matches!(lwp.operands, Operands::Block(_)));
+            matches!(&self.action, Action::Lwp(lwp) if matches!(lwp.operands, Operands::Block(_)));
         if instruction.is_string_instruction() {
-            let none_left = repeats && address_width(&instruction, regs.rcx) == 0;
+            let none_left = self.repeats && address_width(&instruction, regs.rcx) == 0;
             if !none_left {
                 operands = string_operands(&instruction, regs);
             }
@@ -131,19 +161,8 @@ impl Decoded {
                 operands.extend(prefetched(&instruction, regs));
             }
         }
-        let branch = branch_kind(&instruction).map(|kind| (kind, taken(&instruction, regs)));
-        Self {
-            cpu,
-            ip: regs.rip,
-            fall_through: instruction.next_ip(),
-            action,
-            branch,
-            operands,
-            repeats,
-            vector: vector || mnemonic == Mnemonic::INVALID,
-            crosses_privilege: crosses_privilege(&instruction),
-            pushes_flags: matches!(mnemonic, Mnemonic::Pushf | Mnemonic::Pushfq),
-        }
+        self.operands = operands;
+        self
     }
 
     /// The instruction as the models want it, with `operands` and continued at `next_ip`.
@@ -159,13 +178,26 @@ impl Decoded {
     }
 }
 
+/// The mode in which a thread with these registers executes: the unit's, the decoder's and that of
+/// LWP's instructions. Programs of modify_ldt have other segments: those of 32-bit programs are
+/// taken for 32-bit code.
+fn mode(regs: &Raw) -> (Cpu, u32, CodeSize) {
+    match regs.cs {
+        CS_64 => (Cpu::user_64(), 64, CodeSize::Bits64),
+        _ => (Cpu::user_32(), 32, CodeSize::Bits32),
+    }
+}
+
 fn is_general(register: Register) -> bool {
     register.is_gpr() || register.is_segment_register() || register.is_ip()
 }
 
 /// Jumps, calls and returns. SYSCALL and its like are calls to the decoder only.
 fn branch_kind(instruction: &iced_x86::Instruction) -> Option<BranchKind> {
-    let far = instruction.is_jmp_far_indirect() || instruction.is_call_far_indirect();
+    let far = instruction.is_jmp_far()
+        || instruction.is_jmp_far_indirect()
+        || instruction.is_call_far()
+        || instruction.is_call_far_indirect();
     match instruction.flow_control() {
         _ if crosses_privilege(instruction) => None,
         _ if far => Some(BranchKind::FarTransfer),
@@ -202,7 +234,7 @@ fn taken(instruction: &iced_x86::Instruction, regs: &Raw) -> bool {
     let count = address_width(instruction, regs.rcx);
     let left = address_width(instruction, regs.rcx.wrapping_sub(1)) != 0;
     match instruction.mnemonic() {
-        Mnemonic::Jrcxz | Mnemonic::Jecxz => count == 0,
+        Mnemonic::Jrcxz | Mnemonic::Jecxz | Mnemonic::Jcxz => count == 0,
         Mnemonic::Loop => left,
         Mnemonic::Loope => left && zero,
         Mnemonic::Loopne => left && !zero,
@@ -213,16 +245,27 @@ fn taken(instruction: &iced_x86::Instruction, regs: &Raw) -> bool {
     }
 }
 
-/// `rcx` as LOOP, JRCXZ and REP see it: 32 bits wide after an address size prefix.
+/// `rcx` as LOOP, JRCXZ and REP see it: as wide as their addresses.
 fn address_width(instruction: &iced_x86::Instruction, rcx: u64) -> u64 {
-    use iced_x86::Code::{Jecxz_rel8_64, Loop_rel8_64_ECX, Loope_rel8_64_ECX, Loopne_rel8_64_ECX};
-    let narrow_branch = matches!(
-        instruction.code(),
-        Jecxz_rel8_64 | Loop_rel8_64_ECX | Loope_rel8_64_ECX | Loopne_rel8_64_ECX
-    );
-    let narrow_string = (0..instruction.op_count())
-        .any(|n| matches!(instruction.op_kind(n), OpKind::MemoryESEDI | OpKind::MemorySegESI));
-    if narrow_branch || narrow_string { rcx & 0xFFFF_FFFF } else { rcx }
+    use OpKind::{MemoryESDI, MemoryESEDI, MemorySegESI, MemorySegSI};
+    use iced_x86::Code as C;
+    let by_branch = match instruction.code() {
+        C::Jecxz_rel8_16 | C::Jecxz_rel8_32 | C::Jecxz_rel8_64 => Some(32),
+        C::Loop_rel8_16_ECX | C::Loop_rel8_32_ECX | C::Loop_rel8_64_ECX => Some(32),
+        C::Loope_rel8_16_ECX | C::Loope_rel8_32_ECX | C::Loope_rel8_64_ECX => Some(32),
+        C::Loopne_rel8_16_ECX | C::Loopne_rel8_32_ECX | C::Loopne_rel8_64_ECX => Some(32),
+        C::Jcxz_rel8_16 | C::Jcxz_rel8_32 | C::Loop_rel8_16_CX | C::Loop_rel8_32_CX => Some(16),
+        C::Loope_rel8_16_CX | C::Loope_rel8_32_CX => Some(16),
+        C::Loopne_rel8_16_CX | C::Loopne_rel8_32_CX => Some(16),
+        _ => None,
+    };
+    let by_operand = |n| match instruction.op_kind(n) {
+        MemoryESEDI | MemorySegESI => Some(32),
+        MemoryESDI | MemorySegSI => Some(16),
+        _ => None,
+    };
+    let bits = by_branch.or_else(|| (0..instruction.op_count()).find_map(by_operand));
+    bits.map_or(rcx, |bits: u32| rcx & ((1 << bits) - 1))
 }
 
 /// iced's condition codes: none, o, no, b, ae, e, ne, be, a, s, ns, p, np, l, ge, le, g.
@@ -235,7 +278,9 @@ fn condition_holds(code: u8, flags: u64) -> bool {
 
 /// Operands of one iteration.
 fn string_operands(instruction: &iced_x86::Instruction, regs: &Raw) -> Vec<Operand> {
-    use iced_x86::OpKind::{MemoryESEDI, MemoryESRDI, MemorySegESI, MemorySegRSI};
+    use iced_x86::OpKind::{
+        MemoryESDI, MemoryESEDI, MemoryESRDI, MemorySegESI, MemorySegRSI, MemorySegSI,
+    };
     let bytes = element_bytes(instruction.mnemonic());
     let mut out = Vec::new();
     // The source comes first, as the processor reads it first.
@@ -245,6 +290,8 @@ fn string_operands(instruction: &iced_x86::Instruction, regs: &Raw) -> Vec<Opera
             MemorySegESI => (regs.rsi & 0xFFFF_FFFF, true),
             MemoryESRDI => (regs.rdi, false),
             MemoryESEDI => (regs.rdi & 0xFFFF_FFFF, false),
+            MemorySegSI => (regs.rsi & 0xFFFF, true),
+            MemoryESDI => (regs.rdi & 0xFFFF, false),
             _ => continue,
         };
         let segment = match (is_source, instruction.segment_prefix()) {
@@ -370,7 +417,8 @@ fn is_prefetch(mnemonic: Mnemonic) -> bool {
     )
 }
 
-/// A register in an address. 64-bit code knows no segment bases but those of FS and GS.
+/// A register in an address. 64-bit code knows no segment bases but those of FS and GS, and Linux
+/// gives 32-bit programs no others unless they ask for them.
 fn value(register: Register, regs: &Raw) -> Option<u64> {
     match register {
         Register::FS => return Some(regs.fs_base),

@@ -21,7 +21,7 @@
 //!
 //! # What it does not
 //!
-//! 32-bit programs; the page-fault error code in a signal frame; a record's fault while SIGSEGV is
+//! Code in segments of modify_ldt, which it takes for 32-bit code; the page-fault error code in a signal frame; a record's fault while SIGSEGV is
 //! blocked, which ends the program.
 
 #![forbid(unsafe_code)]
@@ -29,13 +29,18 @@
 mod cpuid;
 mod decode;
 mod fault;
+mod hardware;
 mod lwp_insn;
 mod memory;
+mod observer;
 mod options;
 mod runner;
 mod snapshot;
 mod state;
 mod thread;
 
+pub use decode::Decoded;
+pub use hardware::{Hardware, Interrupt};
+pub use observer::{Observer, Task};
 pub use options::Options;
-pub use runner::{End, run};
+pub use runner::{End, Failure, Launch, run, run_observed};

@@ -8,6 +8,8 @@ use lwp_arch::cpuid::presets;
 use lwp_model::Processor;
 use lwp_uarch::{Caches, Preset};
 
+use crate::hardware::{Hardware, Interrupt};
+
 /// Runs a native program step by step with the reference LWP unit beside it.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "lwp-reference")]
@@ -63,13 +65,26 @@ pub enum Form {
 }
 
 impl Options {
+    /// The processor that these options describe.
+    pub fn hardware(&self) -> Hardware {
+        Hardware {
+            processor: Some(self.processor()),
+            events: self.granted(),
+            caches: self.cache.clone(),
+            clocks: self.clocks,
+            predictor: self.predictor.map(|preset| preset.predictor),
+            seed: self.seed,
+            interrupt: Some(Interrupt::Thread(self.threshold_signal)),
+        }
+    }
+
     /// The events that are granted.
-    pub fn granted(&self) -> EventFlags {
+    fn granted(&self) -> EventFlags {
         self.events.as_ref().map_or(EventFlags::all(), |events| events.iter().copied().collect())
     }
 
     /// The processor to model.
-    pub fn processor(&self) -> Processor {
+    fn processor(&self) -> Processor {
         match self.revision {
             Form::Proposal => Processor::proposal(),
             Form::Final => {

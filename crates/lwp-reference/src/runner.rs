@@ -1,18 +1,23 @@
 //! The loop: every stop of every thread.
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::rc::Rc;
 
-use lwp_arch::Revision;
 use lwp_arch::insn::Operands;
 use lwp_ptrace::limits::Room;
+use lwp_ptrace::spawn::{SpawnError, Variable};
 use lwp_ptrace::{Errno, Regs, Stop, Tid, Vectors, spawn, sys};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
 use crate::cpuid;
 use crate::decode::{Action, Decoded, LONGEST};
 use crate::fault;
+use crate::hardware::{Hardware, Interrupt};
 use crate::lwp_insn;
 use crate::memory::TraceeMemory;
+use crate::observer::{Observer, Task, Unobserved};
 use crate::options::Options;
 use crate::snapshot::Snapshot;
 use crate::state;
@@ -23,86 +28,179 @@ use crate::thread::{InFlight, Thread};
 pub enum End {
     /// With this code.
     Code(i32),
-    /// By this signal.
-    Signal(i32),
+    /// By a signal.
+    Signal {
+        /// The signal.
+        signal: i32,
+        /// A core was dumped.
+        core: bool,
+    },
 }
 
-/// Runs the program to its end, children included.
+/// A program and what it begins with.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    /// The file to execute.
+    pub program: PathBuf,
+    /// Its arguments, name included.
+    pub argv: Vec<OsString>,
+    /// Its variables; ours where there are none given.
+    pub environment: Option<Vec<Variable>>,
+    /// Its address space is laid out without randomisation.
+    pub fixed_layout: bool,
+}
+
+/// The reason why a program was not run to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// It could not be started.
+    Start(SpawnError),
+    /// Tracing it went wrong; it is killed once this process ends.
+    Trace(Errno),
+}
+
+/// Runs the program to its end, children included, on the processor of the caller.
 ///
 /// # Errors
 ///
 /// What could not be started, or what went wrong with tracing, as one line.
 pub fn run(options: &Options) -> Result<End, String> {
-    let Some(program) = options.command.first() else { return Err("no program given".into()) };
-    stay_on_one_processor();
-    let first = spawn::spawn(OsStr::new(program), &options.command, None, true, Room::default())
-        .map_err(|error| format!("{}: {error:?}", program.display()))?;
-    let mut runner = Runner::new(options.clone());
-    runner.threads.insert(first.0, Thread::new(options));
-    runner.pids.insert(first.0, first.0);
-    let mut end = End::Signal(libc::SIGKILL);
-    let lost = |error: Errno| format!("tracing: {error}");
-    runner.go_on(first.0).map_err(lost)?;
+    let argv = options.command.clone();
+    let Some(program) = argv.first().map(PathBuf::from) else {
+        return Err("no program given".into());
+    };
+    let _one = OneProcessor::stay();
+    let name = program.display().to_string();
+    let launch = Launch { program, argv, environment: None, fixed_layout: true };
+    run_observed(&launch, options.hardware(), &mut Unobserved).map_err(|failure| match failure {
+        Failure::Start(error) => format!("{name}: {error:?}"),
+        Failure::Trace(error) => format!("tracing: {error}"),
+    })
+}
+
+/// Runs a program to its end, and tells `observer` of what retires. The calling thread becomes the
+/// tracer, and waits for every child of this process.
+///
+/// # Errors
+///
+/// The program could not be started, or not be traced.
+pub fn run_observed(
+    launch: &Launch,
+    hardware: Hardware,
+    observer: &mut dyn Observer,
+) -> Result<End, Failure> {
+    let (program, environment) = (launch.program.as_os_str(), launch.environment.as_deref());
+    let room = Room::default();
+    let first = spawn::spawn(program, &launch.argv, environment, launch.fixed_layout, room)
+        .map_err(Failure::Start)?;
+    let _one = OneProcessor::stay();
+    let mut runner = Runner::new(hardware, observer);
+    runner.begin(Task { tid: first.0, pid: first.0 });
+    runner.go_on(first.0).or_else(unless_gone).map_err(Failure::Trace)?;
+    let mut end = End::Signal { signal: libc::SIGKILL, core: false };
     while !runner.threads.is_empty() {
-        let (tid, status) = sys::wait_for_any().map_err(lost)?;
+        let (tid, status) = match sys::wait_for_any() {
+            // What is left of the list was taken by an exec or a kill.
+            Err(Errno(libc::ECHILD)) => break,
+            other => other.map_err(Failure::Trace)?,
+        };
         let stop = Stop::from_status(status);
         if tid == first.0 {
             match stop {
                 Stop::Exited(code) => end = End::Code(code),
-                Stop::Killed { signal, .. } => end = End::Signal(signal),
+                Stop::Killed { signal, core } => end = End::Signal { signal, core },
                 _ => {}
             }
         }
-        match runner.stopped(tid, stop) {
-            // It was killed meanwhile; its end will be reported.
-            Ok(()) | Err(Errno::ESRCH) => {}
-            Err(error) => return Err(lost(error)),
-        }
+        runner.stopped(tid, stop).or_else(unless_gone).map_err(Failure::Trace)?;
     }
     Ok(end)
 }
 
-/// Tracer and program on one processor: a step takes a fifth of the time, because nothing has to be
-/// woken elsewhere.
-fn stay_on_one_processor() {
-    let mut one = rustix::thread::CpuSet::new();
-    one.set(rustix::thread::sched_getcpu());
-    // Only a matter of speed.
-    let _ = rustix::thread::sched_setaffinity(None, &one);
+/// A thread that was killed meanwhile is no failure: its end will be reported.
+fn unless_gone(error: Errno) -> Result<(), Errno> {
+    if error == Errno::ESRCH { Ok(()) } else { Err(error) }
+}
+
+/// Keeps the calling thread, and what it starts meanwhile, on one processor: a step takes a fifth
+/// of the time where nothing has to be woken elsewhere. The kernel tends to wake a program that was
+/// started before beside its tracer.
+#[derive(Debug)]
+struct OneProcessor {
+    before: Option<CpuSet>,
+}
+
+impl OneProcessor {
+    // It is only a matter of speed: failures are none.
+    fn stay() -> Self {
+        let before = sched_getaffinity(None).ok();
+        let mut one = CpuSet::new();
+        one.set(sched_getcpu());
+        let _ = sched_setaffinity(None, &one);
+        Self { before }
+    }
+}
+
+impl Drop for OneProcessor {
+    fn drop(&mut self) {
+        if let Some(before) = &self.before {
+            let _ = sched_setaffinity(None, before);
+        }
+    }
 }
 
 /// The threads of a run.
 #[derive(Debug)]
-struct Runner {
-    options: Options,
+struct Runner<'a> {
+    hardware: Rc<Hardware>,
+    observer: &'a mut dyn Observer,
     threads: HashMap<Tid, Thread>,
     /// The process of each thread.
     pids: HashMap<Tid, i32>,
 }
 
-impl Runner {
-    fn new(options: Options) -> Self {
-        Self { options, threads: HashMap::new(), pids: HashMap::new() }
+impl<'a> Runner<'a> {
+    fn new(hardware: Hardware, observer: &'a mut dyn Observer) -> Self {
+        let hardware = Rc::new(hardware);
+        Self { hardware, observer, threads: HashMap::new(), pids: HashMap::new() }
+    }
+
+    /// A new thread, with LWP off.
+    fn begin(&mut self, task: Task) {
+        self.threads.insert(task.tid, Thread::new(&self.hardware));
+        self.pids.insert(task.tid, task.pid);
+        self.observer.started(task);
+    }
+
+    /// Takes a thread from the list.
+    fn end(&mut self, tid: Tid) {
+        if self.threads.remove(&tid).is_some() {
+            let task = self.task(tid);
+            self.pids.remove(&tid);
+            self.observer.ended(task);
+        }
+    }
+
+    fn task(&self, tid: Tid) -> Task {
+        Task { tid, pid: self.pids.get(&tid).copied().unwrap_or(tid) }
     }
 
     fn stopped(&mut self, tid: Tid, stop: Stop) -> Result<(), Errno> {
         match stop {
             Stop::Exited(_) | Stop::Killed { .. } => {
-                self.threads.remove(&tid);
+                self.end(tid);
                 Ok(())
             }
             Stop::Exec => {
                 self.executed(tid);
                 self.go_on(tid)
             }
-            Stop::Interrupted => {
-                if !self.threads.contains_key(&tid) {
-                    self.threads.insert(tid, Thread::new(&self.options));
-                    self.pids.insert(tid, process_of(tid));
-                }
-                self.go_on(tid)
+            Stop::Interrupted if self.threads.contains_key(&tid) => self.go_on(tid),
+            Stop::Interrupted => self.appeared(tid, 0),
+            Stop::Exiting => {
+                self.exiting(tid);
+                sys::cont(tid, 0)
             }
-            Stop::Exiting => sys::cont(tid, 0),
             Stop::Group(_) => sys::listen(tid),
             // In the middle of a system call, which goes on.
             Stop::Child | Stop::Syscall | Stop::Other(_) => sys::single_step(tid, 0),
@@ -110,21 +208,64 @@ impl Runner {
         }
     }
 
-    /// exec took all other threads of the process and left LWP off.
+    /// A thread stops for the first time. One of a process that is not followed is let go.
+    fn appeared(&mut self, tid: Tid, signal: i32) -> Result<(), Errno> {
+        let task = Task { tid, pid: process_of(tid) };
+        if task.pid == tid && !self.observer.follows_children() {
+            return sys::detach(tid, signal);
+        }
+        self.begin(task);
+        match signal {
+            0 => self.go_on(tid),
+            _ => sys::single_step(tid, signal),
+        }
+    }
+
+    /// exec took all other threads of the process and left LWP off. The thread that made the call
+    /// has the first one's number now.
     fn executed(&mut self, tid: Tid) {
-        self.threads.insert(tid, Thread::new(&self.options));
+        let caller = sys::event_message(tid).ok().and_then(|tid| Tid::try_from(tid).ok());
+        let caller = caller.unwrap_or(tid);
+        let call = self.threads.get_mut(&caller).and_then(|thread| thread.in_flight.take());
+        if let Some(InFlight { decoded, .. }) = call {
+            self.observer.retired(self.task(caller), &decoded, decoded.fall_through);
+        }
+        let others = self.pids.iter().filter(|(_, pid)| **pid == tid).map(|(other, _)| *other);
+        for other in others.collect::<Vec<_>>() {
+            self.end(other);
+        }
+        self.threads.insert(tid, Thread::new(&self.hardware));
         self.pids.insert(tid, tid);
+        self.observer.executed(self.task(tid));
+    }
+
+    /// The system call by which a thread ends has retired; what it was killed at has not.
+    fn exiting(&mut self, tid: Tid) {
+        let task = self.task(tid);
+        let Some(thread) = self.threads.get_mut(&tid) else { return };
+        let left = |in_flight: &InFlight| {
+            Regs::get(tid).is_ok_and(|regs| regs.0.rip != in_flight.before.0.rip)
+        };
+        if let Some(InFlight { decoded, .. }) = thread.in_flight.take().filter(left) {
+            self.observer.retired(task, &decoded, decoded.fall_through);
+        }
+        self.observer.ending(task);
     }
 
     fn signalled(&mut self, tid: Tid, signal: i32) -> Result<(), Errno> {
         let Some(thread) = self.threads.get_mut(&tid) else {
-            // A new thread whose first stop is a signal.
-            self.threads.insert(tid, Thread::new(&self.options));
-            self.pids.insert(tid, process_of(tid));
-            return sys::cont(tid, signal);
+            return self.appeared(tid, signal);
         };
         if signal == libc::SIGTRAP {
+            let stands =
+                |at: &InFlight| Regs::get(tid).is_ok_and(|regs| regs.0.rip == at.before.0.rip);
             match sys::get_siginfo(tid)?.code() {
+                // The kernel steps out of the exec or the clone by which the thread began; what
+                // stands there has not been executed.
+                libc::TRAP_BRKPT if thread.in_flight.as_ref().is_some_and(stands) => {
+                    thread.in_flight = None;
+                    return self.go_on(tid);
+                }
                 libc::TRAP_TRACE | libc::TRAP_BRKPT => {
                     let regs = self.completed(tid)?;
                     return self.go_on_from(tid, regs);
@@ -191,6 +332,8 @@ impl Runner {
             }
             thread.fault = Some(fault::information(fault));
             fault::raise(self.pids[&tid], tid)?;
+        } else {
+            self.report(tid, &decoded, &before, after.0.rip);
         }
         if self.interrupt(tid)?
             && let Some(thread) = self.threads.get_mut(&tid)
@@ -200,14 +343,31 @@ impl Runner {
         Ok(after)
     }
 
+    /// Tells the observer of an instruction that has retired, if it is done. After a load of SS the
+    /// next one has retired too: the step went over both.
+    fn report(&mut self, tid: Tid, decoded: &Decoded, before: &Regs, next: u64) {
+        let task = self.task(tid);
+        if !decoded.shadows_next || next == decoded.fall_through {
+            return self.observer.retired(task, decoded, next);
+        }
+        self.observer.retired(task, decoded, decoded.fall_through);
+        let mut regs = *before;
+        regs.0.rip = decoded.fall_through;
+        self.observer.retired(task, &self.decode(tid, &regs), next);
+    }
+
     /// Delivers the threshold interrupt, if there is one and the program has a handler for it: the
     /// default action of most signals would end it. Returns whether there was.
     fn interrupt(&mut self, tid: Tid) -> Result<bool, Errno> {
         let Some(thread) = self.threads.get_mut(&tid) else { return Ok(false) };
         let raised = std::mem::take(&mut thread.surroundings.interrupted);
-        let interrupted = raised && is_caught(tid, self.options.threshold_signal);
-        if interrupted {
-            sys::tgkill(self.pids[&tid], tid, self.options.threshold_signal)?;
+        let Some(interrupt) = self.hardware.interrupt.filter(|_| raised) else { return Ok(false) };
+        let (Interrupt::Thread(signal) | Interrupt::Process(signal)) = interrupt;
+        let interrupted = is_caught(tid, signal);
+        match interrupt {
+            _ if !interrupted => {}
+            Interrupt::Thread(signal) => sys::tgkill(self.pids[&tid], tid, signal)?,
+            Interrupt::Process(signal) => sys::kill(self.pids[&tid], signal)?,
         }
         Ok(interrupted)
     }
@@ -216,13 +376,17 @@ impl Runner {
     /// 2007: the processor, which lacks them too, raises #UD.
     fn decode(&self, tid: Tid, regs: &Regs) -> Decoded {
         let code = read_code(tid, regs.0.rip);
-        let mut decoded = Decoded::new(&code, &regs.0, || Vectors::of(tid).ok());
+        let mut decoded = Decoded::new(&code, &regs.0);
         let inserts = matches!(&decoded.action,
             Action::Lwp(lwp) if matches!(lwp.operands, Operands::Insert { .. }));
-        if inserts && self.options.processor().revision() == Revision::Proposal2007 {
+        if inserts && !self.hardware.has_inserts() || self.hardware.processor.is_none() {
             decoded.action = Action::Step;
         }
-        decoded
+        let on = self.threads.get(&tid).is_some_and(|thread| thread.unit.is_on());
+        match on || matches!(decoded.action, Action::Lwp(_)) {
+            true => decoded.with_operands(&code, &regs.0, || Vectors::of(tid).ok()),
+            false => decoded,
+        }
     }
 
     /// Carries out what is ours and steps the processor over the rest.
@@ -275,6 +439,7 @@ impl Runner {
             Ok(mut after) => {
                 after.forget_syscall();
                 after.set(tid)?;
+                self.observer.retired(self.task(tid), decoded, after.0.rip);
                 *regs = after;
                 let interrupted = self.interrupt(tid)?;
                 if let Some(thread) = self.threads.get_mut(&tid) {

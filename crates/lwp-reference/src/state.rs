@@ -57,7 +57,7 @@ pub fn before(
     if requests_lwp(access) {
         let at = header.lwp_offset(&components).filter(|_| header.holds_lwp());
         let component = at.and_then(|at| bytes.get(at as usize..)).and_then(LwpXsave::from_prefix);
-        if let Err(fault) = load(thread, component.as_ref(), memory) {
+        if let Err(fault) = load(thread, access.cpu, component.as_ref(), memory) {
             // As it was a moment ago, which the kernel took from it then.
             let _ = sys::set_extended_state(tid, &before);
             return Err(fault);
@@ -74,7 +74,7 @@ pub fn after(thread: &mut Thread, access: &StateAccess, memory: &mut TraceeMemor
     }
     let Some(how) = access.save else {
         // The image does not name LWP: the processor would have refused it.
-        let _ = load(thread, None, memory);
+        let _ = load(thread, access.cpu, None, memory);
         return;
     };
     let component = thread.unit.xsave();
@@ -108,11 +108,12 @@ fn header(access: &StateAccess, memory: &mut TraceeMemory) -> Result<Header, Pag
 /// is as before.
 fn load(
     thread: &mut Thread,
+    cpu: Cpu,
     component: Option<&LwpXsave>,
     memory: &mut TraceeMemory,
 ) -> Result<(), Fault> {
     let mut unit = thread.unit.clone();
-    unit.xrstor(&Cpu::user_64(), component)?;
+    unit.xrstor(&cpu, component)?;
     unit.settle(memory)?;
     thread.unit = unit;
     thread.reset_models();

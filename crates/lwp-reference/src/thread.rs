@@ -1,5 +1,7 @@
 //! A thread: its unit, its models, and the instruction it is at.
 
+use std::rc::Rc;
+
 use lwp_arch::retired::{Access, Branch};
 use lwp_arch::{AppPc, Fault, LinearAddr, Retired};
 use lwp_model::{LwpUnit, Signals, Xorshift32};
@@ -8,8 +10,8 @@ use lwp_ptrace::{Regs, Stop};
 use lwp_uarch::{Model, Operand};
 
 use crate::decode::Decoded;
+use crate::hardware::Hardware;
 use crate::memory::TraceeMemory;
-use crate::options::Options;
 use crate::snapshot::Snapshot;
 
 /// The unit's surroundings.
@@ -73,7 +75,7 @@ pub struct Thread {
     /// Signals that arrived while the fault was on its way.
     pub held: Vec<Stop>,
     model: Model,
-    options: Options,
+    hardware: Rc<Hardware>,
     /// Operands of the iterations of a REP string instruction so far, and its address.
     iterations: Option<(u64, Vec<Operand>)>,
     /// An instruction the models have seen and the unit has not: its record met a page fault.
@@ -82,19 +84,17 @@ pub struct Thread {
 
 impl Thread {
     /// A thread with LWP off.
-    pub fn new(options: &Options) -> Self {
-        let mut unit = LwpUnit::new(options.processor());
-        unit.enable_events(options.granted());
-        let random = Xorshift32::new(options.seed);
+    pub fn new(hardware: &Rc<Hardware>) -> Self {
+        let random = hardware.random();
         Self {
-            unit,
+            unit: hardware.unit(),
             surroundings: Surroundings { random, ticks: 0, interrupted: false },
             in_flight: None,
             fault: None,
             interrupted: false,
             held: Vec::new(),
-            model: cold(options),
-            options: options.clone(),
+            model: hardware.cold(),
+            hardware: Rc::clone(hardware),
             iterations: None,
             seen: None,
         }
@@ -102,7 +102,7 @@ impl Thread {
 
     /// Cold caches and clocks at zero: what the models are when a block is loaded.
     pub fn reset_models(&mut self) {
-        self.model = cold(&self.options);
+        self.model = self.hardware.cold();
         self.iterations = None;
         self.seen = None;
     }
@@ -184,11 +184,6 @@ impl Thread {
             reference_cycles: retired.reference_cycles,
         }
     }
-}
-
-fn cold(options: &Options) -> Model {
-    let predictor = options.predictor.map(|preset| preset.predictor);
-    Model::with(options.clocks, &options.cache, predictor)
 }
 
 /// The part of an LWP instruction's memory operand that was read: it counts as a load.

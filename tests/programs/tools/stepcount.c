@@ -13,6 +13,8 @@
  *  - branches are jumps, calls and returns, near and far; not SYSCALL, INT or exceptions;
  *  - LOOPcc and JRCXZ are conditional branches.
  *
+ * 32-bit programs are decoded as such.
+ *
  * Not handled: threads and children (they would run unstepped and uncounted). */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -67,7 +69,7 @@ static bool is_string_opcode(unsigned char opcode)
     return (opcode >= 0x6c && opcode <= 0x6f) || (opcode >= 0xa4 && opcode <= 0xa7) || (opcode >= 0xaa && opcode <= 0xaf);
 }
 
-static struct decoded decode(const unsigned char *code, size_t size)
+static struct decoded decode(const unsigned char *code, size_t size, bool narrow)
 {
     struct decoded d = {.kind = OTHER};
     size_t at = 0;
@@ -80,7 +82,8 @@ static struct decoded decode(const unsigned char *code, size_t size)
         else if (!(b == 0x66 || b == 0x67 || b == 0x2e || b == 0x36 || b == 0x3e || b == 0x26 || b == 0x64 || b == 0x65 || b == 0xf0))
             break;
     }
-    while (at < size && (code[at] & 0xf0) == 0x40)
+    /* 32-bit code has inc and dec in the place of REX. */
+    while (at < size && !narrow && (code[at] & 0xf0) == 0x40)
         at++;
     if (at >= size)
         return d;
@@ -106,7 +109,7 @@ static struct decoded decode(const unsigned char *code, size_t size)
         d.kind = JUMP;
     } else if (opcode == 0xc2 || opcode == 0xc3) {
         d.kind = RETURN;
-    } else if (opcode == 0xca || opcode == 0xcb || opcode == 0xcf) {
+    } else if (opcode == 0xca || opcode == 0xcb || opcode == 0xcf || (narrow && (opcode == 0x9a || opcode == 0xea))) {
         d.kind = FAR_BRANCH;
     } else if (opcode == 0xff) {
         static const enum kind by_digit[8] = {OTHER, OTHER, INDIRECT_CALL, FAR_BRANCH, INDIRECT_JUMP, FAR_BRANCH, OTHER, OTHER};
@@ -188,7 +191,7 @@ static int step(pid_t pid)
     for (;;) {
         unsigned char code[15];
         size_t size = read_code(pid, before.rip, code, sizeof code);
-        d = decode(code, size);
+        d = decode(code, size, before.cs == 0x23);
         if (ptrace(PTRACE_SINGLESTEP, pid, NULL, (void *)(uintptr_t)forward) != 0)
             fail("PTRACE_SINGLESTEP");
         if (waitpid(pid, &status, 0) != pid)

@@ -7,6 +7,7 @@ mod core_dumps;
 mod counts;
 mod hostile;
 mod limits;
+mod narrow;
 mod programs;
 mod real;
 mod self_profiling;

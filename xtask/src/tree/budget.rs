@@ -7,7 +7,7 @@ pub const BUDGET: &[(&str, [usize; 4])] = &[
     ("cpc",            [  0,    0,    0,   12]),
     ("cpc-tools",      [  0,    0,    1,    4]),
     ("lwp-arch",       [  0,    0,    1,    0]),
-    ("lwp-cli",        [  0,    0,    0,   49]),
+    ("lwp-cli",        [  0,    1,    0,   49]),
     ("lwp-contexts",   [  0,    0,    0,    3]),
     ("lwp-cpc",        [  0,    0,    3,    1]),
     ("lwp-dbt",        [  0,   11,    0,   24]),
@@ -21,6 +21,7 @@ pub const BUDGET: &[(&str, [usize; 4])] = &[
     ("lwp-profile",    [  0,    2,    0,    9]),
     ("lwp-ptrace",     [  0,    0,    0,    5]),
     ("lwp-query",      [  0,    0,    0,   10]),
+    ("lwp-reference",  [  0,    0,    0,    1]),
     ("lwp-report",     [  0,    0,    0,    9]),
     ("lwp-serve",      [  0,    0,    0,   57]),
     ("lwp-symbols",    [  1,    1,    0,    3]),
@@ -28,7 +29,7 @@ pub const BUDGET: &[(&str, [usize; 4])] = &[
     ("lwp-uarch",      [  0,    0,    0,    2]),
     ("lwp-unwind",     [  0,    0,    0,    1]),
     ("lwp-vcpu",       [  0,   10,    1,   28]),
-    ("xtask",          [  0,    0,    0,   13]),
+    ("xtask",          [  0,    0,    0,   14]),
 ];
 
 /// Package; blocks of methods away from their type, fields that other modules can change, modules
@@ -59,9 +60,10 @@ pub const STRUCTURE: &[(&str, [usize; 3])] = &[
     ("lwp-profile",    [  7,  250,    3]),
     ("lwp-ptrace",     [  0,   27,    9]),
     ("lwp-query",      [  1,   98,    0]),
-    ("lwp-reference",  [  0,   32,    0]),
+    ("lwp-reference",  [  0,   47,    0]),
     ("lwp-report",     [  0,  115,    0]),
     ("lwp-serve",      [  0,   52,    9]),
+    ("lwp-step",       [  0,    5,    0]),
     ("lwp-store",      [  8,   46,    2]),
     ("lwp-symbols",    [  4,   66,    6]),
     ("lwp-testkit",    [  0,   14,    0]),

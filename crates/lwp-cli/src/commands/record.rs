@@ -17,6 +17,7 @@ use crate::builds;
 use crate::code_filter;
 use crate::counting::CountingArgs;
 use crate::ending::Ending;
+use crate::engine::Engine;
 use crate::failure::{Failure, OWN_FAILURE};
 use crate::headings;
 use crate::languages::{self, Languages};
@@ -188,6 +189,9 @@ fn record(args: &RecordArgs, lets_go: [bool; 2]) -> Result<Ending, Failure> {
     choose_model(args, &mut config)?;
     choose_languages(args, &mut config);
     choose_samples(args, &mut config)?;
+    let engine = Engine::choose(&config)?;
+    let contexts = ["--call-graph exact", "leave it out: callers are inferred from calls"];
+    engine.refuse(&config, CallGraph::measures_contexts(args.call_graph), contexts)?;
     let recorder = Recorder::create(&args.output)?;
     recorder.info(&info(args, sampled.is_empty()));
     if !sampled.is_empty() {
@@ -214,8 +218,9 @@ fn record(args: &RecordArgs, lets_go: [bool; 2]) -> Result<Ending, Failure> {
         args.counting.stop_after(duration, &requests)?;
     }
     let companion = args.counting.companion(&requests)?;
+    engine.warn(&config);
     let progress = (!args.quiet && !args.no_progress).then(|| Progress::start(&recorder));
-    let outcome = lwp_vcpu::run_profiled(&config, Some(connected), Some(recorder.sink()));
+    let outcome = engine.run(&config, connected, Some(recorder.sink()));
     drop(progress);
     let outcome = outcome?;
     if let Some(signal) = interrupted.signal() {

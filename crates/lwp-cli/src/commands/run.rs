@@ -8,6 +8,7 @@ use lwp_vcpu::Plan;
 
 use crate::args::RunArgs;
 use crate::ending::Ending;
+use crate::engine::Engine;
 use crate::failure::Failure;
 use crate::program;
 use crate::requests::Requests;
@@ -19,10 +20,12 @@ pub fn execute(args: &RunArgs) -> Result<Ending, Failure> {
     let mut config = args.machine.config(program::launch(&args.command)?, Plan::Plain);
     config.reports.fold = true;
     config.program.lets_go = [true; 2];
+    let engine = Engine::choose(&config)?;
     let requests = Arc::new(Requests::default());
     let control = requests.connect();
     signals::answer(requests, Program::Launched)?;
-    let outcome = lwp_vcpu::run(&config, Some(control))?;
+    engine.warn(&config);
+    let outcome = engine.run(&config, control, None)?;
     let native = outcome.processes.iter().filter(|process| process.ran_natively());
     for process in native.filter_map(report::uncounted) {
         lwp_terminal::say!("lwp: not on the virtual CPU: {}", printable(&process));

@@ -12,6 +12,7 @@ use lwp_vcpu::{Config, Outcome, Plan};
 
 use crate::args::StatArgs;
 use crate::ending::Ending;
+use crate::engine::Engine;
 use crate::failure::Failure;
 use crate::requests::Requests;
 use crate::signals::{self, Interrupted, Program};
@@ -36,6 +37,9 @@ pub fn execute(args: &StatArgs) -> Result<Ending, Failure> {
         args.counting.machine.add_model(&mut config)?;
     }
     config.reports.fold = scope(args) == Scope::Total && !models;
+    let engine = Engine::choose(&config)?;
+    let intervals = ["-I", "leave it out: the counts of the whole run are printed at its end"];
+    engine.refuse(&config, args.interval_print.is_some(), intervals)?;
     let output = Mutex::new(output(args)?);
     let requests = Arc::new(Requests::default());
     if let Some(place) = &args.counting.control {
@@ -43,7 +47,8 @@ pub fn execute(args: &StatArgs) -> Result<Ending, Failure> {
     }
     let program = Program::attached(args.counting.attaches());
     let interrupted = signals::answer(Arc::clone(&requests), program)?;
-    let session = Session { args, config, requests, interrupted };
+    engine.warn(&config);
+    let session = Session { args, config, engine, requests, interrupted };
     let write_text = |text: &str| {
         let mut output = lock(&output);
         let written = Plain::new(&mut *output).write_all(text.as_bytes());
@@ -82,6 +87,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 struct Session<'a> {
     args: &'a StatArgs,
     config: Config,
+    engine: Engine,
     requests: Arc<Requests>,
     interrupted: Interrupted,
 }
@@ -219,7 +225,7 @@ impl Session<'_> {
         let companion = counting.companion(&self.requests)?;
         let modelling = self.config.model.is_some().then(Modelling::default);
         let sink = modelling.clone().map(|modelling| Box::new(modelling) as Box<dyn Sink>);
-        let outcome = lwp_vcpu::run_profiled(&self.config(last), Some(control), sink);
+        let outcome = self.engine.run(&self.config(last), control, sink);
         self.requests.disconnect();
         let outcome = outcome?;
         counting.say_if_unmarked(&outcome);

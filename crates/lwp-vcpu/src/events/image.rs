@@ -68,8 +68,8 @@ fn say_at_once(machine: &Machine, report: usize, cs: u64, reason: &str) {
     }
     let name = &machine.observers.reports[report].comm;
     lwp_terminal::say!(
-        "lwp: {name} runs natively, uncounted: {reason}\n  help: build it for x86-64, without -m32; a 32-bit program \
-         finds no Lightweight Profiling here"
+        "lwp: {name} runs natively, uncounted: {reason}\n  help: start it with lwp run, stat or record itself, which \
+         step 32-bit programs, or build it for x86-64; here it finds no Lightweight Profiling"
     );
 }
 
