@@ -230,7 +230,7 @@ fn send_after(time: Duration, request: Request, requests: &Requests) -> Result<(
 }
 
 /// The process that thread `tid` belongs to.
-fn process_of(tid: i32) -> Result<i32, Failure> {
+pub fn process_of(tid: i32) -> Result<i32, Failure> {
     let status = std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
     let leader = status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok());
     leader.ok_or_else(|| {

@@ -141,7 +141,7 @@ pub fn open_contexts(
     names: &NameArgs,
     event: Option<&str>,
 ) -> Result<(Profile, Tree, usize), Failure> {
-    let recording = read(path)?;
+    let recording = of_event(read(path)?, event);
     let options = names.options();
     let events: Vec<&str> = match recording.events.is_empty() {
         true if recording.is_modelled() => [&Event::EXACT[..], &Modelled::NAMES[..]].concat(),
@@ -155,6 +155,18 @@ pub fn open_contexts(
     // It may be large, and the process is about to end.
     std::mem::forget(recording);
     Ok((profile, tree, event))
+}
+
+/// Returns the native run where `event` is one of its own, else the counts alone: of several runs,
+/// what can hold only one.
+pub fn of_event(mut recording: Recording, event: Option<&str>) -> Recording {
+    let native = recording.native.take();
+    let name = event.map(event_name);
+    let has = |native: &Recording| native.events.iter().any(|it| Some(it.name.as_str()) == name);
+    match native.filter(|native| has(native)) {
+        Some(native) => *native,
+        None => recording,
+    }
 }
 
 fn named(path: &Path, recording: &Recording, options: &Options) -> Profile {

@@ -144,6 +144,8 @@ struct Samples {
     fresh: Vec<RecordedFrame>,
     first: u32,
     waiting: Vec<RecordedSample>,
+    /// Samples that were taken several times at once.
+    spans: Vec<(RecordedSample, u64)>,
     /// Number of samples taken.
     taken: u64,
 }
@@ -154,7 +156,8 @@ pub const BUFFER: usize = 32 << 10;
 impl Samples {
     /// Bytes of what waits.
     fn bytes(&self) -> usize {
-        size_of_val(&self.waiting[..]) + size_of_val(&self.fresh[..])
+        let spans = size_of_val(&self.spans[..]);
+        spans + size_of_val(&self.waiting[..]) + size_of_val(&self.fresh[..])
     }
 
     /// The index of the innermost frame of a stack.
@@ -270,6 +273,11 @@ impl Recorder {
         self.state().contexts = true;
     }
 
+    /// Returns the receiver of reports on a native run.
+    pub fn spans(&self) -> Box<dyn lwp_time::Spans> {
+        Box::new(self.clone())
+    }
+
     /// Returns the receiver of the virtual CPU's reports.
     pub fn sink(&self) -> Box<dyn vcpu::Sink> {
         Box::new(self.clone())
@@ -284,6 +292,11 @@ impl Recorder {
     /// Notes which events are sampled.
     pub fn events(&self, events: &[SampledEvent]) {
         self.state().write(|writer| writer.events(events));
+    }
+
+    /// Writes the recording of the program's native run, whose bytes these are.
+    pub fn native(&self, recording: &[u8]) {
+        self.state().write(|writer| writer.native(recording));
     }
 
     /// Writes what is known only at the end.
@@ -400,6 +413,7 @@ impl State {
         let samples = &mut self.samples;
         let (first, fresh) = (samples.first, std::mem::take(&mut samples.fresh));
         let waiting = std::mem::take(&mut samples.waiting);
+        let spans = std::mem::take(&mut samples.spans);
         samples.first += fresh.len() as u32;
         fresh.iter().for_each(|frame| self.interpreted.frame(frame));
         for names in self.interpreted.take() {
@@ -410,6 +424,9 @@ impl State {
         }
         if !waiting.is_empty() {
             self.write_counts(|writer| writer.samples(&waiting));
+        }
+        if !spans.is_empty() {
+            self.write_counts(|writer| writer.spans(&spans));
         }
     }
 }
@@ -488,6 +505,21 @@ impl vcpu::Sink for Recorder {
         let (serial, event) = (sample.serial, sample.event);
         state.samples.taken += 1;
         state.samples.waiting.push(RecordedSample { serial, event, frame });
+        if state.samples.bytes() >= state.buffer {
+            state.write_samples();
+        }
+    }
+}
+
+impl lwp_time::Spans for Recorder {
+    fn span(&mut self, sample: &vcpu::Sample<'_>, units: u64) {
+        let mut state = self.state();
+        if state.broken.error.is_some() {
+            return;
+        }
+        let frame = state.samples.intern(sample.stack);
+        let (serial, event) = (sample.serial, sample.event);
+        state.samples.spans.push((RecordedSample { serial, event, frame }, units));
         if state.samples.bytes() >= state.buffer {
             state.write_samples();
         }

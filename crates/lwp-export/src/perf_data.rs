@@ -317,7 +317,12 @@ fn samples(out: &mut Timed, recording: &Recording, names: Option<&NamesFile<'_>>
         let event = recorded.event as usize;
         let period = recording.events[event].interval.max(1);
         let place = Place { address, stack: Some(stack.into()) };
-        for _ in 0..*times {
+        // Of spans, one sample has them all.
+        let (times, period) = match recording.events[event].is_spans() {
+            true => (1, period.saturating_mul(*times)),
+            false => (*times, period),
+        };
+        for _ in 0..times {
             out.add((thread.pid, thread.tid), (event, period), &place);
         }
     }

@@ -184,6 +184,11 @@ impl Picked {
             let spoken = speaks(subject, &self.selection, context.function);
             spoken && meets(subject, &self.selection, context.thread)
         };
+        if profile.is_sampled_beside(event) {
+            self.sampled_beside(subject);
+            self.graph = Some(graph);
+            return;
+        }
         if let Some(measured) = Measured::part(profile, event, selected) {
             let sums = measured.inclusive().into_iter().map(|sum| sum as f64).collect();
             (self.inclusive, self.inclusive_exact) = (sums, measured.is_exact());
@@ -200,6 +205,31 @@ impl Picked {
         let known = Arc::new(Shaped::from(tree));
         self.shaped = Mutex::new([(Shape::default(), Arc::new(known.into()))].into());
         (self.graph, self.estimates) = (Some(graph), Some(inclusive));
+    }
+
+    /// Takes the stacks of a native run, which was sampled beside the counts.
+    fn sampled_beside(&mut self, subject: &Subject) {
+        let (profile, event) = (subject.profile(), self.selection.event);
+        let selected = |sample: &&lwp_profile::Sample| {
+            let function = profile.location(profile.leaf(sample)).frames[0].function;
+            sample.values.get(event) > 0
+                && speaks(subject, &self.selection, function)
+                && meets(subject, &self.selection, sample.thread)
+        };
+        let samples: Vec<_> = profile.samples.iter().filter(selected).cloned().collect();
+        let part = Inferred::of_samples(profile, &samples);
+        let mut inclusive = vec![0.0; profile.functions.len()];
+        let mut last = vec![usize::MAX; inclusive.len()];
+        for (number, stack) in part.stacks.iter().enumerate() {
+            for function in &stack.functions {
+                if std::mem::replace(&mut last[function.index()], number) != number {
+                    inclusive[function.index()] += stack.values.get(event) as f64;
+                }
+            }
+        }
+        self.inclusive = inclusive;
+        let known = Arc::new(Shaped::from(Tree::of_stacks(&part, event)));
+        self.shaped = Mutex::new([(Shape::default(), Arc::new(known.into()))].into());
     }
 
     /// The count of everything, of the selected event.

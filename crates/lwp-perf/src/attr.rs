@@ -107,6 +107,8 @@ bitflags::bitflags! {
         const MMAP2 = 1 << 23;
         /// Time stamps by `clockid`.
         const USE_CLOCKID = 1 << 25;
+        /// Records of threads that get a processor or lose it.
+        const CONTEXT_SWITCH = 1 << 26;
         /// Inherited by threads only.
         const INHERIT_THREAD = 1 << 35;
         /// Closed by exec.
@@ -243,6 +245,7 @@ mod tests {
         bit!(MMAP = set_mmap, COMM = set_comm, MMAP2 = set_mmap2);
         bit!(EXCLUDE_CALLCHAIN_USER = set_exclude_callchain_user);
         bit!(USE_CLOCKID = set_use_clockid, INHERIT_THREAD = set_inherit_thread);
+        bit!(CONTEXT_SWITCH = set_context_switch);
         bit!(REMOVE_ON_EXEC = set_remove_on_exec);
     }
 

@@ -28,6 +28,8 @@ pub enum Scope {
     /// Threads that run already, as [`Rings::add_thread`] names them, and everything that they
     /// make.
     Running,
+    /// A thread that runs already, as [`Rings::add_thread`] names it, and nothing that it makes.
+    Thread,
     /// All threads.
     Machine,
 }
@@ -43,6 +45,8 @@ pub struct RingsOptions {
     pub scope: Scope,
     /// True if children are sampled too, and not only threads.
     pub children: bool,
+    /// True if there are records of threads that get a processor or lose it.
+    pub switches: bool,
     /// In which modes. Counts are of all modes.
     pub modes: Modes,
     /// Bytes of the user stack in each sample, a multiple of eight; 0: neither stack nor registers.
@@ -79,6 +83,7 @@ impl RingsOptions {
         }
         let beside = Flags::TASK | Flags::COMM | Flags::MMAP | Flags::MMAP2;
         attr.set(beside, self.scope != Scope::Caller);
+        attr.set(Flags::CONTEXT_SWITCH, self.switches);
         attr.set(Flags::ENABLE_ON_EXEC, matches!(self.scope, Scope::Launched(_)));
         attr.set(Flags::EXCLUDE_IDLE, self.scope == Scope::Machine);
         if matches!(self.scope, Scope::Launched(_) | Scope::Running) {
@@ -141,7 +146,7 @@ impl Rings {
             Scope::Caller => rings.add(0, |_| Target::CurrentThread)?,
             Scope::Launched(pid) => rings.add(pid, |_| Target::Thread(pid))?,
             Scope::Machine => rings.add(-1, Target::Cpu)?,
-            Scope::Running => {}
+            Scope::Running | Scope::Thread => {}
         }
         Ok(rings)
     }
@@ -324,6 +329,7 @@ mod tests {
             period: 1000,
             scope: Scope::Launched(7),
             children: true,
+            switches: true,
             modes: Modes::USER,
             stack_bytes: 1024,
             ring_bytes: 4096,
@@ -401,10 +407,20 @@ mod tests {
         let record = |kind: u32, body: &[u64]| {
             let size = u16::try_from(8 + 8 * body.len()).unwrap();
             let body = body.iter().flat_map(|word| word.to_le_bytes());
-            let head = [&kind.to_le_bytes()[..], &[0, 0], &size.to_le_bytes()].concat();
+            let misc = (kind >> 16).to_le_bytes();
+            let head =
+                [&(kind & 0xffff).to_le_bytes()[..], &misc[..2], &size.to_le_bytes()].concat();
             head.into_iter().chain(body).collect::<Vec<u8>>()
         };
-        let records = [record(2, &[1, 30, 0, 0]), record(4, &[1, 2, 3, 4, 99]), record(9, &[1])];
+        // Processor and reason of a switch stand in the upper half of the first word.
+        let switch = |misc: u32| record(14 | misc << 16, &[7 | 8 << 32, 77]);
+        let records = [
+            record(2, &[1, 30, 0, 0]),
+            record(4, &[1, 2, 3, 4, 99]),
+            record(9, &[1]),
+            switch(1 << 13),
+            switch(0),
+        ];
         script.set_pages(0, Ok(memory.clone()));
         [1, 2].into_iter().for_each(|number| script.set_pages(number, Ok(Memory::new(4096))));
         let mut rings = Rings::open(Arc::new(script), &options()).unwrap();
@@ -412,7 +428,8 @@ mod tests {
         assert_ne!(memory.load64(field::DATA_HEAD), 0);
         let mut taken = Vec::new();
         rings.take(&mut taken);
-        assert_eq!(taken, [(99, Record::Exit { pid_tid: (1, 2) })]);
+        let switch = |out| (77, Record::Switch { pid_tid: (7, 8), out, preempted: false });
+        assert_eq!(taken, [(99, Record::Exit { pid_tid: (1, 2) }), switch(true), switch(false)]);
         assert_eq!(rings.losses(), Losses { lost: 30, throttled: 0, damaged: 1 });
     }
 

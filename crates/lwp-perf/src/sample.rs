@@ -152,6 +152,15 @@ pub enum Record {
         /// The process executes another program.
         exec: bool,
     },
+    /// A thread has got a processor, or lost it.
+    Switch {
+        /// The process and thread.
+        pid_tid: (u32, u32),
+        /// The processor is gone.
+        out: bool,
+        /// It was taken away: the thread could have gone on. Linux 4.17 and later say so.
+        preempted: bool,
+    },
     /// Memory was mapped.
     Mmap(Box<Mmap>),
     /// A kind that is not read here.
@@ -195,6 +204,7 @@ mod record {
     pub const SAMPLE: u32 = 9;
     pub const MMAP2: u32 = 10;
     pub const LOST_SAMPLES: u32 = 13;
+    pub const SWITCH: u32 = 14;
 }
 
 /// Low bits of `misc`: the mode of the processor.
@@ -203,6 +213,8 @@ const MISC_USER: u16 = 2;
 const MISC_GUEST_USER: u16 = 5;
 const MISC_EXACT_IP: u16 = 1 << 14;
 const MISC_COMM_EXEC: u16 = 1 << 13;
+const MISC_SWITCH_OUT: u16 = 1 << 13;
+const MISC_SWITCH_OUT_PREEMPT: u16 = 1 << 14;
 
 /// A record that is shorter than its kind and the sample format say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -297,6 +309,12 @@ impl Record {
                 exec: raw.misc & MISC_COMM_EXEC != 0,
             },
             record::MMAP2 => Self::Mmap(Box::new(Mmap::read(body)?)),
+            // Its thread stands where those of all records do, at its end.
+            record::SWITCH if format.contains(SampleFormat::TID) => Self::Switch {
+                pid_tid: body.pair()?,
+                out: raw.misc & MISC_SWITCH_OUT != 0,
+                preempted: raw.misc & MISC_SWITCH_OUT_PREEMPT != 0,
+            },
             record::FORK | record::EXIT => {
                 let (pid, parent_pid) = body.pair()?;
                 let (tid, parent_tid) = body.pair()?;

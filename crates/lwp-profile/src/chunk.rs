@@ -51,8 +51,12 @@ impl Kind {
     pub const SAMPLED: Self = Self(*b"sums");
     /// Samples of a thread.
     pub const SAMPLES: Self = Self(*b"SMPL");
+    /// Samples that are taken many times at once: of time off the processor.
+    pub const SPANS: Self = Self(*b"SPAN");
     /// A file that the profile needs, kept with it.
     pub const FILE: Self = Self(*b"file");
+    /// A piece of another recording: the program's native run, in which its time was sampled.
+    pub const NATIVE: Self = Self(*b"natv");
     /// The run has ended and everything that was counted is written.
     pub const END: Self = Self(*b"DONE");
 

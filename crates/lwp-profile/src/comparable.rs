@@ -132,7 +132,10 @@ fn events(profile: &Profile) -> String {
         }
         _ => event.name.clone(),
     };
-    let mut all: Vec<String> = profile.events.iter().map(event).collect();
+    // Counts can be compared whether or not a native run was recorded beside them.
+    let beside = |number: usize| profile.is_sampled_beside(number);
+    let events = profile.events.iter().enumerate().filter(|(number, _)| !beside(*number));
+    let mut all: Vec<String> = events.map(|(_, it)| event(it)).collect();
     all.sort_unstable();
     let events = all.join(",");
     match profile.info("model") {

@@ -32,6 +32,8 @@ struct Reading {
     threads: BTreeMap<u32, (u64, Vec<u8>)>,
     /// Stacks and samples, if they are to be kept apart.
     forest: Option<Forest>,
+    /// Bytes of the native run's recording; `None` if that is being read: it has none itself.
+    native: Option<Vec<u8>>,
     minor: u16,
 }
 
@@ -91,8 +93,16 @@ impl Reading {
                 let apart = self.forest.as_ref().map(Forest::len);
                 self.tally.read(input, apart.unwrap_or(recording.frames.len()))
             }
+            Kind::SPANS => {
+                let apart = self.forest.as_ref().map(Forest::len);
+                self.tally.read_spans(input, apart.unwrap_or(recording.frames.len()))
+            }
             Kind::SAMPLED => recording.read_sampled(input),
             Kind::FILE => recording.read_file(input),
+            Kind::NATIVE => {
+                self.native.iter_mut().for_each(|bytes| bytes.extend_from_slice(payload));
+                Ok(())
+            }
             Kind::END => {
                 recording.complete = true;
                 Ok(())
@@ -132,7 +142,7 @@ impl Recording {
     ///
     /// The file is no recording, or cannot be read.
     pub fn read(file: impl Read + Send) -> Result<Self, ReadError> {
-        Self::read_into(file, None).map(|(recording, _)| recording)
+        Self::read_into(file, None, Some(Vec::new())).map(|(recording, _)| recording)
     }
 
     /// The same with stacks and samples apart, in a fraction of the memory: the recording has none.
@@ -141,13 +151,14 @@ impl Recording {
     ///
     /// The file is no recording, or cannot be read.
     pub fn read_apart(file: impl Read + Send) -> Result<(Self, Forest), ReadError> {
-        let (recording, forest) = Self::read_into(file, Some(Forest::default()))?;
+        let (recording, forest) = Self::read_into(file, Some(Forest::default()), Some(Vec::new()))?;
         Ok((recording, forest.unwrap_or_default()))
     }
 
     fn read_into(
         mut file: impl Read + Send,
         forest: Option<Forest>,
+        native: Option<Vec<u8>>,
     ) -> Result<(Self, Option<Forest>), ReadError> {
         let mut head = [0; chunk::HEADER_BYTES];
         let got = chunk::fill(&mut file, &mut head).map_err(unreadable)?;
@@ -157,6 +168,7 @@ impl Recording {
             tally: Tally::default(),
             threads: BTreeMap::new(),
             forest,
+            native,
             minor,
         };
         let mut batches = chunk::Batches::new(file);
@@ -166,7 +178,7 @@ impl Recording {
             batch = reading.beside(&mut batches)?;
         }
         reading.finish_threads();
-        let Reading { mut recording, mut forest, tally, .. } = reading;
+        let Reading { mut recording, mut forest, tally, native, .. } = reading;
         if let Some((at, what)) = batch.damage {
             let last = batch.chunks.last().map_or(0, |chunk| chunk.payload.end);
             let left =
@@ -187,7 +199,24 @@ impl Recording {
             );
         }
         recording.drop_dangling(forest.as_mut());
+        recording.set_native(&native.unwrap_or_default());
         Ok((recording, forest))
+    }
+
+    /// Takes over the recording of the native run, if these bytes are one.
+    fn set_native(&mut self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        // A forged recording may hold recordings in recordings, any number deep.
+        match Self::read_into(bytes, None, None) {
+            Ok((native, _)) => {
+                let remark = |warning: &String| format!("the native run: {warning}");
+                self.warnings.extend(native.warnings.iter().map(remark));
+                self.native = Some(Box::new(native));
+            }
+            Err(error) => self.warnings.push(format!("the native run is left out: {error}")),
+        }
     }
 
     fn left_out(&mut self, kind: Kind, at: u64, error: WireError) {
@@ -437,6 +466,7 @@ mod tests {
             samples: vec![(sample(1), 2), (sample(2), 1)],
             sampled: [(1, vec![3000])].into(),
             files: vec![file],
+            native: None,
             complete: true,
             warnings: Vec::new(),
             lost_counts: false,
@@ -496,6 +526,52 @@ mod tests {
         let recording = recording();
         assert_eq!(Recording::parse(&written(&recording)).unwrap(), recording);
         assert_eq!(recording.instructions(), (1 << 41) + 4 - 1 + 3);
+    }
+
+    #[test]
+    fn spans_are_read_with_their_lengths() {
+        let mut recording = recording();
+        recording.events[0].name = crate::Event::OFF_CPU.to_owned();
+        recording.samples[0].1 = 1 << 31;
+        let bytes = written(&recording);
+        assert!(bytes.len() < 4096);
+        assert_eq!(Recording::parse(&bytes).unwrap(), recording);
+        let (_, forest) = Recording::read_apart(&bytes[..]).unwrap();
+        let all: u64 = forest.samples[0].frames.iter().map(|(_, times)| u64::from(*times)).sum();
+        assert_eq!(all, (1 << 31) + 1);
+    }
+
+    #[test]
+    fn a_native_run_is_a_recording_within() {
+        let native = recording();
+        let both = Recording { native: Some(Box::new(native.clone())), ..recording() };
+        let bytes = written(&both);
+        assert_eq!(Recording::parse(&bytes).unwrap(), both);
+        // Sums have the sums of both runs, and only those of both.
+        let mut other = both.clone();
+        other.symbols.clear();
+        other.native.as_mut().unwrap().symbols.clear();
+        let mut sum = both.clone();
+        sum.join(other.clone()).unwrap();
+        let runs = sum.native.as_ref().unwrap().instructions();
+        assert_eq!(runs, 2 * native.instructions());
+        other.native = None;
+        assert_eq!(sum.join(other), Err(crate::MergeError::Native));
+        // A native run in a native run is no recording of ours, however deep.
+        let mut deep = written(&recording());
+        for _ in 0..50 {
+            let mut writer = Writer::resume(written(&recording()));
+            writer.native(&deep).unwrap();
+            deep = writer.into_inner();
+        }
+        let read = Recording::parse(&deep).unwrap();
+        assert_eq!(read.native.unwrap().native, None);
+        // What is damaged or nothing of ours is left out, and the counts stay.
+        let mut writer = Writer::resume(written(&recording()));
+        writer.native(b"GARBAGE").unwrap();
+        let read = Recording::parse(&writer.into_inner()).unwrap();
+        assert_eq!((read.native.is_none(), read.instructions()), (true, native.instructions()));
+        assert!(read.warnings[0].starts_with("the native run is left out"), "{:?}", read.warnings);
     }
 
     #[test]

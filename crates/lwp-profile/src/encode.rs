@@ -284,6 +284,25 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
+    /// Samples and how often each was taken; their frames have been written.
+    ///
+    /// # Errors
+    ///
+    /// Those of the output.
+    pub fn spans(&mut self, spans: &[(RecordedSample, u64)]) -> io::Result<()> {
+        for part in spans.chunks(16384) {
+            let mut output = Output::default();
+            for (sample, times) in part {
+                output.number(sample.serial);
+                output.number(sample.event);
+                output.number(sample.frame);
+                output.number(*times);
+            }
+            self.chunk(Kind::SPANS, &output)?;
+        }
+        Ok(())
+    }
+
     /// Writes the number of occurrences of each sampled event in a thread; replaces an earlier
     /// record of that thread.
     ///
@@ -307,6 +326,16 @@ impl<W: Write> Writer<W> {
         output.text(&file.path);
         output.bytes(&file.bytes);
         self.chunk(Kind::FILE, &output)
+    }
+
+    /// The recording of the program's native run, whose bytes these are.
+    ///
+    /// # Errors
+    ///
+    /// Those of the output.
+    pub fn native(&mut self, recording: &[u8]) -> io::Result<()> {
+        let piece = |part: &[u8]| Output(part.to_vec());
+        recording.chunks(1 << 20).try_for_each(|part| self.chunk(Kind::NATIVE, &piece(part)))
     }
 
     /// The end of a complete recording.

@@ -30,6 +30,9 @@ pub struct Inclusive {
 impl Inclusive {
     /// Inclusive counts of `event`.
     pub fn of(profile: &Profile, graph: &CallGraph, event: usize) -> Self {
+        if profile.is_sampled_beside(event) {
+            return Self::from_stacks(profile, event);
+        }
         if let Some(measured) = Measured::of(profile, event) {
             return Self::measured(&measured);
         }

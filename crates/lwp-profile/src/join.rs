@@ -16,6 +16,9 @@ impl Recording {
     /// Why they cannot be added up; then nothing has changed.
     pub fn join(&mut self, other: Self) -> Result<(), MergeError> {
         self.can_be_joined(&other)?;
+        if let (Some(ours), Some(theirs)) = (&mut self.native, other.native) {
+            ours.join(*theirs)?;
+        }
         let modules = next(self.modules.keys());
         let blocks = next(self.blocks.keys());
         let images = next(self.images.keys());
@@ -82,6 +85,11 @@ impl Recording {
         if self.events.is_empty() != other.events.is_empty() {
             return Err(MergeError::Modes);
         }
+        match (&self.native, &other.native) {
+            (Some(ours), Some(theirs)) => ours.can_be_joined(theirs)?,
+            (None, None) => {}
+            _ => return Err(MergeError::Native),
+        }
         if self.events != other.events {
             let names = |recording: &Self| {
                 let each = recording.events.iter();
@@ -125,7 +133,14 @@ impl Recording {
         writer.symbols(&self.symbols)?;
         self.names.iter().try_for_each(|names| writer.names(names))?;
         writer.frames(0, &self.frames)?;
-        for &(sample, times) in &self.samples {
+        let spans = |(sample, _): &(RecordedSample, u64)| {
+            self.events.get(sample.event as usize).is_some_and(|event| event.is_spans())
+        };
+        let (spans, samples): (Vec<_>, Vec<_>) = self.samples.iter().partition(|it| spans(it));
+        if !spans.is_empty() {
+            writer.spans(&spans)?;
+        }
+        for (sample, times) in samples {
             let mut left = times;
             while left > 0 {
                 let part = left.min(16_384);
@@ -137,6 +152,11 @@ impl Recording {
             writer.sampled(*serial, sums)?;
         }
         self.files.iter().try_for_each(|file| writer.file(file))?;
+        if let Some(native) = &self.native {
+            let mut bytes = Vec::new();
+            native.write(&mut bytes)?;
+            writer.native(&bytes)?;
+        }
         match self.complete {
             true => writer.end(),
             false => Ok(()),

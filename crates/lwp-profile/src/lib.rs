@@ -28,6 +28,7 @@ mod measured;
 mod merge;
 pub mod model;
 mod names;
+mod native;
 mod paths;
 mod profile;
 mod recording;

@@ -18,6 +18,9 @@ pub enum MergeError {
         /// The process.
         pid: i32,
     },
+    /// Times of one run are not those of both.
+    #[error("one has a native run beside its counts, the other one has none")]
+    Native,
     /// A sum over different events would show zeros that nobody measured.
     #[error("they have different events: {left} and {right}")]
     Events {
@@ -80,7 +83,7 @@ fn names(events: &[Event]) -> String {
 }
 
 /// Facts about recordings of time that are numbers, which sums of recordings add up.
-const NUMBERS: [&str; 8] = [
+pub(crate) const NUMBERS: [&str; 8] = [
     "cpu-time",
     "samples",
     "lost-samples",
@@ -108,7 +111,8 @@ fn joined(left: &str, right: &str) -> String {
     all.join(" + ")
 }
 
-fn enter(builder: &mut Builder, profile: &Profile) {
+/// Enters everything that `profile` has.
+pub(crate) fn enter(builder: &mut Builder, profile: &Profile) {
     let modules: Vec<_> =
         profile.modules.iter().map(|module| builder.module(module.clone())).collect();
     let functions: Vec<FunctionId> = profile
@@ -140,7 +144,9 @@ fn enter(builder: &mut Builder, profile: &Profile) {
         let stack = &profile.stacks[sample.stack.index()];
         let key = stack.locations.iter().map(|id| locations[id.index()]).collect();
         let stack = builder.stack(key);
-        builder.sample(threads[sample.thread.index()], stack, &sample.values);
+        let mut values = sample.values.clone();
+        values.0.resize(builder.events(), 0);
+        builder.sample(threads[sample.thread.index()], stack, &values);
     }
     for call in &profile.calls {
         let from = call.from.map(|id| locations[id.index()]);

@@ -44,14 +44,27 @@ impl Event {
     /// The name of the event whose counts are nanoseconds of CPU time.
     pub const TIME: &'static str = "cpu-time";
 
-    /// Returns whether it is nanoseconds of CPU time.
+    /// The name of the event whose counts are nanoseconds in which threads were off the processor.
+    pub const OFF_CPU: &'static str = "off-cpu";
+
+    /// Returns whether it is nanoseconds of CPU time, which are sampled.
     pub fn is_time(&self) -> bool {
         self.name == Self::TIME
     }
 
+    /// Returns whether it is nanoseconds off the processor, which are measured.
+    pub fn is_off_cpu(&self) -> bool {
+        self.name == Self::OFF_CPU
+    }
+
+    /// Returns whether the event of this name counts nanoseconds.
+    pub fn is_in_nanoseconds(name: &str) -> bool {
+        matches!(name, Self::TIME | Self::OFF_CPU)
+    }
+
     /// What it counts, in the words of other tools' formats.
     pub fn unit(&self) -> &'static str {
-        if self.is_time() { "nanoseconds" } else { "count" }
+        if Self::is_in_nanoseconds(&self.name) { "nanoseconds" } else { "count" }
     }
 
     /// The events of an exact profile.
@@ -400,6 +413,13 @@ impl Profile {
     /// Returns whether samples have call stacks.
     pub fn has_stacks(&self) -> bool {
         self.stacks.iter().any(|stack| stack.locations.len() > 1)
+    }
+
+    /// Returns whether counts of the event with this index have the stacks that they were sampled
+    /// with, beside events that were counted: those of a native run.
+    pub fn is_sampled_beside(&self, event: usize) -> bool {
+        let interval = self.events.get(event).and_then(|event| event.interval);
+        self.mode == Mode::Exact && interval.is_some()
     }
 
     /// The sum of everything.

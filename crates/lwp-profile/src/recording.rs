@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::contexts::RecordedContexts;
 use crate::names::RecordedNames;
+use crate::profile::Event;
 
 /// A mapping of a module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,10 +36,10 @@ pub struct RecordedModule {
 }
 
 impl RecordedModule {
-    /// Returns whether its path is a name for what has no file: the kernel, or time that no sample
-    /// was seen of.
+    /// Returns whether its path is a name for what has no file: the kernel, time that no sample
+    /// was seen of, or the reasons for which threads were off the processor.
     pub fn is_label(&self) -> bool {
-        matches!(self.path.as_str(), "[kernel]" | "[not sampled]")
+        matches!(self.path.as_str(), "[kernel]" | "[not sampled]" | "[off the processor]")
     }
 
     /// Returns whether this is code without a file.
@@ -235,7 +236,13 @@ pub struct SampledEvent {
 impl SampledEvent {
     /// Returns whether it is nanoseconds of CPU time.
     pub fn is_time(&self) -> bool {
-        self.name == "cpu-time"
+        self.name == Event::TIME
+    }
+
+    /// Returns whether it is time that was measured from beginning to end, and not sampled: that
+    /// of threads off the processor, in units of its interval.
+    pub fn is_spans(&self) -> bool {
+        self.name == Event::OFF_CPU
     }
 }
 
@@ -302,6 +309,8 @@ pub struct Recording {
     pub sampled: BTreeMap<u32, Vec<u64>>,
     /// Files kept with it.
     pub files: Vec<RecordedFile>,
+    /// The native run of the same program, in which its time was sampled.
+    pub native: Option<Box<Recording>>,
     /// True if the recorder came to its end.
     pub complete: bool,
     /// Remarks on data that the reader had to leave out.

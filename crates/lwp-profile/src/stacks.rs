@@ -38,11 +38,16 @@ impl Inferred {
     /// The stacks of `profile`; contexts of less than a twenty-thousandth of the whole (by the
     /// event with index `event`) stay closed.
     pub fn of(profile: &Profile, event: usize) -> Self {
+        if profile.is_sampled_beside(event) {
+            let sampled = |sample: &&Sample| sample.values.get(event) > 0;
+            let samples = profile.samples.iter().filter(sampled);
+            return Self { stacks: recorded(profile, samples), recorded: true };
+        }
         if profile.has_contexts() {
             return measured(profile, event, |_| true);
         }
         if profile.calls.is_empty() {
-            return Self { stacks: recorded(profile, None), recorded: true };
+            return Self { stacks: recorded(profile, profile.samples.iter()), recorded: true };
         }
         let graph = CallGraph::of(profile);
         let inclusive = Inclusive::of(profile, &graph, event);
@@ -52,11 +57,17 @@ impl Inferred {
     /// The stacks of one thread of `profile`. The calls of an exact profile without contexts are
     /// those of all threads.
     pub fn of_thread(profile: &Profile, event: usize, thread: ThreadId) -> Self {
+        if profile.is_sampled_beside(event) {
+            let sampled = |of: &&Sample| of.thread == thread && of.values.get(event) > 0;
+            let samples = profile.samples.iter().filter(sampled);
+            return Self { stacks: recorded(profile, samples), recorded: true };
+        }
         if profile.has_contexts() {
             return measured(profile, event, |of| of == thread);
         }
         if profile.calls.is_empty() {
-            return Self { stacks: recorded(profile, Some(thread)), recorded: true };
+            let samples = profile.samples.iter().filter(|sample| sample.thread == thread);
+            return Self { stacks: recorded(profile, samples), recorded: true };
         }
         let mut graph = CallGraph::of(profile);
         graph.own.iter_mut().for_each(|own| *own = Values::zero(profile.events.len()));
@@ -66,6 +77,11 @@ impl Inferred {
         }
         let inclusive = Inclusive::of(profile, &graph, event);
         Self::from_calls(profile, &graph, &inclusive, event)
+    }
+
+    /// The recorded stacks of some samples of `profile`.
+    pub fn of_samples(profile: &Profile, samples: &[Sample]) -> Self {
+        Self { stacks: recorded(profile, samples.iter()), recorded: true }
     }
 
     /// The stacks of an exact profile, whose own counts are those of `graph`: of all threads, or of
@@ -154,12 +170,11 @@ impl Deep {
 }
 
 /// Recorded stacks by function, inlined ones included: of all threads, or of one.
-fn recorded(profile: &Profile, thread: Option<ThreadId>) -> Vec<InferredStack> {
-    let wanted = |sample: &&Sample| thread.is_none_or(|thread| sample.thread == thread);
-    profile
-        .samples
-        .iter()
-        .filter(wanted)
+fn recorded<'a>(
+    profile: &Profile,
+    samples: impl Iterator<Item = &'a Sample>,
+) -> Vec<InferredStack> {
+    samples
         .map(|sample| {
             let stack = &profile.stacks[sample.stack.index()];
             let frames = stack.locations.iter().flat_map(|id| profile.location(*id).frames.iter());

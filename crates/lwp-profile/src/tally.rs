@@ -78,7 +78,7 @@ impl Group {
     #[inline]
     fn add(&mut self, frame: u32, frames: usize) {
         if let Some(count) = self.dense.get_mut(frame as usize) {
-            *count += 1;
+            *count = count.saturating_add(1);
             return;
         }
         self.sparse.push((frame, 1));
@@ -87,7 +87,7 @@ impl Group {
             self.dense.resize(frames, 0);
             self.sparse.retain(|(frame, count)| match self.dense.get_mut(*frame as usize) {
                 Some(dense) => {
-                    *dense += u64::from(*count);
+                    *dense = dense.saturating_add((*count).into());
                     false
                 }
                 None => true,
@@ -97,6 +97,25 @@ impl Group {
         if self.sparse.len() >= self.full {
             compact(&mut self.sparse);
             self.full = (self.sparse.len() * 2).max(FEW);
+        }
+    }
+}
+
+impl Group {
+    /// The same for a sample that was taken so often.
+    fn add_many(&mut self, frame: u32, times: u64, frames: usize) {
+        if let Some(count) = self.dense.get_mut(frame as usize) {
+            *count = count.saturating_add(times);
+            return;
+        }
+        let Some(others) = times.checked_sub(1) else { return };
+        // A forged number may be anything: it stands for no more than these bits hold.
+        let others = u32::try_from(others).unwrap_or(u32::MAX);
+        self.add(frame, frames);
+        match self.dense.get_mut(frame as usize) {
+            Some(count) => *count = count.saturating_add(others.into()),
+            None if others > 0 => self.sparse.push((frame, others)),
+            None => {}
         }
     }
 }
@@ -115,6 +134,17 @@ impl Tally {
             let frame = input.narrow()?;
             let group = self.group(serial, event);
             self.groups[group].add(frame, frames);
+        }
+        Ok(())
+    }
+
+    /// Counts the samples of a chunk that says how often each was taken.
+    pub fn read_spans(&mut self, mut input: Input<'_>, frames: usize) -> Result<(), WireError> {
+        while !input.is_empty() {
+            let (serial, event) = (input.narrow()?, input.narrow()?);
+            let (frame, times) = (input.narrow()?, input.number()?);
+            let group = self.group(serial, event);
+            self.groups[group].add_many(frame, times, frames);
         }
         Ok(())
     }
@@ -177,7 +207,7 @@ fn merge_equal(out: &mut Vec<(RecordedSample, u64)>, first: usize) {
         let mut of_group = out.split_off(first);
         of_group.dedup_by(|next, kept| {
             let same = next.0 == kept.0;
-            kept.1 += if same { next.1 } else { 0 };
+            kept.1 = kept.1.saturating_add(if same { next.1 } else { 0 });
             same
         });
         out.extend(of_group);

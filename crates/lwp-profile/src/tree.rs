@@ -136,7 +136,8 @@ impl Default for Tree {
 impl Tree {
     /// The contexts of `profile`; those of hardly any of `event` stay closed.
     pub fn of(profile: &Profile, event: usize) -> Self {
-        match Measured::of(profile, event) {
+        let sampled = profile.is_sampled_beside(event);
+        match Measured::of(profile, event).filter(|_| !sampled) {
             Some(measured) => Self::of_measured(&measured),
             None => Self::of_stacks(&Inferred::of(profile, event), event),
         }

@@ -8,6 +8,7 @@ use lwp_profile::{FunctionId, Location, LocationId, Measured, Origin, Profile, V
 use lwp_symbols::{demangle, ends_in, function_name, last_part, short_name, stable_name};
 
 use crate::arrows::{Arrows, Jump};
+use crate::beside::Beside;
 
 /// The form of a listing.
 #[derive(Clone, Copy, Debug, Default)]
@@ -66,6 +67,8 @@ pub enum Line {
         text: String,
         /// The event's count.
         count: u64,
+        /// The count of the event that is told beside it, if there is one.
+        beside: Option<u64>,
         /// Executions.
         executed: u64,
         /// Of a conditional branch: how often it was taken.
@@ -96,6 +99,8 @@ pub struct Listing {
     pub module: String,
     /// The event's name.
     pub event: String,
+    /// The event that is told beside it: time beside instructions, and instructions beside time.
+    pub beside: Option<String>,
     /// The function's own count.
     pub total: u64,
     /// The whole profile's count.
@@ -235,6 +240,7 @@ pub fn listing(
         name: function_name(profile, id, true),
         module: profile.module_of(id).name().to_owned(),
         event: profile.events.get(options.event).map_or(String::new(), |e| e.name.clone()),
+        beside: Beside::of(profile, options.event).map(|(_, beside)| beside.event),
         whole: counts.total.get(options.event),
         exact: profile.mode == lwp_profile::Mode::Exact,
         interpreted: profile.module_of(id).interpreted().is_some(),
@@ -300,6 +306,7 @@ struct Work<'a> {
     profile: &'a Profile,
     options: Options,
     executed: usize,
+    beside: Option<usize>,
     conditional: Option<usize>,
     taken: Option<usize>,
     values: HashMap<LocationId, Values>,
@@ -324,6 +331,7 @@ impl<'a> Work<'a> {
             profile,
             options,
             executed: profile.event("instructions").unwrap_or(options.event),
+            beside: Beside::of(profile, options.event).map(|(event, _)| event),
             conditional: profile.event("conditional-branches"),
             taken: profile.event("conditional-taken"),
             values,
@@ -344,6 +352,7 @@ impl<'a> Work<'a> {
                 None => "(bytes not recorded)".to_owned(),
             },
             count: values.get(self.options.event),
+            beside: self.beside.map(|event| values.get(event)),
             executed: values.get(self.executed),
             taken: self.taken.filter(|_| conditional).map(|event| values.get(event)),
             arrows: self.arrows.row(index),

@@ -22,11 +22,16 @@ pub fn painted(listing: &Listing, paint: Paint) -> String {
     title(&mut out, listing, paint);
     let arrows = listing.lines.iter().map(arrow_width).max().unwrap_or(0);
     let count = listing.lines.iter().map(count_width).max().unwrap_or(0).max(listing.event.len());
+    let beside = listing.beside.as_ref().map(|event| beside_width(listing, event));
     // Of samples it is not known which branches were taken.
     let taken = if listing.exact { format!("{:>15}  ", "taken") } else { String::new() };
     let event = printable(&listing.event);
-    let _ =
-        writeln!(out, "{:>7}  {event:>count$}  {taken}{:>8} {:arrows$} code", "", "address", "");
+    let other = beside_cell(listing.beside.as_deref().unwrap_or(""), beside);
+    let _ = writeln!(
+        out,
+        "{:>7}  {event:>count$}  {other}{taken}{:>8} {:arrows$} code",
+        "", "address", ""
+    );
     for line in &listing.lines {
         match line {
             Line::Source { .. } => source(&mut out, line, count, paint),
@@ -38,7 +43,8 @@ pub fn painted(listing: &Listing, paint: Paint) -> String {
                 let _ = writeln!(out, "{:>7}  {:>count$}  ... {bytes} bytes not executed", "", "");
             }
             Line::Instruction { .. } => {
-                instruction(&mut out, listing, line, (count, arrows), paint);
+                let widths = Widths { count, beside, arrows };
+                instruction(&mut out, listing, line, (widths, paint));
             }
         }
     }
@@ -62,7 +68,7 @@ fn title(out: &mut String, listing: &Listing, paint: Paint) {
 /// The listing's source lines in their order, with what their instructions counted, and no
 /// instructions.
 pub fn source_lines(listing: &Listing, paint: Paint) -> String {
-    let mut sums: BTreeMap<(&str, u32), (u64, &str)> = BTreeMap::new();
+    let mut sums: BTreeMap<(&str, u32), (u64, &str, u64)> = BTreeMap::new();
     let mut at = ("", 0);
     for line in &listing.lines {
         match line {
@@ -71,9 +77,10 @@ pub fn source_lines(listing: &Listing, paint: Paint) -> String {
                 sums.entry(at).or_default().1 = text.as_deref().unwrap_or("");
             }
             Line::Within { .. } => at = ("", 0),
-            Line::Instruction { count, .. } => {
-                let sum = &mut sums.entry(at).or_default().0;
-                *sum = sum.saturating_add(*count);
+            Line::Instruction { count, beside, .. } => {
+                let sum = sums.entry(at).or_default();
+                sum.0 = sum.0.saturating_add(*count);
+                sum.2 = sum.2.saturating_add(beside.unwrap_or(0));
             }
             Line::Gap { .. } => {}
         }
@@ -82,8 +89,11 @@ pub fn source_lines(listing: &Listing, paint: Paint) -> String {
     title(&mut out, listing, paint);
     let width = sums.values().map(|sum| grouped(sum.0).len()).max().unwrap_or(0);
     let width = width.max(listing.event.len());
-    let _ = writeln!(out, "{:>7}  {:>width$}  line", "", printable(&listing.event));
-    for ((file, line), (count, text)) in sums {
+    let others = sums.values().map(|sum| grouped(sum.2).len()).max().unwrap_or(0);
+    let others = listing.beside.as_ref().map(|event| others.max(event.len()));
+    let other = beside_cell(listing.beside.as_deref().unwrap_or(""), others);
+    let _ = writeln!(out, "{:>7}  {:>width$}  {other}line", "", printable(&listing.event));
+    for ((file, line), (count, text, beside)) in sums {
         let share = percent(count as f64, listing.total);
         let place = match line {
             0 => "??".to_owned(),
@@ -91,7 +101,8 @@ pub fn source_lines(listing: &Listing, paint: Paint) -> String {
         };
         let text = printable(&text.replace('\t', "    "));
         let share = paint.heat(part(count, listing.total), &format!("{share:>7}"));
-        let row = format!("{share}  {:>width$}  {place}  {text}", grouped(count));
+        let other = beside_cell(&grouped(beside), others);
+        let row = format!("{share}  {:>width$}  {other}{place}  {text}", grouped(count));
         let _ = writeln!(out, "{}", row.trim_end());
     }
     out
@@ -102,6 +113,28 @@ fn arrow_width(line: &Line) -> usize {
         Line::Instruction { arrows, .. } => arrows.chars().count(),
         _ => 0,
     }
+}
+
+/// Widths of columns.
+#[derive(Clone, Copy)]
+struct Widths {
+    count: usize,
+    /// Of the event that is told beside the listing's, if there is one.
+    beside: Option<usize>,
+    arrows: usize,
+}
+
+fn beside_width(listing: &Listing, event: &str) -> usize {
+    let width = |line: &Line| match line {
+        Line::Instruction { beside: Some(count), .. } => grouped(*count).len(),
+        _ => 0,
+    };
+    listing.lines.iter().map(width).max().unwrap_or(0).max(event.len())
+}
+
+/// The cell of the other event; nothing if there is no such column.
+fn beside_cell(text: &str, width: Option<usize>) -> String {
+    width.map_or(String::new(), |width| format!("{text:>width$}  "))
 }
 
 fn count_width(line: &Line) -> usize {
@@ -125,17 +158,15 @@ fn source(out: &mut String, line: &Line, count: usize, paint: Paint) {
     let _ = writeln!(out, "{:>7}  {:>count$}  {}", "", "", paint.source(&code));
 }
 
-fn instruction(
-    out: &mut String,
-    listing: &Listing,
-    line: &Line,
-    (width, arrow): (usize, usize),
-    paint: Paint,
-) {
-    let Line::Instruction { address, text, count, executed, taken, arrows, calls, .. } = line
+fn instruction(out: &mut String, listing: &Listing, line: &Line, (widths, paint): (Widths, Paint)) {
+    let Line::Instruction { address, text, count, executed, taken, arrows, calls, beside, .. } =
+        line
     else {
         return;
     };
+    let Widths { count: width, arrows: arrow, .. } = widths;
+    let other = beside.filter(|count| *count > 0).map_or(String::new(), grouped);
+    let other = beside_cell(&other, widths.beside);
     let share = match count {
         0 => String::new(),
         count => percent(*count as f64, listing.total),
@@ -158,8 +189,9 @@ fn instruction(
     }
     let share = paint.heat(part(*count, listing.total), &format!("{share:>7}"));
     let taken = if listing.exact { format!("{taken:>15}  ") } else { String::new() };
-    let line =
-        format!("{share}  {shown:>width$}  {taken}{address:>8x} {arrows:<arrow$} {text}{note}");
+    let line = format!(
+        "{share}  {shown:>width$}  {other}{taken}{address:>8x} {arrows:<arrow$} {text}{note}"
+    );
     let _ = writeln!(out, "{}", line.trim_end());
 }
 
@@ -180,6 +212,7 @@ mod tests {
             bytes: Vec::new(),
             text: "(bytes not recorded)".into(),
             count,
+            beside: None,
             executed: 0,
             taken: None,
             arrows: String::new(),

@@ -7,6 +7,7 @@
 pub mod annotate;
 pub mod annotate_text;
 mod arrows;
+pub mod beside;
 pub mod chance;
 pub mod diff;
 pub mod flame;

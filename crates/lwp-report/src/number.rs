@@ -29,20 +29,21 @@ pub fn seconds(ns: u64) -> String {
 
 /// The value of an event: seconds of time, and numbers of others.
 pub fn amount(event: &str, value: u64) -> String {
-    if event == Event::TIME { seconds(value) } else { grouped(value) }
+    if Event::is_in_nanoseconds(event) { seconds(value) } else { grouped(value) }
 }
 
 /// The value of an event with its name, as a title has it.
 pub fn titled(event: &str, value: u64) -> String {
     match event {
         Event::TIME => format!("{} of CPU time", seconds(value)),
+        Event::OFF_CPU => format!("{} off the processor", seconds(value)),
         event => format!("{} {event}", grouped(value)),
     }
 }
 
 /// A difference of values of an event, its sign always written.
 pub fn signed_amount(event: &str, value: i128) -> String {
-    if event != Event::TIME {
+    if !Event::is_in_nanoseconds(event) {
         return signed(value);
     }
     let sign = if value < 0 { '-' } else { '+' };

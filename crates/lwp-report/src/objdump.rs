@@ -174,6 +174,7 @@ mod tests {
             bytes: bytes.to_vec(),
             text: String::new(),
             count,
+            beside: None,
             executed: count,
             taken: None,
             arrows: String::new(),

@@ -8,6 +8,8 @@ use std::str::FromStr;
 use lwp_profile::{CallGraph, FunctionId, Inclusive, LocationId, Profile, Sample};
 use lwp_symbols::FunctionNames;
 
+use crate::beside::Beside;
+
 /// Sort keys, which tell the rows of a table apart; the names are perf's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SortKey {
@@ -149,6 +151,8 @@ pub struct Row {
     pub calls: Option<u64>,
     /// Estimated cycles, where a model supplies them beside the event.
     pub cycles: Option<u64>,
+    /// Counted here of the event that is told beside the table's, where there is one.
+    pub beside: Option<u64>,
     /// The function, where the row stands for one.
     pub function: Option<FunctionId>,
 }
@@ -166,8 +170,14 @@ pub struct Table {
     pub interval: Option<u64>,
     /// True if it is time: nanoseconds, sampled at intervals of it.
     pub time: bool,
+    /// True if it is time off the processor: nanoseconds, each measured.
+    pub off_cpu: bool,
     /// All of the time, by the kernel's clocks, where the recording says it.
     pub clock: Option<u64>,
+    /// The event that is told beside this one: instructions beside time, and time beside them.
+    pub beside: Option<Beside>,
+    /// Remarks on the difference between the native run and the counted one.
+    pub differences: String,
     /// Keys.
     pub sort: Vec<SortKey>,
     /// Rows, greatest first.
@@ -197,7 +207,8 @@ impl Table {
                 && options.sort.contains(&SortKey::Sym)
                 && !options.inline;
         let cycles = profile.event("modelled-cycles").filter(|event| *event != options.event);
-        let mut sums: BTreeMap<(Vec<String>, Option<FunctionId>), [u64; 2]> = BTreeMap::new();
+        let beside = Beside::of(profile, options.event);
+        let mut sums: BTreeMap<(Vec<String>, Option<FunctionId>), [u64; 3]> = BTreeMap::new();
         for sample in &profile.samples {
             let value = sample.values.get(options.event);
             let leaf = profile.leaf(sample);
@@ -208,26 +219,33 @@ impl Table {
             };
             let sum = sums.entry((keys, function)).or_default();
             let cycles = cycles.map_or(0, |event| sample.values.get(event));
-            *sum = [sum[0].saturating_add(value), sum[1].saturating_add(cycles)];
+            let other = beside.as_ref().map_or(0, |(event, _)| sample.values.get(*event));
+            let values = sum.iter_mut().zip([value, cycles, other]);
+            values.for_each(|(sum, value)| *sum = sum.saturating_add(value));
         }
+        let all = |at: usize| sums.values().fold(0u64, |sum, row| sum.saturating_add(row[at]));
         let mut table = Self {
             command: profile.command.clone(),
             event: profile.events.get(options.event).map_or(String::new(), |e| e.name.clone()),
             modelled: profile.events.get(options.event).is_some_and(|e| e.modelled),
             interval: profile.events.get(options.event).and_then(|e| e.interval),
             time: profile.events.get(options.event).is_some_and(lwp_profile::Event::is_time),
+            off_cpu: profile.events.get(options.event).is_some_and(lwp_profile::Event::is_off_cpu),
             clock: profile.info("cpu-time").parse().ok(),
             sort: options.sort.clone(),
-            total: sums.values().fold(0, |sum, [value, _]| sum.saturating_add(*value)),
+            total: all(0),
+            beside: beside.map(|(_, beside)| Beside { total: all(2), ..beside }),
+            differences: profile.info("differences").to_owned(),
             by_inclusive: options.children && functions_only,
             has_contexts: profile.has_contexts(),
             ..Self::default()
         };
         table.rows = sums
             .into_iter()
-            .map(|((keys, function), [own, estimated])| {
+            .map(|((keys, function), [own, estimated, other])| {
                 let cycles = cycles.map(|_| estimated);
-                Row { keys, own, function, cycles, ..Row::default() }
+                let beside = table.beside.as_ref().map(|_| other);
+                Row { keys, own, function, cycles, beside, ..Row::default() }
             })
             .collect();
         if functions_only {
@@ -303,6 +321,7 @@ impl Table {
         };
         self.rows.sort_by(|a, b| {
             let by_counts = weight(b).total_cmp(&weight(a)).then(b.own.cmp(&a.own));
+            let by_counts = by_counts.then(b.beside.cmp(&a.beside));
             let by_calls = || match (a.own, b.own) {
                 (0, 0) => b.calls.cmp(&a.calls),
                 _ => Ordering::Equal,
@@ -315,7 +334,10 @@ impl Table {
         };
         let before = self.rows.len();
         let least = self.total as f64 * options.percent_limit / 100.0;
-        let happened = |row: &Row| part(row) > 0.0 || row.calls.is_some_and(|calls| calls > 0);
+        let happened = |row: &Row| {
+            let beside = row.beside.is_some_and(|count| count > 0);
+            part(row) > 0.0 || beside || row.calls.is_some_and(|calls| calls > 0)
+        };
         self.rows.retain(|row| happened(row) && part(row) >= least);
         self.hidden = before - self.rows.len();
     }

@@ -2,8 +2,9 @@
 
 use std::fmt::Write;
 
+use crate::beside::Estimate;
 use crate::escape::printable;
-use crate::number::{grouped, percent, seconds};
+use crate::number::{amount, grouped, percent, seconds};
 use crate::paint::{Paint, part};
 use crate::table::{Row, SortKey, Table};
 
@@ -66,6 +67,10 @@ enum Kind {
     Count,
     Margin,
     Total,
+    /// The count of the other event, where time and instructions are both known.
+    Beside,
+    PerCall,
+    PerInstruction,
     Dso,
     /// The function, or another key that rows are told apart by.
     Name(SortKey),
@@ -141,6 +146,13 @@ fn heading(out: &mut String, table: &Table, paint: Paint) {
         heading_of_time(out, table, interval);
         return;
     }
+    heading_of_both(out, table);
+    if table.off_cpu {
+        let all = seconds(table.total);
+        let _ =
+            writeln!(out, "# {}: {all}, by the kernel's records of each switch\n#", table.event);
+        return;
+    }
     let modelled = if table.modelled { ", from a model" } else { "" };
     let _ = writeln!(out, "# {}: {} ({how}{modelled})", table.event, grouped(table.total));
     if has_inclusive(table, &table.rows) && !table.inclusive_exact {
@@ -163,7 +175,23 @@ fn heading_of_time(out: &mut String, table: &Table, interval: u64) {
         out,
         "# Rows are sampled, one in {every:.3} ms; ± holds the true part in 95 of 100 recordings"
     );
+    heading_of_both(out, table);
     let _ = writeln!(out, "#");
+}
+
+/// Says where time and counts are from, if both are there.
+fn heading_of_both(out: &mut String, table: &Table) {
+    let Some(beside) = &table.beside else { return };
+    let counted = grouped(if table.time { beside.total } else { table.total });
+    let _ = writeln!(
+        out,
+        "# Instructions and calls are exact, of a second run: {counted} instructions\n\
+         # ~ns/call and ~ns/instruction: own time of the native run by counts of the other; \
+         ± in 95 of 100, if both run alike"
+    );
+    if !table.differences.is_empty() {
+        let _ = writeln!(out, "# The two runs differ: {}", printable(&table.differences));
+    }
 }
 
 /// Returns whether inclusive counts are known, or estimated where calls were counted.
@@ -187,8 +215,11 @@ fn columns(table: &Table, rows: &[Row]) -> Vec<Column> {
         let total = |row: &Row| percent(row.inclusive.unwrap_or(0.0), table.total);
         column(Kind::Total, heading, &total);
     }
-    let count = |row: &Row| if table.time { seconds(row.own) } else { grouped(row.own) };
-    column(Kind::Count, &table.event, &count);
+    column(Kind::Count, &table.event, &|row| amount(&table.event, row.own));
+    if let Some(beside) = &table.beside {
+        let cell = |count: u64| amount(&beside.event, count);
+        column(Kind::Beside, &beside.event, &|row| row.beside.map_or(String::new(), cell));
+    }
     if rows.iter().any(|row| row.cycles.is_some()) {
         let cycles = |row: &Row| row.cycles.map_or(String::new(), grouped);
         column(Kind::Cycles, "Cycles (modelled)", &cycles);
@@ -196,11 +227,27 @@ fn columns(table: &Table, rows: &[Row]) -> Vec<Column> {
     if rows.iter().any(|row| row.calls.is_some()) {
         column(Kind::Calls, "Calls", &|row| row.calls.map_or(String::new(), grouped));
     }
+    if table.beside.is_some() {
+        if rows.iter().any(|row| row.calls.is_some()) {
+            column(Kind::PerCall, "~ns/call", &|row| estimate(table.per_call(row)));
+        }
+        let cell = |row: &Row| estimate(table.per_instruction(row));
+        column(Kind::PerInstruction, "~ns/instruction", &cell);
+    }
     for (index, key) in table.sort.iter().enumerate() {
         let kind = if *key == SortKey::Dso { Kind::Dso } else { Kind::Name(*key) };
         column(kind, key.heading(), &|row| printable(&row.keys[index]));
     }
     columns
+}
+
+/// An estimate with its margin in per cent.
+fn estimate(estimate: Option<Estimate>) -> String {
+    estimate.map_or(String::new(), |Estimate { ns, margin }| match ns {
+        100.0.. => format!("{} ±{margin:>3.0} %", grouped(ns.round() as u64)),
+        1.0.. => format!("{ns:.1} ±{margin:>3.0} %"),
+        _ => format!("{ns:.3} ±{margin:>3.0} %"),
+    })
 }
 
 #[cfg(test)]

@@ -121,7 +121,22 @@ pub fn profile(recording: &Recording, options: &Options) -> Resolved {
         crate::contexts::add(&mut resolver);
     }
     let (warnings, debug_files) = (resolver.warnings(), resolver.files.used());
-    Resolved { profile: resolver.builder.finish(), warnings, debug_files }
+    let resolved = Resolved { profile: resolver.builder.finish(), warnings, debug_files };
+    match &recording.native {
+        Some(native) if !sampled => resolved.with_native(native, options),
+        _ => resolved,
+    }
+}
+
+impl Resolved {
+    /// The counts with the sampled times of the same program's native run.
+    fn with_native(mut self, native: &Recording, options: &Options) -> Self {
+        let found = profile(native, options);
+        let news = found.warnings.into_iter().filter(|it| !self.warnings.contains(it));
+        self.warnings.extend(news.collect::<Vec<_>>());
+        self.debug_files.extend(found.debug_files);
+        Self { profile: self.profile.with_native(&found.profile), ..self }
+    }
 }
 
 /// A resolver that has looked up everything in `recording`, once, and counted nothing.

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use lwp_perf::{Record, Rings};
 use lwp_ptrace::spawn::threads_of;
 use lwp_vcpu::Control;
-use lwp_vcpu::profile::Sink;
 
 use crate::address_space::Mapped;
 use crate::attended::{Attended, Ends, Subject, Times, process};
-use crate::clocks::Clocks;
+use crate::clocks::{Clocks, ThreadClock};
+use crate::off_cpu::Spans;
 use crate::samples::Samples;
 use crate::{Error, Sampling};
 
@@ -25,7 +25,7 @@ pub struct Attached<'a> {
     pid: i32,
     process: OwnedFd,
     started: Instant,
-    clocks: Clocks,
+    subject: Subject,
     rings: Rings,
     threads: Vec<i32>,
     /// Records that came while its threads were looked for.
@@ -47,13 +47,36 @@ impl<'a> Attached<'a> {
             pid,
             process: process(pid)?,
             started: Instant::now(),
-            clocks: Clocks::begin(&[pid], children),
+            subject: Subject::Stranger(Clocks::begin(&[pid], children)),
             rings: sampling.attached(children)?,
             threads: Vec::new(),
             records: Vec::new(),
         };
         attached.add_threads()?;
         Ok(attached)
+    }
+
+    /// Begins to sample one thread of a process, and nothing that it makes.
+    ///
+    /// # Errors
+    ///
+    /// There is no such thread, or the kernel refuses to sample it.
+    pub fn to_thread(sampling: &'a Sampling, pid: i32, tid: i32) -> Result<Self, Error> {
+        let mut attached = Self {
+            sampling,
+            pid,
+            process: process(pid)?,
+            started: Instant::now(),
+            subject: Subject::Thread(ThreadClock::begin(pid, tid).ok_or(Error::NoThread(tid))?),
+            rings: sampling.one_thread()?,
+            threads: vec![tid],
+            records: Vec::new(),
+        };
+        attached.rings.add_thread(tid)?;
+        match attached.rings.is_empty() {
+            true => Err(Error::NoThread(tid)),
+            false => Ok(attached),
+        }
     }
 
     /// Opens events for all threads. A thread that is made meanwhile has its maker's events if that
@@ -88,13 +111,17 @@ impl<'a> Attached<'a> {
     /// # Errors
     ///
     /// The kernel's clocks cannot be read.
-    pub fn record(self, control: Control, sink: &mut dyn Sink) -> Result<Times, Error> {
-        let Self { sampling, pid, process, started, clocks, rings, threads, records } = self;
-        let mut samples = Samples::new(command_of(pid), sampling.period_ns(), sink);
+    pub fn record(self, control: Control, sink: &mut dyn Spans) -> Result<Times, Error> {
+        let Self { sampling, pid, process, started, subject, rings, threads, records } = self;
+        let mut samples = Samples::new(command_of(pid), sampling, sink);
+        let now = crate::now_ns();
+        for tid in threads.iter().filter(|_| sampling.sees_switches()) {
+            samples.off.threads.found((pid, *tid), now);
+        }
         found(pid, threads, &mut samples);
         samples.begin(records);
         let mut attended = Attended {
-            subject: Subject::Stranger(clocks),
+            subject,
             rings,
             sampling,
             control: &control,

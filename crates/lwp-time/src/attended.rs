@@ -10,8 +10,9 @@ use lwp_vcpu::{Alone, Control, Outcome, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use crate::clocks::{Clocks, MachineClock};
+use crate::clocks::{Clocks, MachineClock, ThreadClock};
 use crate::kernel_names::KernelNames;
+use crate::off_cpu::OffCpu;
 use crate::remainder::Remainder;
 use crate::samples::{LabelNames, Samples};
 use crate::stacks::Completeness;
@@ -26,8 +27,12 @@ pub struct Times {
     pub cpu_ns: u64,
     /// The number of samples.
     pub samples: u64,
+    /// The number of threads and processes that were made.
+    pub made: u64,
     /// CPU time that no sample stands for.
     pub remainder: Remainder,
+    /// Time off the processor, if the kernel records switches.
+    pub off_cpu: Option<OffCpu>,
     /// What was lost.
     pub losses: Losses,
     /// How much of the stacks was found.
@@ -47,17 +52,22 @@ pub(crate) enum Subject {
     Child(i32, Clocks),
     /// A process that ran before, and goes on afterwards.
     Stranger(Clocks),
+    /// A thread of such a process.
+    Thread(ThreadClock),
     /// Everything that runs.
     Machine(MachineClock),
 }
 
 impl Subject {
-    /// Looks at accounts that cannot be read when it has ended.
-    fn look(&mut self) {
+    /// Looks at accounts that cannot be read when it has ended. Returns whether it is a thread that
+    /// has ended: a process's end is waited for.
+    fn look(&mut self) -> bool {
         match self {
             Self::Child(_, clocks) | Self::Stranger(clocks) => clocks.look(),
+            Self::Thread(clock) => return !clock.look(),
             Self::Machine(_) => {}
         }
+        false
     }
 
     /// CPU time since the beginning; see [`Clocks::since`].
@@ -65,6 +75,7 @@ impl Subject {
         Ok(match self {
             Self::Child(_, clocks) if over => clocks.since_of_child(live, rings.count()?),
             Self::Child(_, clocks) | Self::Stranger(clocks) => clocks.since(live, rings.count()?),
+            Self::Thread(clock) => clock.since(),
             Self::Machine(clock) => clock.since(rings.processors()),
         })
     }
@@ -73,7 +84,7 @@ impl Subject {
     fn child(&self) -> Option<i32> {
         match self {
             Self::Child(pid, _) => Some(*pid),
-            Self::Stranger(_) | Self::Machine(_) => None,
+            Self::Stranger(_) | Self::Thread(_) | Self::Machine(_) => None,
         }
     }
 }
@@ -139,20 +150,27 @@ impl Attended<'_> {
     ) -> Result<Option<i32>, Error> {
         let patience = self.sampling.patience(self.rings.ring_bytes());
         loop {
-            let ended = ends_within(process, patience);
+            let looks = self.sum.is_none() && self.sees_off_cpu();
+            let soon = if looks { samples.patience() } else { patience };
+            let ended = ends_within(process, patience.min(soon));
             let stop = self.attend(samples)?;
             let now = now_ns();
-            self.subject.look();
+            let gone = self.subject.look();
             let child = self.subject.child();
             let status = child.map(sys::wait_now).transpose().map_err(|error| {
                 failed("waiting for the program")(Errno::from_raw_os_error(error.0))
             })?;
             samples.read(&mut self.rings, now);
-            let over = child.is_none() && (ended || stop);
+            let over = child.is_none() && (ended || stop || gone);
             if over || status.flatten().is_some() {
                 return Ok(status.flatten());
             }
         }
+    }
+
+    /// Returns whether time off the processor is recorded.
+    fn sees_off_cpu(&self) -> bool {
+        self.sampling.sees_switches() && !matches!(self.subject, Subject::Machine(_))
     }
 
     /// Answers requests and looks at the time. Returns whether the end was asked for.
@@ -191,8 +209,12 @@ impl Attended<'_> {
     fn end_sampling(&mut self, samples: &mut Samples<'_>, over: bool) -> Result<(), Error> {
         let call = failed("reading the kernel's clocks");
         self.rings.disable().map_err(&call)?;
-        self.subject.look();
+        let _ = self.subject.look();
+        let now = now_ns();
         samples.read(&mut self.rings, u64::MAX);
+        if !over {
+            samples.end_waiting(now);
+        }
         let live = samples.threads.live();
         self.sum = Some(self.subject.since(&live, &self.rings, over).map_err(&call)?);
         Ok(())
@@ -213,6 +235,8 @@ impl Attended<'_> {
         let hides_names = kernel.as_ref().is_some_and(KernelNames::are_hidden);
         let labels = samples.names(kernel.as_ref());
         let completeness = samples.stacks.completeness();
+        let made = samples.threads.made_so_far();
+        let off_cpu = self.sees_off_cpu().then(|| samples.off.threads.sums());
         let none = Duration::ZERO;
         let outcome = Outcome {
             status: status.map_or(lwp_vcpu::ExitStatus::Detached, crate::ending),
@@ -228,7 +252,9 @@ impl Attended<'_> {
             outcome,
             cpu_ns,
             samples: taken,
+            made,
             remainder,
+            off_cpu,
             losses,
             completeness,
             labels,

@@ -77,6 +77,43 @@ impl Clocks {
     }
 }
 
+/// CPU time of one thread.
+#[derive(Debug)]
+pub(crate) struct ThreadClock {
+    pid: i32,
+    tid: i32,
+    before: u64,
+    last: Option<u64>,
+}
+
+impl ThreadClock {
+    /// Begins; `None` if there is no such thread.
+    pub fn begin(pid: i32, tid: i32) -> Option<Self> {
+        let before = used_by_thread(pid, tid)?;
+        Some(Self { pid, tid, before, last: Some(before) })
+    }
+
+    /// Looks at the thread's account; returns whether there still is one.
+    pub fn look(&mut self) -> bool {
+        let now = used_by_thread(self.pid, self.tid);
+        self.last = now.or(self.last);
+        now.is_some()
+    }
+
+    /// CPU time since the beginning, in ns, as far as it was looked at.
+    pub fn since(&self) -> u64 {
+        self.last.unwrap_or(0).saturating_sub(self.before)
+    }
+}
+
+/// The account of a thread, in ns.
+///
+/// Spec: Documentation/scheduler/sched-stats.rst, "/proc/<pid>/schedstat": the first number.
+fn used_by_thread(pid: i32, tid: i32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
+    text.split_ascii_whitespace().next()?.parse().ok()
+}
+
 /// perf's clock is longer than the accounts by up to this part of them, since not every hypervisor
 /// says how much time it takes: 4 % were seen.
 const LONGER: u64 = 10;
@@ -181,6 +218,21 @@ mod tests {
         let start = used(own, false).expect("an account");
         while used(own, false).expect("an account") < start + 5_000_000 {}
         assert!(clocks.since(&[own], 0) >= 5_000_000);
+    }
+
+    #[test]
+    fn a_thread_has_an_account_of_its_own() {
+        let pid = std::process::id().cast_signed();
+        let link = std::fs::read_link("/proc/thread-self").expect("a link");
+        let tid = link.file_name().and_then(|tid| tid.to_str()?.parse().ok()).expect("a number");
+        let mut clock = ThreadClock::begin(pid, tid).expect("an account");
+        while clock.since() < 5_000_000 {
+            assert!(clock.look());
+        }
+        assert!(ThreadClock::begin(pid, (1 << 22) + 1).is_none());
+        let mut gone = ThreadClock { tid: (1 << 22) + 1, ..clock };
+        let before = gone.since();
+        assert!(!gone.look() && gone.since() == before);
     }
 
     #[test]

@@ -56,6 +56,7 @@ pub(crate) fn measure(
         period: PERIOD_NS,
         scope: Scope::Caller,
         children: false,
+        switches: false,
         modes,
         stack_bytes,
         ring_bytes: 4 << 20,
@@ -71,6 +72,21 @@ pub(crate) fn measure(
     let samples = records.into_iter().filter(|(_, record)| matches!(record, Record::Sample(_)));
     let times: Vec<u64> = samples.map(|(time, _)| time).collect();
     Ok(CostOfSample { ns: median(pauses_with(&pauses, &times)) })
+}
+
+/// Returns whether the kernel records switches.
+pub(crate) fn records_switches(kernel: &Arc<dyn Kernel>, modes: Modes) -> bool {
+    let options = RingsOptions {
+        event: crate::clock(),
+        period: PERIOD_NS,
+        scope: Scope::Caller,
+        children: false,
+        switches: true,
+        modes,
+        stack_bytes: 0,
+        ring_bytes: 64 << 10,
+    };
+    Rings::open(Arc::clone(kernel), &options).is_ok()
 }
 
 /// Beginnings and ends of pauses, in order.

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use lwp_perf::Errno;
 use lwp_ptrace::{spawn, sys};
 use lwp_vcpu::Control;
-use lwp_vcpu::profile::Sink;
 
 use crate::attended::{Attended, Ends, SIGTERM, Subject, Times, process};
 use crate::clocks::Clocks;
+use crate::off_cpu::Spans;
 use crate::samples::Samples;
 use crate::{Error, Sampling};
 
@@ -41,7 +41,7 @@ pub struct Launch<'a> {
 pub fn record(
     sampling: &Sampling,
     launch: &Launch<'_>,
-    sink: &mut dyn Sink,
+    sink: &mut dyn Spans,
 ) -> Result<Times, Error> {
     let started = Instant::now();
     let before = sys::cpu_times();
@@ -57,7 +57,7 @@ pub fn record(
         return Err(Error::Call { what: "opening rings", errno: Errno::BADF });
     };
     let words: Vec<_> = launch.argv.iter().map(|word| word.to_string_lossy()).collect();
-    let mut samples = Samples::new(words.join(" "), sampling.period_ns(), sink);
+    let mut samples = Samples::new(words.join(" "), sampling, sink);
     let ends =
         Ends { program: launch.timeout.map(|time| (time, SIGTERM)), sampling: launch.duration };
     let mut attended = Attended {

@@ -20,8 +20,11 @@ mod cost;
 mod kernel_names;
 mod launch;
 mod machine;
+mod off_cpu;
+mod reasons;
 mod remainder;
 mod samples;
+mod sleeper;
 mod stacks;
 mod threads;
 
@@ -42,6 +45,7 @@ pub use cost::{CostOfSample, RATES};
 pub use launch::{Launch, record};
 pub use lwp_perf::Linux;
 pub use machine::Machine;
+pub use off_cpu::{OffCpu, Spans, UNIT_NS};
 pub use remainder::Remainder;
 pub use samples::LabelNames;
 pub use stacks::Completeness;
@@ -59,6 +63,9 @@ pub enum Error {
     /// The program cannot be executed.
     #[error("{0}")]
     NotExecutable(String),
+    /// There is no thread with this number.
+    #[error("there is no thread {0}")]
+    NoThread(i32),
     /// There is no process with this number.
     #[error("there is no process {0}")]
     NoProcess(i32),
@@ -94,6 +101,8 @@ const NOT_FOUND: i32 = 2;
 
 /// The name of the event in recordings; it counts nanoseconds.
 pub const EVENT: &str = "cpu-time";
+/// The name of the event of threads that have no processor; it counts nanoseconds too.
+pub const OFF_EVENT: &str = "off-cpu";
 
 /// The bytes of a sampled stack, unless another number is asked for. The kernel copies them all,
 /// however few the stack has.
@@ -115,6 +124,8 @@ pub struct Sampling {
     stack_bytes: u32,
     cost: CostOfSample,
     rate: u64,
+    /// The kernel records switches of threads.
+    switches: bool,
 }
 
 impl Sampling {
@@ -136,7 +147,8 @@ impl Sampling {
             Err(_) => (Modes::USER, cost::measure(&kernel, Modes::USER, stack_bytes)?),
         };
         let rate = rate.unwrap_or_else(|| cost.rate());
-        Ok(Self { kernel, modes, stack_bytes, cost, rate })
+        let switches = cost::records_switches(&kernel, modes);
+        Ok(Self { kernel, modes, stack_bytes, cost, rate, switches })
     }
 
     /// Nanoseconds between two samples of a thread.
@@ -154,6 +166,11 @@ impl Sampling {
         self.cost
     }
 
+    /// Returns whether threads off the processor are seen: Linux 4.3 and later record switches.
+    pub fn sees_switches(&self) -> bool {
+        self.switches
+    }
+
     /// Returns whether samples in the kernel are seen.
     pub fn sees_kernel(&self) -> bool {
         self.modes.contains(Modes::KERNEL)
@@ -169,6 +186,11 @@ impl Sampling {
         Rings::open(Arc::clone(&self.kernel), &self.options(Scope::Running, children))
     }
 
+    /// Opens rings for one thread that runs, which has no events yet.
+    fn one_thread(&self) -> Result<Rings, Unavailable> {
+        Rings::open(Arc::clone(&self.kernel), &self.options(Scope::Thread, false))
+    }
+
     /// Opens rings for everything that runs.
     fn machine(&self) -> Result<Rings, Unavailable> {
         Rings::open(Arc::clone(&self.kernel), &self.options(Scope::Machine, true))
@@ -182,6 +204,7 @@ impl Sampling {
             period: self.period_ns(),
             scope,
             children,
+            switches: self.switches && scope != Scope::Machine,
             modes: self.modes,
             stack_bytes: self.stack_bytes,
             ring_bytes: LARGEST_RING.min(1 << share.ilog2()),

@@ -5,11 +5,11 @@ use std::time::Instant;
 use lwp_perf::Rings;
 use lwp_ptrace::spawn::threads_of;
 use lwp_vcpu::Control;
-use lwp_vcpu::profile::Sink;
 
 use crate::attach::found;
 use crate::attended::{Attended, Ends, Subject, Times, failed};
 use crate::clocks::MachineClock;
+use crate::off_cpu::Spans;
 use crate::samples::Samples;
 use crate::{Error, Sampling};
 
@@ -39,9 +39,9 @@ impl<'a> Machine<'a> {
     /// # Errors
     ///
     /// The kernel refuses to end it.
-    pub fn record(self, control: Control, sink: &mut dyn Sink) -> Result<Times, Error> {
+    pub fn record(self, control: Control, sink: &mut dyn Spans) -> Result<Times, Error> {
         let Self { sampling, started, clock, rings } = self;
-        let mut samples = Samples::new(String::new(), sampling.period_ns(), sink);
+        let mut samples = Samples::new(String::new(), sampling, sink);
         for pid in processes() {
             // One that is gone has no threads.
             found(pid, threads_of(pid).unwrap_or_default(), &mut samples);

@@ -1,14 +1,18 @@
 //! Records of the rings become samples of a recording.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use lwp_perf::{Record, Rings, Sample};
-use lwp_vcpu::profile::{self, Place, Sink};
+use lwp_vcpu::profile::{self, Place};
 
+use crate::Sampling;
 use crate::address_space::Mapped;
 use crate::kernel_names::{KERNEL_START, KernelNames};
+use crate::off_cpu::{Spans, UNIT_NS};
+use crate::reasons::OffProcessor;
 use crate::remainder::Remainder;
-use crate::stacks::{Copied, KERNEL, Stacks, UNSEEN, registers};
+use crate::stacks::{Copied, KERNEL, OFF, Stacks, UNSEEN, registers};
 use crate::threads::Threads;
 
 /// Addresses that stand for what has none: nothing is mapped there.
@@ -52,7 +56,9 @@ const CONTEXT_KERNEL: u64 = 0_u64.wrapping_sub(128);
 /// The samples so far.
 #[derive(Debug)]
 pub(crate) struct Samples<'a> {
-    sink: &'a mut dyn Sink,
+    pub(crate) sink: &'a mut dyn Spans,
+    /// Threads without a processor.
+    pub off: OffProcessor,
     pub threads: Threads,
     pub stacks: Stacks,
     /// Sampled addresses of the kernel.
@@ -64,17 +70,28 @@ pub(crate) struct Samples<'a> {
 }
 
 impl<'a> Samples<'a> {
-    /// None yet, of `command`; each stands for `period` ns.
-    pub fn new(command: String, period: u64, sink: &'a mut dyn Sink) -> Self {
+    /// None yet, of `command`.
+    pub fn new(command: String, sampling: &Sampling, sink: &'a mut dyn Spans) -> Self {
+        let (period, unit) = (sampling.period_ns(), sampling.sees_switches().then_some(UNIT_NS));
         Self {
             sink,
-            threads: Threads::new(command, period),
+            off: OffProcessor::default(),
+            threads: Threads::new(command, period, unit),
             stacks: Stacks::default(),
             kernel: BTreeSet::new(),
             taken: 0,
             period,
             waiting: Vec::new(),
             places: Vec::new(),
+        }
+    }
+
+    /// The time after which records are to be read again: soon while a thread may go to sleep, for
+    /// who sleeps is looked at then.
+    pub fn patience(&self) -> Duration {
+        match self.off.threads.is_busy() {
+            true => Duration::from_micros(500),
+            false => Duration::from_millis(2),
         }
     }
 
@@ -86,17 +103,20 @@ impl<'a> Samples<'a> {
     /// Takes the records out of `rings`, and takes those in that are from before `until`. Records
     /// of a later time wait: another processor may have older ones.
     pub fn read(&mut self, rings: &mut Rings, until: u64) {
+        let known = self.waiting.len();
         rings.take(&mut self.waiting);
+        self.off.note(&self.waiting[known..]);
+        self.look(until);
         self.waiting.sort_by_key(|(time, _)| *time);
         let until = until.saturating_sub(DISORDER_NS);
         let ready = self.waiting.partition_point(|(time, _)| *time < until);
         let later = self.waiting.split_off(ready);
-        for (_, record) in std::mem::replace(&mut self.waiting, later) {
-            self.take_in(record);
+        for (time, record) in std::mem::replace(&mut self.waiting, later) {
+            self.take_in(time, record);
         }
     }
 
-    fn take_in(&mut self, record: Record) {
+    fn take_in(&mut self, time: u64, record: Record) {
         let signed = |(pid, tid): (u32, u32)| (pid.cast_signed(), tid.cast_signed());
         match record {
             Record::Sample(sample) => self.sample(&sample),
@@ -112,11 +132,18 @@ impl<'a> Samples<'a> {
                     false => self.threads.named(pid, tid, name),
                 }
             }
+            Record::Switch { pid_tid, out: true, preempted } => {
+                self.off.threads.gone(signed(pid_tid), time, preempted);
+            }
+            Record::Switch { pid_tid, .. } => self.back(signed(pid_tid).1, time),
             Record::Fork { pid_tid, parent } => {
+                self.off.threads.made(signed(pid_tid).1);
                 self.threads.made(signed(pid_tid), signed(parent), self.sink);
             }
             Record::Exit { pid_tid } => {
                 let (pid, tid) = signed(pid_tid);
+                self.back(tid, time);
+                self.off.threads.ended(tid);
                 self.threads.ended(pid, tid, self.sink);
             }
             _ => {}
@@ -180,7 +207,7 @@ impl<'a> Samples<'a> {
     /// The names of modules without a file, those of the kernel's functions among them.
     pub fn names(&self, kernel: Option<&KernelNames>) -> Vec<LabelNames> {
         let of_kernel = kernel.map(KernelNames::functions).unwrap_or_default();
-        [(KERNEL, of_kernel), (UNSEEN, Vec::new())]
+        [(KERNEL, of_kernel), (UNSEEN, Vec::new()), (OFF, self.off.names())]
             .into_iter()
             .filter_map(|(label, functions)| {
                 let module = self.stacks.known_label(label)?;

@@ -59,6 +59,8 @@ enum ModuleKey {
 pub(crate) const KERNEL: &str = "[kernel]";
 /// What no sample was seen of.
 pub(crate) const UNSEEN: &str = "[not sampled]";
+/// The reasons for which threads had no processor.
+pub(crate) const OFF: &str = "[off the processor]";
 
 /// The sampled stack of a thread of 64-bit code.
 #[derive(Clone, Copy, Debug)]
@@ -212,19 +214,32 @@ impl Stacks {
         copied: Copied<'_>,
         places: &mut Vec<Place>,
     ) -> bool {
+        let (ending, short) = self.frames_of(pid, code, copied, places);
+        let count = match ending {
+            Ending::Bottom => &mut self.completeness.complete,
+            Ending::Lost if short => &mut self.completeness.cut,
+            Ending::Lost | Ending::Deep => &mut self.completeness.lost,
+        };
+        *count += 1;
+        ending == Ending::Bottom
+    }
+
+    /// Adds the frames of a copied stack to `places`. Returns how the walk ended, and whether the
+    /// copy was too short.
+    pub fn frames_of(
+        &mut self,
+        pid: i32,
+        code: &[CodeRange],
+        copied: Copied<'_>,
+        places: &mut Vec<Place>,
+    ) -> (Ending, bool) {
         let start = copied.registers.get(RSP).unwrap_or(0);
         let mut memory = Copy { pid, code, start, bytes: copied.stack, short: false };
         let frames = &mut self.frames;
         let ending = self.unwinder.walk(code, copied.registers, &mut memory, DEEPEST, frames);
         let place = |frame: &Frame| Place { module: frame.tag, address: frame.place };
         places.extend(frames.iter().map(place));
-        let count = match ending {
-            Ending::Bottom => &mut self.completeness.complete,
-            Ending::Lost if memory.short => &mut self.completeness.cut,
-            Ending::Lost | Ending::Deep => &mut self.completeness.lost,
-        };
-        *count += 1;
-        ending == Ending::Bottom
+        (ending, memory.short)
     }
 }
 

@@ -25,6 +25,8 @@ struct Thread {
     image: usize,
     pid: i32,
     samples: u64,
+    /// Units of time off the processor.
+    off: u64,
 }
 
 /// All processes and threads of a program.
@@ -37,12 +39,17 @@ pub(crate) struct Threads {
     images: Vec<ProcessReport>,
     serials: u32,
     period: u64,
+    /// Nanoseconds of a unit of time off the processor, if that is known.
+    unit: Option<u64>,
     command: String,
+    /// Threads and processes that were made.
+    made: u64,
 }
 
 impl Threads {
-    /// Those of `command`, whose samples stand for `period` ns each.
-    pub fn new(command: String, period: u64) -> Self {
+    /// Those of `command`, whose samples stand for `period` ns each, and units of time off the
+    /// processor, if that is known, for `unit`.
+    pub fn new(command: String, period: u64, unit: Option<u64>) -> Self {
         Self {
             processes: FxHashMap::default(),
             threads: FxHashMap::default(),
@@ -50,23 +57,44 @@ impl Threads {
             images: Vec::new(),
             serials: 0,
             period,
+            unit,
             command,
+            made: 0,
         }
     }
 
     /// The number of the thread that a sample is of, announced if it is new.
     pub fn sampled(&mut self, pid: i32, tid: i32, sink: &mut dyn Sink) -> u32 {
+        let serial = self.known(pid, tid, sink);
+        self.threads.entry(tid).and_modify(|thread| thread.samples += 1);
+        serial
+    }
+
+    /// The number of a thread that was off the processor so many units long.
+    pub fn was_off(&mut self, (pid, tid): (i32, i32), units: u64, sink: &mut dyn Sink) -> u32 {
+        let serial = self.known(pid, tid, sink);
+        let add = |thread: &mut Thread| thread.off = thread.off.saturating_add(units);
+        self.threads.entry(tid).and_modify(add);
+        serial
+    }
+
+    /// The number of a thread, announced if it is new.
+    fn known(&mut self, pid: i32, tid: i32, sink: &mut dyn Sink) -> u32 {
         let image = self.process(pid).image;
         let next = self.serials;
-        let fresh = Thread { serial: next, image, pid, samples: 0 };
-        let thread = self.threads.entry(tid).or_insert(fresh);
-        thread.samples += 1;
-        let serial = thread.serial;
+        let fresh = Thread { serial: next, image, pid, samples: 0, off: 0 };
+        let serial = self.threads.entry(tid).or_insert(fresh).serial;
         if serial == next {
             self.serials += 1;
             self.report(tid, sink);
         }
         serial
+    }
+
+    /// Sums of the events: CPU time, and time off the processor if it is known.
+    fn sums(&self, cpu: u64, off: u64) -> Vec<u64> {
+        let off = self.unit.map(|unit| off.saturating_mul(unit));
+        std::iter::once(cpu).chain(off).collect()
     }
 
     /// A process that runs already has these threads, with their names.
@@ -76,9 +104,19 @@ impl Threads {
         self.process(pid).live = live;
     }
 
+    /// The number of threads and processes that were made.
+    pub fn made_so_far(&self) -> u64 {
+        self.made
+    }
+
     /// The processes that have not ended.
     pub fn live(&self) -> Vec<i32> {
         self.processes.keys().copied().collect()
+    }
+
+    /// Returns whether a process is known, and has not ended.
+    pub fn has(&self, pid: i32) -> bool {
+        self.processes.contains_key(&pid)
     }
 
     /// The mappings of a process.
@@ -114,6 +152,7 @@ impl Threads {
 
     /// A thread has been made, of the maker's process or of a new one.
     pub fn made(&mut self, new: (i32, i32), maker: (i32, i32), sink: &mut dyn Sink) {
+        self.made += 1;
         self.close(new.1, sink);
         if let Some(name) = self.names.get(&maker.1).cloned() {
             self.names.insert(new.1, name);
@@ -176,7 +215,7 @@ impl Threads {
             pid: thread.pid,
             tid,
             comm: self.names.get(&tid).cloned().unwrap_or_default(),
-            sampled: vec![thread.samples.saturating_mul(self.period)],
+            sampled: self.sums(thread.samples.saturating_mul(self.period), thread.off),
             ..ThreadExecutions::default()
         });
     }
@@ -192,7 +231,7 @@ impl Threads {
                 serial: self.serials,
                 pid: self.images.first().map_or(0, |image| image.pid),
                 comm: crate::stacks::UNSEEN.to_owned(),
-                sampled: vec![rest],
+                sampled: self.sums(rest, 0),
                 ..ThreadExecutions::default()
             });
         }

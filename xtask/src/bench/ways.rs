@@ -123,10 +123,13 @@ const PEERS: &[(&str, &str, &[&str])] = &[
     ("qemu-user",     "qemu-x86_64", &[]),
 ];
 
-/// Recording in one way and another: heading, options. The last counts down like the ones before
+/// Recording in one way and another: heading, options. The second runs natively, and the third both
+/// natively and like the first. The last counts down like the ones before
 /// it, and no sample is ever due: what they take beyond it are their samples with their stacks.
 const RECORDINGS: &[(&str, &[&str])] = &[
     ("record", &[]),
+    ("record --time", &["--time"]),
+    ("record --both", &["--both"]),
     ("record -c 1,000,003", &["-c", "1000003"]),
     ("record -c 100,003", &["-c", "100003"]),
     ("countdown alone", &["-c", "1000000G"]),

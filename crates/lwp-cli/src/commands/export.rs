@@ -30,7 +30,8 @@ pub struct ExportArgs {
     #[arg(short, long, value_name = "FILE", default_value = "-")]
     pub output: PathBuf,
 
-    /// Export this event, in formats that hold only one [default: the recording's first]
+    /// Export this event, in formats that hold only one [default: the recording's first]. Of a
+    /// recording with a native run, cpu-time exports that run, and all else the counted one
     #[arg(short, long, value_name = "EVENT")]
     pub event: Option<String>,
 
@@ -73,7 +74,7 @@ pub fn execute(args: &ExportArgs) -> Result<Ending, Failure> {
             "leave --binary out, or choose a format for optimisers with -f",
         ));
     }
-    let recording = profiles::read(&args.input.input)?;
+    let recording = profiles::of_event(profiles::read(&args.input.input)?, args.event.as_deref());
     let profile = profiles::resolve(&args.input.input, &recording, &args.input.names);
     let event = profiles::event(&profile, args.event.as_deref())?;
     match format {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use lwp_profile::{Module, RecordedModule, RecordedNames, Recording, SampledEvent};
+use lwp_profile::{Event, Module, RecordedModule, RecordedNames, Recording, SampledEvent};
 use lwp_report::{Options, Table};
 use lwp_symbols::{Detail, Options as Search};
 use lwp_terminal::escape::printable;
@@ -27,13 +27,16 @@ use crate::provenance;
 use crate::recorder::Recorder;
 use crate::requests::Requests;
 use crate::sampling::{CallGraph, Samplings, interval_of};
-use crate::signals::{self, Program};
+use crate::signals::{self, Interrupted, Program};
 use crate::stat::control;
+use both::NativeRun;
 
+mod both;
 mod time;
 
 /// `lwp record`.
 #[derive(Args, Clone, Debug, Default)]
+#[command(mut_arg("command", |it| it.required_unless_present_any(["pid", "tid", "all_cpus"])))]
 pub struct RecordArgs {
     /// Write the recording to FILE; an older one is kept as FILE.old
     #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
@@ -53,17 +56,26 @@ pub struct RecordArgs {
 
     /// Sample where CPU time goes, at -F N samples a second of it, while the program runs natively
     /// and not on the virtual CPU. Without -F, lwp measures what a sample costs here, and takes the
-    /// highest of 997, 499, 199 and 99 that costs at most 1 %. With -p, the process is neither
+    /// highest of 997, 499, 199 and 99 that costs at most 1 %. With -p or -t, the process is neither
     /// stopped nor interrupted, and outlives lwp however that ends
     #[arg(long, conflicts_with_all = ["count", "events", "model", "filter", "interval_ip", "random",
-        "tid", "control", "delay", "marked", "within", "deterministic"])]
+        "control", "delay", "marked", "within", "deterministic"])]
     pub time: bool,
 
-    /// With --time, sample everything that runs on this machine, for as long as PROGRAM does, as in
-    /// `lwp record --time -a sleep 30`. The kernel allows it to root, to CAP_PERFMON, and with
-    /// kernel.perf_event_paranoid at 0 to everyone
-    #[arg(short, long, requires = "time", conflicts_with_all = ["pid", "no_inherit"])]
+    /// With --time, sample everything that runs on this machine: until Ctrl-C, for --duration, or
+    /// for as long as PROGRAM runs, as in `lwp record --time -a sleep 30`. The kernel allows it to
+    /// root, to CAP_PERFMON, and with kernel.perf_event_paranoid at 0 to everyone
+    #[arg(short, long, requires = "time", conflicts_with_all = ["pid", "tid", "no_inherit"])]
     pub all_cpus: bool,
+
+    /// Run the program twice: natively, with its CPU time sampled as with --time, then on the
+    /// virtual CPU, with everything counted. One recording has both: reports say what each call and
+    /// each instruction of a function takes. The program should do the same in both runs; where it
+    /// visibly does not, lwp says so. -F is the rate of the first run
+    #[arg(long, conflicts_with_all = ["time", "all_cpus", "pid", "tid", "count", "events", "filter",
+        "interval_ip", "random", "control", "delay", "marked", "within", "duration", "buffer_size",
+        "deterministic"])]
+    pub both: bool,
 
     /// Record callers: by call stacks with samples, else by counts of calls (default)
     #[arg(short = 'g', conflicts_with = "no_call_graph", help_heading = headings::SAMPLES)]
@@ -171,11 +183,46 @@ pub fn execute_first(args: &RecordArgs) -> Result<Ending, Failure> {
 }
 
 fn record(args: &RecordArgs, lets_go: [bool; 2]) -> Result<Ending, Failure> {
-    if args.time {
-        return time::record(args, lets_go);
+    match (args.both, args.time) {
+        (true, _) => both::record(args, lets_go),
+        (_, true) => time::record(args, lets_go),
+        _ => counted(args, lets_go, &Line::open(args.counting.attaches())?, None),
     }
+}
+
+/// The line to runs that follow each other, and the signal that ends them.
+struct Line {
+    requests: Arc<Requests>,
+    interrupted: Interrupted,
+}
+
+impl Line {
+    /// Answers signals from here on: for a program that ran before, or is started.
+    fn open(attached: bool) -> Result<Self, Failure> {
+        let requests = Arc::new(Requests::default());
+        let interrupted = signals::answer(Arc::clone(&requests), Program::attached(attached))?;
+        Ok(Self { requests, interrupted })
+    }
+
+    /// Notes the signal that has ended a run, if one has.
+    fn note(&self, recorder: &Recorder) {
+        if let Some(signal) = self.interrupted.signal() {
+            recorder.info(&[("interrupted".to_owned(), Ending::Signal(signal).words())]);
+        }
+    }
+}
+
+/// Records on the virtual CPU, after a native run or without one.
+fn counted(
+    args: &RecordArgs,
+    lets_go: [bool; 2],
+    line: &Line,
+    native: Option<&NativeRun>,
+) -> Result<Ending, Failure> {
     let count = args.count.as_deref().map(interval_of).transpose()?;
-    let count = count.or(args.freq.map(|freq| VIRTUAL_SECOND / freq));
+    // With a native run, it is that run's rate.
+    let freq = args.freq.filter(|_| native.is_none());
+    let count = count.or(freq.map(|freq| VIRTUAL_SECOND / freq));
     let duration = args.duration.map(duration).transpose()?;
     let sampled = Samplings::parse(&args.events, count)?;
     let plan = if sampled.is_empty() { Plan::Exact } else { Plan::Plain };
@@ -194,6 +241,9 @@ fn record(args: &RecordArgs, lets_go: [bool; 2]) -> Result<Ending, Failure> {
     engine.refuse(&config, CallGraph::measures_contexts(args.call_graph), contexts)?;
     let recorder = Recorder::create(&args.output)?;
     recorder.info(&info(args, sampled.is_empty()));
+    if let Some(native) = native {
+        recorder.native(&native.recording);
+    }
     if !sampled.is_empty() {
         recorder.events(&sampled.recorded(config.sampling.random_bits));
     }
@@ -205,39 +255,43 @@ fn record(args: &RecordArgs, lets_go: [bool; 2]) -> Result<Ending, Failure> {
     } else if sampled.is_empty() && CallGraph::measures_contexts(args.call_graph) {
         recorder.measure_contexts();
     }
-    let requests = Arc::new(Requests::default());
+    let requests = &line.requests;
     if let Some(place) = &args.counting.control {
-        config.counted.control_line = Some(control::serve(place, Arc::clone(&requests))?);
+        config.counted.control_line = Some(control::serve(place, Arc::clone(requests))?);
     }
     let connected = requests.connect();
-    recorder.stop_when_broken(&requests);
-    let program = Program::attached(args.counting.attaches());
-    let interrupted = signals::answer(Arc::clone(&requests), program)?;
-    args.counting.schedule(&requests)?;
+    recorder.stop_when_broken(requests);
+    args.counting.schedule(requests)?;
     if let Some(duration) = duration {
-        args.counting.stop_after(duration, &requests)?;
+        args.counting.stop_after(duration, requests)?;
     }
-    let companion = args.counting.companion(&requests)?;
+    let companion = args.counting.companion(requests)?;
     engine.warn(&config);
     let progress = (!args.quiet && !args.no_progress).then(|| Progress::start(&recorder));
     let outcome = engine.run(&config, connected, Some(recorder.sink()));
     drop(progress);
     let outcome = outcome?;
-    if let Some(signal) = interrupted.signal() {
-        recorder.info(&[("interrupted".to_owned(), Ending::Signal(signal).words())]);
-    }
+    line.note(&recorder);
     recorder.finish(&outcome)?;
     args.counting.say_if_unmarked(&outcome);
     // What follows is a courtesy: the recording is safe whatever becomes of it.
-    if let Err(failure) = look_back(args, &recorder, &outcome) {
+    if let Err(failure) = look_back(args, &recorder, &outcome, native) {
         let _ = failure.report();
     }
     Ok(args.counting.ending(companion, &outcome))
 }
 
 /// Keeps what reports will want of the files that were executed, and says what was recorded.
-fn look_back(args: &RecordArgs, recorder: &Recorder, outcome: &Outcome) -> Result<(), Failure> {
+fn look_back(
+    args: &RecordArgs,
+    recorder: &Recorder,
+    outcome: &Outcome,
+    native: Option<&NativeRun>,
+) -> Result<(), Failure> {
     let mut recording = named(args, recorder)?;
+    if let Some(native) = native {
+        native.compare(&mut recording, recorder, (outcome, !args.counting.no_inherit));
+    }
     // Names of what has no file were written with it.
     let modules = &recording.modules;
     let has_file =
@@ -442,7 +496,9 @@ fn summary(path: &Path, recording: &Recording, outcome: &Outcome) -> Result<Stri
     }
     let names = profiles::NameArgs::offline();
     let profile = profiles::resolve_to(Detail::Functions, path, recording, &names);
-    let mut table = Table::new(&profile, &Options::default());
+    let time = recording.native.as_ref().and_then(|_| profile.event(Event::TIME));
+    let options = Options { event: time.unwrap_or(0), ..Options::default() };
+    let mut table = Table::new(&profile, &options);
     table.uncounted = recording.is_uncounted();
     let mut text = String::from("\n");
     text.push_str(&samples(recording));
@@ -496,7 +552,7 @@ fn c_libraries(recording: &Recording) -> String {
 fn samples(recording: &Recording) -> String {
     let mut text = String::new();
     // Of time, the recorder says more.
-    let counted = |event: &SampledEvent| event.name != lwp_time::EVENT;
+    let counted = |event: &SampledEvent| !event.is_time() && !event.is_spans();
     for (index, event) in recording.events.iter().enumerate().filter(|(_, it)| counted(it)) {
         let samples = recording.samples.iter().filter(|(s, _)| s.event as usize == index);
         let taken: u64 = samples.map(|(_, times)| times).sum();

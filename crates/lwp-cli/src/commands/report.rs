@@ -1,7 +1,7 @@
 //! `lwp report`: a recording as a table.
 
 use clap::{Args, ValueEnum};
-use lwp_profile::Unequal;
+use lwp_profile::{Event, Unequal};
 use lwp_report::number::grouped;
 use lwp_report::tree_text::{self, Shown};
 use lwp_report::{Options, SortKey, Table};
@@ -21,7 +21,8 @@ pub struct ReportArgs {
     #[command(flatten)]
     pub input: InputArgs,
 
-    /// Show this event [default: the recording's first]
+    /// Show this event [default: the recording's first; cpu-time if a native run is recorded with
+    /// the counts]
     #[arg(short, long, value_name = "EVENT")]
     pub event: Option<String>,
 
@@ -126,7 +127,11 @@ pub fn execute(args: &ReportArgs) -> Result<Ending, Failure> {
         return tree(args);
     }
     let sort = sort_keys(&args.sort)?;
-    let recording = profiles::read(&args.input.input)?;
+    let mut recording = profiles::read(&args.input.input)?;
+    // Of a native run beside counts, the table of these has the CPU time alone.
+    if args.event.as_deref() == Some(Event::OFF_CPU) {
+        recording = profiles::of_event(recording, args.event.as_deref());
+    }
     let table = form.is_some() || !interactive();
     let instructions = args.inline || sort.iter().any(|key| key.is_of_instructions());
     let detail = if table && !instructions { Detail::Functions } else { Detail::Lines };
@@ -134,7 +139,11 @@ pub fn execute(args: &ReportArgs) -> Result<Ending, Failure> {
     let profile = profiles::resolve_to(detail, &input.input, &recording, &input.names);
     let options = Options {
         sort,
-        event: profiles::event(&profile, args.event.as_deref())?,
+        event: match &args.event {
+            // Where both are known, time says more.
+            None if recording.native.is_some() => profile.event(Event::TIME).unwrap_or(0),
+            name => profiles::event(&profile, name.as_deref())?,
+        },
         children: args.children,
         demangle: !args.no_demangle,
         percent_limit: args.percent_limit.unwrap_or(0.0),

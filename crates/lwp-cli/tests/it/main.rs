@@ -3,6 +3,7 @@
 mod attach;
 mod beginnings;
 mod benches;
+mod both;
 mod boundaries;
 mod builds;
 mod c_library;
@@ -27,6 +28,7 @@ mod marked;
 mod merge;
 mod model;
 mod names;
+mod off_cpu;
 mod optimize;
 mod options;
 mod outputs;

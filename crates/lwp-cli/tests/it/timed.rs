@@ -276,9 +276,13 @@ fn every_command_shows_time() {
 
 /// Begins to sample a process; returns once lwp does.
 fn attach(dir: &Path, pid: u32, options: &[&str]) -> Running {
+    attaching(dir, &[&["-p", &pid.to_string()], options].concat())
+}
+
+/// Starts lwp on what runs already, and returns once it samples.
+fn attaching(dir: &Path, options: &[&str]) -> Running {
     let _ = std::fs::remove_file(dir.join("lwp.data"));
-    let pid = pid.to_string();
-    let command = [&[LWP, "record", "--time", "-q", "-p", &pid], options].concat();
+    let command = [&[LWP, "record", "--time", "-q"], options].concat();
     let lwp = Running(
         Command::new(command[0]).args(&command[1..]).current_dir(dir).spawn().expect("lwp"),
     );
@@ -403,6 +407,64 @@ fn the_machine_is_sampled_as_long_as_a_program_runs() {
     assert!(processes["program"] > 0.0 && processes["exe"] > 0.0, "{processes:?}");
     let (header, _) = lwp(&dir, &["script", "--header"]);
     assert!(header.contains("command: all processors"), "{header}");
+}
+
+#[test]
+fn the_machine_is_sampled_until_somebody_ends_it() {
+    let dir = fresh("until");
+    if !prepared(&dir) {
+        return;
+    }
+    let program = Command::new("./program").args(["60", "c"]).current_dir(&dir).spawn();
+    let _program = Running(program.expect("a program"));
+    let output = run(&dir, &[LWP, "record", "--time", "-a", "-q", "--duration", "1"]);
+    let said = text(&output.stderr);
+    if said.contains("kernel.perf_event_paranoid is") {
+        eprintln!("skipped: {said}");
+        return;
+    }
+    assert!(output.status.success(), "{said}");
+    let all = |dir: &Path| report(dir, "sym")["total"].as_f64().expect("ns");
+    assert!(all(&dir) > 0.5e9, "{}", all(&dir));
+    let mut lwp = attaching(&dir, &["-a"]);
+    run(&dir, &["kill", "-INT", &lwp.0.id().to_string()]);
+    assert!(lwp.0.wait().expect("an end").success());
+    assert!(all(&dir) > 0.0);
+}
+
+/// The main thread's time is in no recording of the other one.
+#[test]
+fn one_thread_is_sampled_alone() {
+    let dir = fresh("thread");
+    if !prepared(&dir) {
+        return;
+    }
+    let program = Command::new("./program").args(["4", "t"]).current_dir(&dir).spawn();
+    let mut program = Running(program.expect("a program"));
+    let pid = program.0.id();
+    let tasks = format!("/proc/{pid}/task");
+    let other = loop {
+        let entries = std::fs::read_dir(&tasks).expect("tasks");
+        let names = entries.filter_map(|it| it.ok()?.file_name().into_string().ok());
+        let found = names.into_iter().find(|tid| *tid != pid.to_string());
+        match found {
+            Some(tid) => break tid,
+            None => std::thread::sleep(Duration::from_millis(1)),
+        }
+    };
+    let mut lwp = attaching(&dir, &["-F", "1999", "-t", &other]);
+    assert!(program.0.wait().expect("an end").success());
+    // It ends with the thread, and not with lwp's user.
+    assert!(lwp.0.wait().expect("an end").success());
+    let threads = rows(&report(&dir, "tid"), "tid");
+    let known = threads.get(&other).copied().unwrap_or(0.0);
+    assert!(known > 0.0, "{threads:?}");
+    assert!(!threads.contains_key(&pid.to_string()), "{threads:?}");
+    let found = rows(&report(&dir, "sym"), "sym");
+    assert!(found.contains_key("beside") && !found.contains_key("heavy"), "{found:?}");
+    let none = run(&dir, &[LWP, "record", "--time", "-t", "999999999"]);
+    let said = text(&none.stderr);
+    assert_eq!(none.status.code(), Some(127), "{said}");
 }
 
 #[test]

@@ -50,6 +50,8 @@ type Place = (String, u32);
 #[derive(Clone, Debug, Default)]
 struct Sum {
     count: u64,
+    /// Of the event that is told beside it.
+    beside: u64,
     text: Option<String>,
     /// The first instruction's row.
     first: usize,
@@ -83,13 +85,15 @@ impl Code {
                         text: text.clone(),
                         first: row + 1,
                         count: 0,
+                        beside: 0,
                     });
                     now = Some(place);
                 }
-                Line::Instruction { count, .. } => {
+                Line::Instruction { count, beside, .. } => {
                     greatest = greatest.max(*count);
                     if let Some(sum) = now.as_ref().and_then(|place| sums.get_mut(place)) {
                         sum.count = sum.count.saturating_add(*count);
+                        sum.beside = sum.beside.saturating_add(beside.unwrap_or(0));
                     }
                 }
                 Line::Within { .. } => now = None,
@@ -259,15 +263,22 @@ fn file_lines(request: &Request, code: &Code, before: Option<&Code>, file: &str)
     });
     html! {
         @if !readable { p.none { "This file cannot be read here: lines are known by number. `lwp archive` keeps sources with a recording." } }
-        table.code { tbody {
+        table.code {
+            @if let Some(beside) = &code.listing.beside {
+                thead { tr { th.num { "%" } th.num { (text(&code.listing.event)) }
+                    th.num { (text(beside)) }
+                    @if before.is_some() { th.num { "Change" } } th { } th { "line" } } }
+            }
+            tbody {
             @for (index, &line) in lines.iter().enumerate() {
                 @let place = (file.to_owned(), line);
                 @let sum = code.sums.get(&place);
-                @if index > 0 && line > lines[index - 1] + 1 { tr.gap { td colspan="5" { "⋯" } } }
+                @if index > 0 && line > lines[index - 1] + 1 { tr.gap { td colspan="6" { "⋯" } } }
                 @let heat = heat(sum.map_or(0, |sum| sum.count), code.greatest.1);
                 tr id=(code.anchor(&place)) class={ "h" (heat) } data-line=[sum.map(|_| code.anchor(&place))] {
                     td.num { @if let Some(sum) = sum.filter(|sum| sum.count > 0) { (percent(sum.count as f64, code.listing.total)) } }
                     (count(sum.map_or(0, |sum| sum.count)))
+                    @if code.listing.beside.is_some() { (count(sum.map_or(0, |sum| sum.beside))) }
                     @if let Some(before) = before { (change_of_line(code, before, &place)) }
                     td.no { @match sum.filter(|_| !code.listing.interpreted) {
                         Some(sum) => a href={ "#i" (sum.first) } { (line) },
@@ -318,6 +329,7 @@ fn assembly(request: &Request, code: &Code, before: Option<&Code>) -> Markup {
         @if before.is_some() && old.is_none() { p.none { "The other recording has another build of this module: instructions cannot be compared, lines can." } }
         table.code.asm {
             thead { tr { th.num { "%" } th.num { (text(&code.listing.event)) }
+                @if let Some(beside) = &code.listing.beside { th.num { (text(beside)) } }
                 @if old.is_some() { th.num { "Change" } }
                 @if exact { th.num title="Of a conditional branch: how often it was taken" { "taken" } }
                 th.num { "address" } th { } th { "instruction" } } }
@@ -325,10 +337,10 @@ fn assembly(request: &Request, code: &Code, before: Option<&Code>) -> Markup {
                 @for (row, line) in code.listing.lines.iter().enumerate() {
                     @match line {
                         Line::Instruction { .. } => (instruction(request, code, row, old.is_some().then_some(&counts))),
-                        Line::Within { function } => tr.within { td colspan="7" { "inlined into " strong { (text(function)) } } },
-                        Line::Gap { bytes } => tr.gap { td colspan="7" { "⋯ " (grouped(*bytes)) " bytes " @if exact { "not executed" } @else { "without samples" } } },
+                        Line::Within { function } => tr.within { td colspan="8" { "inlined into " strong { (text(function)) } } },
+                        Line::Gap { bytes } => tr.gap { td colspan="8" { "⋯ " (grouped(*bytes)) " bytes " @if exact { "not executed" } @else { "without samples" } } },
                         Line::Source { file, line, inlined, .. } => {
-                            tr.at { td colspan="7" {
+                            tr.at { td colspan="8" {
                                 a href={ "#" (code.anchor(&(file.clone(), *line))) } { (text(file.rsplit('/').next().unwrap_or(file))) ":" (line) }
                                 @if !inlined.is_empty() { " in " (text(&inlined.join(" › "))) }
                             } }
@@ -358,6 +370,7 @@ fn instruction(
         address,
         text: shown,
         count: counted,
+        beside,
         executed,
         taken,
         arrows,
@@ -373,6 +386,7 @@ fn instruction(
         tr id={ "i" (row) } class={ "h" (heat(*counted, code.greatest.0)) } data-line=[place.map(|place| code.anchor(place))] {
             td.num { @if *counted > 0 { (percent(*counted as f64, code.listing.total)) } }
             (count(*counted))
+            @if let Some(beside) = beside { (count(*beside)) }
             @if let Some(before) = before { (change(before.get(address).copied().unwrap_or(0), *counted)) }
             @if code.listing.exact { (taken_of(*executed, *taken)) }
             td.no { (format!("{address:x}")) }
@@ -430,6 +444,9 @@ fn legend(request: &Request, code: &Code) -> Markup {
     }];
     if code.listing.exact {
         sentences.push((Sure::Exact, "taken: how often a conditional branch was taken, of its executions. Arrows lead from jumps to their targets in this function."));
+    }
+    if code.listing.beside.is_some() {
+        sentences.push((Sure::Sampled, "cpu-time: samples of a native run, in nanoseconds. An interrupt comes after the instruction that took long: its time may stand at the next one."));
     }
     sentences.push((own, "Which line an instruction belongs to is what the compiler says: optimised code moves between lines."));
     cells::legend(&sentences)

@@ -1,6 +1,6 @@
 //! The table of functions: own counts, inclusive ones, calls, and every other event in its column.
 
-use lwp_profile::FunctionId;
+use lwp_profile::{Event, FunctionId};
 use lwp_report::number::grouped;
 use maud::{Markup, html};
 
@@ -140,6 +140,7 @@ pub fn table(request: &Request, rows: &[Row]) -> Markup {
     let others = other_events(request);
     let compared = request.base.is_some();
     let calls = request.picked.graph.is_some();
+    let both = Both::of(request);
     html! {
         div.scroll { table.rows.functions {
             thead { tr {
@@ -152,13 +153,17 @@ pub fn table(request: &Request, rows: &[Row]) -> Markup {
                     th.num { "%" }
                 }
                 @if calls { (head(request, "calls", "Calls", Some(Sure::Exact))) }
+                @if both.is_some() {
+                    th.num { "~ns/call " (badge(Sure::Estimated)) }
+                    th.num { "~ns/instruction " (badge(Sure::Estimated)) }
+                }
                 (head(request, "name", "Function", None))
                 (head(request, "module", "Module", None))
                 @for index in &others {
                     (head(request, &format!("e{index}"), &profile.events[*index].name, None))
                 }
             } }
-            tbody { @for row in rows { (line(request, row, &others)) } }
+            tbody { @for row in rows { (line(request, row, (&others, both))) } }
         } }
         @if rows.is_empty() { p.none { (nothing(request)) } }
     }
@@ -179,7 +184,18 @@ pub fn nothing(request: &Request) -> &'static str {
     }
 }
 
-fn line(request: &Request, row: &Row, others: &[usize]) -> Markup {
+/// Time for each so many, with two digits or more.
+fn per(time: u64, count: u64) -> Markup {
+    let known = (time > 0 && count > 0).then(|| time as f64 / count as f64);
+    let shown = known.map(|ns| match ns {
+        100.0.. => grouped(ns.round() as u64),
+        1.0.. => format!("{ns:.1}"),
+        _ => format!("{ns:.3}"),
+    });
+    html! { td.num { @if let Some(shown) = shown { (shown) } } }
+}
+
+fn line(request: &Request, row: &Row, (others, both): (&[usize], Option<Both>)) -> Markup {
     let total = request.picked.total();
     html! {
         tr data-row {
@@ -192,6 +208,10 @@ fn line(request: &Request, row: &Row, others: &[usize]) -> Markup {
                 td.num { (cells::ratio(row.before, row.own)) }
             }
             @if request.picked.graph.is_some() { (count(row.calls)) }
+            @if let Some(Both { time, instructions }) = both {
+                (per(row.events[time], row.calls))
+                (per(row.events[time], row.events[instructions]))
+            }
             td.name {
                 @match row.function {
                     Some(id) => {
@@ -204,6 +224,21 @@ fn line(request: &Request, row: &Row, others: &[usize]) -> Markup {
             td.module { (text(&row.name.1)) }
             @for index in others { (count(row.events[*index])) }
         }
+    }
+}
+
+/// The indices of two events that are both known.
+#[derive(Clone, Copy, Debug)]
+struct Both {
+    time: usize,
+    instructions: usize,
+}
+
+impl Both {
+    fn of(request: &Request) -> Option<Self> {
+        let profile = request.subject.profile();
+        let time = profile.event(Event::TIME).filter(|time| profile.is_sampled_beside(*time))?;
+        Some(Self { time, instructions: profile.event(Event::EXACT[0])? })
     }
 }
 
@@ -268,6 +303,9 @@ fn legend(request: &Request) -> Markup {
             true => "Calls: how often the function was entered.",
             false => "Calls: how often the function was entered, by all threads: calls are not told apart by threads.",
         }));
+    }
+    if Both::of(request).is_some() {
+        sentences.push((Sure::Estimated, "~ns/call and ~ns/instruction: the function's own time in a native run, which was sampled, by its calls and instructions in another run, which were counted."));
     }
     cells::legend(&sentences)
 }

@@ -9,23 +9,32 @@ use lwp_profile::{NamedCode, RecordedNames, SampledEvent};
 use lwp_report::number::{grouped, seconds};
 use lwp_terminal::say;
 use lwp_time::{
-    Attached, Error, LabelNames, Launch, MOST_STACK_BYTES, Machine, STACK_BYTES, Sampling, Times,
+    Attached, Error, LabelNames, Launch, MOST_STACK_BYTES, Machine, OffCpu, STACK_BYTES, Sampling,
+    Times,
 };
 use lwp_vcpu::{Control, Target};
 
-use super::{RecordArgs, duration, info, look_back};
+use super::{Line, RecordArgs, duration, info, look_back};
 use crate::counting;
 use crate::ending::Ending;
 use crate::failure::{Failure, NOT_EXECUTABLE, NOT_FOUND, OWN_FAILURE};
 use crate::program::{self, not_started};
 use crate::progress::Progress;
 use crate::recorder::Recorder;
-use crate::requests::Requests;
 use crate::sampling::CallGraph;
-use crate::signals::{self, Program};
 
 /// Records, and says what was found and what to do next.
 pub fn record(args: &RecordArgs, lets_go: [bool; 2]) -> Result<Ending, Failure> {
+    let line = Line::open(args.counting.attaches() || args.all_cpus)?;
+    run(args, lets_go, &line).map(|(ending, _)| ending)
+}
+
+/// Records; returns what was measured too.
+pub(super) fn run(
+    args: &RecordArgs,
+    lets_go: [bool; 2],
+    line: &Line,
+) -> Result<(Ending, Times), Failure> {
     let time = args.duration.map(duration).transpose()?;
     let subject = Subject::of(args)?;
     let kernel = Arc::new(lwp_time::Linux);
@@ -42,20 +51,23 @@ pub fn record(args: &RecordArgs, lets_go: [bool; 2]) -> Result<Ending, Failure> 
     }
     let period = sampling.period_ns();
     let name = lwp_time::EVENT.to_owned();
-    recorder.events(&[SampledEvent { name, interval: period, modelled: false }]);
+    let on = SampledEvent { name, interval: period, modelled: false };
+    let (name, interval) = (lwp_time::OFF_EVENT.to_owned(), lwp_time::UNIT_NS);
+    let off = SampledEvent { name, interval, modelled: false };
+    let off = Some(off).filter(|_| sampling.sees_switches());
+    let events: Vec<SampledEvent> = std::iter::once(on).chain(off).collect();
+    recorder.events(&events);
     if let Some(bytes) = args.buffer_size {
         recorder.set_buffer(bytes);
     }
-    let requests = Arc::new(Requests::default());
+    let requests = &line.requests;
     let control = requests.connect();
-    recorder.stop_when_broken(&requests);
-    let goes_on = subject.goes_on();
-    let interrupted = signals::answer(Arc::clone(&requests), Program::attached(goes_on))?;
+    recorder.stop_when_broken(requests);
     let mut companion = None;
-    if goes_on {
+    if subject.goes_on() {
         let ends = [time, args.counting.machine.timeout()].into_iter().flatten();
-        ends.min().map(|end| counting::stop_after(end, &requests)).transpose()?;
-        companion = args.counting.beside(&requests)?;
+        ends.min().map(|end| counting::stop_after(end, requests)).transpose()?;
+        companion = args.counting.beside(requests)?;
     }
     if !args.quiet {
         say!("lwp: {}", plan(&sampling));
@@ -66,24 +78,26 @@ pub fn record(args: &RecordArgs, lets_go: [bool; 2]) -> Result<Ending, Failure> 
     // A signal from here on is lwp's own.
     drop(progress);
     let times = times?;
-    if let Some(signal) = interrupted.signal() {
-        recorder.info(&[("interrupted".to_owned(), Ending::Signal(signal).words())]);
-    }
+    line.note(&recorder);
     finish(&recorder, &times)?;
     if !args.quiet {
         let _ = lwp_terminal::say_text(&said(&sampling, &times));
     }
-    // What follows is a courtesy: the recording is safe whatever becomes of it.
-    if let Err(failure) = look_back(args, &recorder, &times.outcome) {
+    // What follows is a courtesy: the recording is safe whatever becomes of it. Of two runs, the
+    // second one says what to do next.
+    let quiet = RecordArgs { quiet: args.quiet || args.both, ..args.clone() };
+    if let Err(failure) = look_back(&quiet, &recorder, &times.outcome, None) {
         let _ = failure.report();
     }
-    Ok(args.counting.ending(companion, &times.outcome))
+    Ok((args.counting.ending(companion, &times.outcome), times))
 }
 
 /// What is timed.
 enum Subject {
     /// A process that runs.
     Process(i32),
+    /// A thread of a process that runs.
+    Thread { pid: i32, tid: i32 },
     /// Everything that runs.
     Machine,
     /// A program that is started.
@@ -101,6 +115,9 @@ impl Subject {
         if let Some(pid) = args.counting.pid {
             return Ok(Self::Process(pid));
         }
+        if let Some(tid) = args.counting.tid {
+            return Ok(Self::Thread { pid: counting::process_of(tid)?, tid });
+        }
         if args.all_cpus {
             return Ok(Self::Machine);
         }
@@ -113,6 +130,7 @@ impl Subject {
     fn name(&self) -> String {
         match self {
             Self::Process(pid) => format!("process {pid}"),
+            Self::Thread { tid, .. } => format!("thread {tid}"),
             Self::Machine => "all processors".to_owned(),
             Self::Program { program, .. } => program.display().to_string(),
         }
@@ -133,6 +151,9 @@ impl Subject {
             Self::Process(pid) => {
                 Attached::to(sampling, *pid, children).map(|it| Some(Begun::Process(it)))
             }
+            Self::Thread { pid, tid } => {
+                Attached::to_thread(sampling, *pid, *tid).map(|it| Some(Begun::Process(it)))
+            }
             Self::Machine => Machine::begin(sampling).map(|it| Some(Begun::Machine(it))),
             Self::Program { .. } => Ok(None),
         };
@@ -147,7 +168,7 @@ impl Subject {
         launching: Launching<'_>,
     ) -> Result<Times, Failure> {
         let Launching { recorder, control, lets_go, duration } = launching;
-        let sink = &mut *recorder.sink();
+        let sink = &mut *recorder.spans();
         let times = match (begun, self) {
             (Some(Begun::Process(attached)), _) => attached.record(control, sink),
             (Some(Begun::Machine(machine)), _) => machine.record(control, sink),
@@ -189,6 +210,14 @@ fn finish(recorder: &Recorder, times: &Times) -> Result<(), Failure> {
         ("ring-bytes", times.ring_bytes.to_string()),
     ];
     recorder.info(&facts.map(|(key, value)| (key.to_owned(), value)));
+    if let Some(OffCpu { preempted, asleep, with_stack }) = times.off_cpu {
+        let facts = [
+            ("waiting-for-processor", preempted),
+            ("asleep", asleep),
+            ("asleep-with-stack", with_stack),
+        ];
+        recorder.info(&facts.map(|(key, value)| (key.to_owned(), value.to_string())));
+    }
     recorder.finish(&times.outcome)
 }
 
@@ -260,6 +289,15 @@ fn said(sampling: &Sampling, times: &Times) -> String {
             part(found.lost)
         ));
     }
+    if let Some(OffCpu { preempted, asleep, with_stack }) = times.off_cpu {
+        let part = 100.0 * with_stack as f64 / asleep.max(1) as f64;
+        text.push_str(&format!(
+            "# off-cpu   {} asleep ({part:.1} % with stacks), {} waiting for a processor: \
+             report -e off-cpu\n",
+            seconds(asleep),
+            seconds(preempted),
+        ));
+    }
     if !sampling.sees_kernel() {
         let part = 100.0 * times.remainder.kernel as f64 / times.cpu_ns.max(1) as f64;
         text.push_str(&format!(
@@ -303,7 +341,7 @@ fn refusal(error: &Error, program: &str) -> Failure {
             refused.help()
         )),
         Error::NotFound => not_started(program),
-        Error::NoProcess(_) => Failure::new(NOT_FOUND, cause)
+        Error::NoProcess(_) | Error::NoThread(_) => Failure::new(NOT_FOUND, cause)
             .with_help("`ps -e` lists processes, and `ps -eL` their threads"),
         Error::NotExecutable(why) => Failure::new(NOT_EXECUTABLE, format!("{program}: {why}")),
         _ => Failure::new(OWN_FAILURE, cause),
