@@ -189,9 +189,7 @@ fn record(args: &RecordArgs, lets_go: [bool; 2]) -> Result<Ending, Failure> {
     choose_model(args, &mut config)?;
     choose_languages(args, &mut config);
     choose_samples(args, &mut config)?;
-    let engine = Engine::choose(&config)?;
-    let contexts = ["--call-graph exact", "leave it out: callers are inferred from calls"];
-    engine.refuse(&config, CallGraph::measures_contexts(args.call_graph), contexts)?;
+    let engine = choose_engine(args, &config)?;
     let recorder = Recorder::create(&args.output)?;
     recorder.info(&info(args, sampled.is_empty()));
     if !sampled.is_empty() {
@@ -267,6 +265,14 @@ fn look_back(args: &RecordArgs, recorder: &Recorder, outcome: &Outcome) -> Resul
         store.keep_all(&recording);
     }
     Ok(())
+}
+
+/// Chooses the engine that can do what is asked for.
+fn choose_engine(args: &RecordArgs, config: &Config) -> Result<Engine, Failure> {
+    let engine = Engine::choose(config)?;
+    let contexts = ["--call-graph exact", "leave it out: callers are inferred from calls"];
+    engine.refuse(config, CallGraph::measures_contexts(args.call_graph), contexts)?;
+    Ok(engine)
 }
 
 /// Adds the model of a machine, where one is asked for.
