@@ -16,7 +16,7 @@ const LEVELS: &[(u8, &[&str])] = &[
     (1,   &["lwp-source"]),                                           // interfaces
     (2,   &["lwp-contexts", "lwp-model", "lwp-uarch", "lwp-dbt", "lwp-profile", "lwp-languages"]), // pure logic
     (3,   &["lwp-ptrace", "lwp-perf", "lwp-symbols", "lwp-unwind", "lwp-facts"]),   // system and formats
-    (4,   &["lwp-vcpu", "lwp", "lwp-export", "lwp-report", "lwp-reference"]), // engine, real and virtual; the oracle
+    (4,   &["lwp-vcpu", "lwp", "lwp-export", "lwp-report", "lwp-reference"]), // engines, oracle
     (5,   &["lwp-cpc-core", "lwp-pctx-core", "lwp-page", "lwp-bench", "lwp-time", "lwp-step"]), // product libraries, pages
     (6,   &["lwp-cli", "lwp-capi", "lwp-cpc", "lwp-pctx", "cpc-tools"]),                       // edges
     (7,   &["lwp-store", "lwp-import"]),                              // recordings of a fleet: where they are kept, where they come from

@@ -236,9 +236,7 @@ fn counted(
     choose_model(args, &mut config)?;
     choose_languages(args, &mut config);
     choose_samples(args, &mut config)?;
-    let engine = Engine::choose(&config)?;
-    let contexts = ["--call-graph exact", "leave it out: callers are inferred from calls"];
-    engine.refuse(&config, CallGraph::measures_contexts(args.call_graph), contexts)?;
+    let engine = choose_engine(args, &config)?;
     let recorder = Recorder::create(&args.output)?;
     recorder.info(&info(args, sampled.is_empty()));
     if let Some(native) = native {
@@ -321,6 +319,14 @@ fn look_back(
         store.keep_all(&recording);
     }
     Ok(())
+}
+
+/// Chooses the engine that can do what is asked for.
+fn choose_engine(args: &RecordArgs, config: &Config) -> Result<Engine, Failure> {
+    let engine = Engine::choose(config)?;
+    let contexts = ["--call-graph exact", "leave it out: callers are inferred from calls"];
+    engine.refuse(config, CallGraph::measures_contexts(args.call_graph), contexts)?;
+    Ok(engine)
 }
 
 /// Adds the model of a machine, where one is asked for.
