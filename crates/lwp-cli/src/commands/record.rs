@@ -324,8 +324,13 @@ fn look_back(
 /// Chooses the engine that can do what is asked for.
 fn choose_engine(args: &RecordArgs, config: &Config) -> Result<Engine, Failure> {
     let engine = Engine::choose(config)?;
+    let measures = CallGraph::measures_contexts(args.call_graph);
     let contexts = ["--call-graph exact", "leave it out: callers are inferred from calls"];
-    engine.refuse(config, CallGraph::measures_contexts(args.call_graph), contexts)?;
+    engine.refuse(config, measures, contexts)?;
+    if measures && !is_x86_feature_detected!("bmi2") {
+        let [option, help] = contexts;
+        return Err(usage_error(format!("{option} needs a processor with BMI2"), help));
+    }
     Ok(engine)
 }
 
