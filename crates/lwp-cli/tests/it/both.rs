@@ -124,7 +124,7 @@ fn every_command_shows_both(dir: &Path) {
     assert!(counts.contains(";computes "), "{counts}");
     lwp(dir, &["flamegraph", "-e", "cpu-time", "-o", "time.svg"]);
     let picture = std::fs::read_to_string(dir.join("time.svg")).expect("a picture");
-    assert!(picture.contains("chases") && picture.contains("cpu-time"), "{picture}");
+    assert!(picture.contains("chases") && picture.contains("s of CPU time"), "{picture}");
     let (differences, _) = lwp(dir, &["diff", "lwp.data", "alone.data"]);
     assert!(differences.contains("instructions"), "{differences}");
     lwp(dir, &["merge", "-o", "sum.data", "lwp.data", "lwp.data"]);
@@ -163,7 +163,7 @@ fn both_runs_read_a_file_from_where_it_stands() {
     let output = command.stdin(Stdio::from(input)).output().expect("sh");
     // A shell reads a file it is given line by line.
     assert_eq!(text(&output.stdout), "two\ntwo\n", "{}", text(&output.stderr));
-    let output = limited(&dir, &["sh", "-c", &format!("printf x | {script}")]);
+    let output = limited(&dir, &["sh", "-c", &format!("printf 'x\\ny' | {{ {script}; }}")]);
     let output = { output }.output().expect("sh");
     let said = text(&output.stderr);
     assert!(said.contains("standard input is a pipe"), "{said}");

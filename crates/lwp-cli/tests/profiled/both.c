@@ -37,7 +37,7 @@ WORK(second_only, 150000000u) /* otherwise compilers make one of the two */
 enum { PLACES = 8 << 20 };
 static uint64_t *next;
 
-static void make_ring(void) {
+__attribute__((noinline)) static void make_ring(void) {
     next = malloc(PLACES * sizeof *next);
     for (uint64_t at = 0; at < PLACES; at++)
         next[at] = at;
