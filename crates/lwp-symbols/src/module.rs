@@ -190,6 +190,11 @@ impl ModuleNames {
         self.debug.is_some() || self.kept.as_ref().is_some_and(KeptLines::has_debug)
     }
 
+    /// Returns whether [`Self::frames_at`] can say anything.
+    pub fn may_have_lines(&self) -> bool {
+        self.debug.is_some() || self.kept.is_some()
+    }
+
     /// The tables.
     pub fn elf(&self) -> Option<&Elf> {
         self.elf.as_ref()

@@ -148,6 +148,7 @@ pub fn looked_up<'a>(recording: &'a Recording, options: &'a Options) -> Resolver
         return resolver;
     }
     let mut resolver = Resolver::new(recording, options, Mode::Exact, Event::exact());
+    resolver.names_alone = true;
     // Whoever called has every block looked up.
     calls::add(&mut resolver);
     let mut alone: Vec<(u32, u64)> = Vec::new();
@@ -220,6 +221,9 @@ pub struct Resolver<'a> {
     last: Option<Known>,
     /// The frames entered last: neighbours mostly share them.
     last_frames: Option<Shared>,
+    /// True if only names are wanted: code without lines then needs no location for each
+    /// instruction.
+    names_alone: bool,
     /// Instructions of functions, by module and start: address and bytes.
     pub(crate) code: FxHashMap<(u32, u64), Rc<Vec<Instruction>>>,
     /// Functions that are wanted whole, by module and start, with their ends.
@@ -254,6 +258,13 @@ struct Known {
     about: Range<u64>,
     function: FunctionId,
     start: u64,
+}
+
+impl Known {
+    /// Returns whether the code at an address of `module` is this function's without a doubt.
+    fn is_about(&self, module: u32, address: u64) -> bool {
+        (self.asked == module || self.module == module) && self.about.contains(&address)
+    }
 }
 
 /// The function that the code at an address belongs to.
@@ -307,6 +318,7 @@ impl<'a> Resolver<'a> {
             stacks: FxHashMap::default(),
             last: None,
             last_frames: None,
+            names_alone: false,
             code: FxHashMap::default(),
             whole: FxHashMap::default(),
             remarks: Vec::new(),
@@ -373,10 +385,7 @@ impl<'a> Resolver<'a> {
 
     /// The function with code at a file's `address`, and its start.
     pub fn function_at(&mut self, module: u32, address: u64) -> (FunctionId, u64) {
-        let again = |last: &&Known| {
-            (last.asked == module || last.module == module) && last.about.contains(&address)
-        };
-        if let Some(last) = self.last.as_ref().filter(again) {
+        if let Some(last) = self.last.as_ref().filter(|last| last.is_about(module, address)) {
             return (last.function, last.start);
         }
         let asked = module;
@@ -445,10 +454,17 @@ impl<'a> Resolver<'a> {
         Found { start, size: end - start, name: None, origin: Origin::Unknown, about }
     }
 
+    /// Returns whether one location stands for all of a function in `module`, by the number that
+    /// everything about it is kept under.
+    fn by_function(&self, module: u32) -> bool {
+        let has_lines = || self.names.get(&module).is_some_and(ModuleNames::may_have_lines);
+        self.options.detail == Detail::Functions || self.names_alone && !has_lines()
+    }
+
     /// The location of the instruction at a file's `address`.
     pub fn location(&mut self, module: u32, address: u64, bytes: &[u8]) -> LocationId {
         let module = self.same(module);
-        if self.options.detail == Detail::Functions {
+        if self.by_function(module) {
             return self.whole(module, address);
         }
         let module_id = self.module(module);
@@ -536,8 +552,9 @@ impl<'a> Resolver<'a> {
             }
             for &(block, instructions, times) in &thread.partial {
                 let block = &recording.blocks[&block];
-                for (location, _) in self.instructions(block, usize::from(instructions)) {
-                    add(&mut sums_of(&mut sums, location)[0], times as i64);
+                for (location, run) in self.instructions(block, usize::from(instructions)) {
+                    let executed = run.wrapping_mul(times as i64);
+                    add(&mut sums_of(&mut sums, location)[0], executed);
                 }
             }
             for &(module, address, times) in &thread.steps {
@@ -574,26 +591,35 @@ impl<'a> Resolver<'a> {
     fn block(&mut self, block: &Block, runs: u64, not_taken: u64, sums: &mut Vec<Sums>) {
         let all = block.lengths.len();
         let counted = usize::from(block.counted).min(all);
-        for (location, last) in self.instructions(block, counted) {
-            let sum = sums_of(sums, location);
-            add(&mut sum[0], runs as i64);
-            if !last || counted < all || block.end == BlockEnd::Other {
-                continue;
-            }
-            branches(block.end, runs, not_taken, sum);
+        let instructions = self.instructions(block, counted);
+        for &(location, run) in &instructions {
+            add(&mut sums_of(sums, location)[0], run.wrapping_mul(runs as i64));
+        }
+        if let Some(&(location, _)) = instructions.last()
+            && counted == all
+            && block.end != BlockEnd::Other
+        {
+            branches(block.end, runs, not_taken, sums_of(sums, location));
         }
     }
 
-    /// The first `count` instructions of a block, and which one is its last.
-    pub fn instructions(&mut self, block: &Block, count: usize) -> Vec<(LocationId, bool)> {
+    /// The locations of the first `count` instructions of a block in their order, and how many
+    /// instructions in a row each stands for.
+    pub fn instructions(&mut self, block: &Block, count: usize) -> Vec<(LocationId, i64)> {
         let start = self.file_address(block.module, block.address);
+        let by_function = self.by_function(self.same(block.module));
         let mut offset = 0usize;
-        let mut out = Vec::with_capacity(count);
-        for (index, &len) in block.lengths.iter().take(count).enumerate() {
-            let bytes = block.bytes.get(offset..offset + usize::from(len)).unwrap_or(&[]);
+        let mut out: Vec<(LocationId, i64)> = Vec::new();
+        for &len in block.lengths.iter().take(count) {
             let address = start.wrapping_add(offset as u64);
-            let location = self.location(block.module, address, bytes);
-            out.push((location, index + 1 == block.lengths.len()));
+            let again = |last: &Known| last.is_about(block.module, address);
+            match out.last_mut().filter(|_| by_function && self.last.as_ref().is_some_and(again)) {
+                Some((_, run)) => *run += 1,
+                None => {
+                    let bytes = block.bytes.get(offset..offset + usize::from(len)).unwrap_or(&[]);
+                    out.push((self.location(block.module, address, bytes), 1));
+                }
+            }
             offset += usize::from(len);
         }
         out

@@ -13,6 +13,7 @@ use rustc_hash::FxHashMap;
 
 use crate::calling::Sites;
 use crate::functions::MappedFunctions;
+use crate::keep::ModuleSource;
 use crate::learning::Learned;
 use crate::memory_map::{FAMILY_BYTES, HOST_BYTES};
 use crate::notices::{Notices, pages_of};
@@ -28,6 +29,7 @@ mod low_window;
 mod module_code;
 mod modules;
 pub mod overlays;
+mod restored_code;
 mod tables;
 mod waste;
 
@@ -38,6 +40,7 @@ use low_window::LowWindow;
 use module_code::ModuleCode;
 pub use module_code::{Pages, is_cut_short};
 pub use modules::{FileKey, Module, Modules, UnitId};
+pub use restored_code::RestoredCode;
 pub use tables::Table;
 pub use waste::Waste;
 
@@ -289,11 +292,15 @@ impl Family {
         if let Some((unit, bytes)) = self.origins.as_ref()?.translated(id) {
             return Some((unit, bytes.into()));
         }
-        let (unit, module) = self.modules.iter().find(|(_, it)| it.unit.has_restored(id))?;
-        let fragment = self.code_cache.fragment(id);
+        let (unit, fragment, code) = self.restored(id)?;
         let mut bytes = vec![0; usize::from(fragment.app_len)];
-        let code = module.code.as_ref()?;
         code.read(fragment.pc.0, &mut bytes).then(|| (unit, bytes.into()))
+    }
+
+    /// A fragment that an earlier run has translated: its unit, and the source of its code.
+    fn restored(&self, id: FragmentId) -> Option<(UnitId, Fragment, &ModuleSource)> {
+        let (unit, module) = self.modules.iter().find(|(_, it)| it.unit.has_restored(id))?;
+        Some((unit, self.code_cache.fragment(id), module.code.as_ref()?))
     }
 
     /// Returns whether `pc` lies in translated code or routines of this family.

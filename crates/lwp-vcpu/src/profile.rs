@@ -18,7 +18,7 @@ use rustc_hash::FxHashMap;
 use crate::addition::Addition;
 use crate::calling::Calling;
 use crate::contexts::Contexts;
-use crate::family::{Family, UnitId};
+use crate::family::{Family, RestoredCode, UnitId};
 use crate::lwp::report_kept;
 use crate::machine::{CodeCaches, Counting, Observers, Tasks};
 use crate::maps::Mapping;
@@ -56,6 +56,18 @@ pub struct Executions {
 }
 
 impl Executions {
+    /// Fragments that ran to their ends: how often, and how often their branches were not taken.
+    fn ended(&self) -> impl Iterator<Item = (&FragmentId, [u64; 2])> {
+        let runs = self.runs.iter().map(|(id, counts)| (id, counts.map(positive)));
+        runs.filter(|(_, counts)| *counts != [0; 2])
+    }
+
+    /// Fragments that were cut short, after how many instructions, and how often.
+    fn cut(&self) -> impl Iterator<Item = (&(FragmentId, u16), u64)> {
+        let partial = self.partial.iter().map(|(place, count)| (place, positive(*count)));
+        partial.filter(|((_, instructions), times)| *times > 0 && *instructions > 0)
+    }
+
     /// A charged (or uncharged) run of `fragment` ended after `instructions`.
     pub fn cut_short(&mut self, fragment: FragmentId, instructions: u32, charged: bool) {
         if charged {
@@ -296,19 +308,16 @@ impl Profiler {
     /// Reports what a thread of `family` has executed.
     fn report(&mut self, family: &mut Family, who: ThreadExecutions, executions: &Executions) {
         let mut thread = who;
-        let mut fresh = Vec::new();
-        for (&fragment, &[runs, not_taken]) in &executions.runs {
-            let (runs, not_taken) = (positive(runs), positive(not_taken));
-            if (runs, not_taken) != (0, 0) {
-                let block = self.block(family, thread.pid, fragment, &mut fresh);
-                thread.blocks.push(BlockCount { block, runs, not_taken });
-            }
+        let fresh = self.fresh_blocks(family, thread.pid, executions);
+        let reported = family.origins.as_ref().map(|origins| &origins.reported);
+        let number = |id: &FragmentId| {
+            reported.and_then(|reported| reported.get(id)).copied().unwrap_or(u32::MAX)
+        };
+        for (id, [runs, not_taken]) in executions.ended() {
+            thread.blocks.push(BlockCount { block: number(id), runs, not_taken });
         }
-        for (&(fragment, instructions), &count) in &executions.partial {
-            if count > 0 && instructions > 0 {
-                let block = self.block(family, thread.pid, fragment, &mut fresh);
-                thread.partial.push((block, instructions, positive(count)));
-            }
+        for ((id, instructions), times) in executions.cut() {
+            thread.partial.push((number(id), *instructions, times));
         }
         for (&pc, &count) in &executions.steps {
             if count != 0 {
@@ -332,28 +341,37 @@ impl Profiler {
         self.sink.thread(&thread);
     }
 
-    /// The number of a fragment's block; it joins `fresh` if it has none yet.
-    fn block(
+    /// Numbers and describes what was executed and has not been reported, in the order of addresses,
+    /// in which its code is read.
+    fn fresh_blocks(
         &mut self,
         family: &mut Family,
         pid: i32,
-        id: FragmentId,
-        fresh: &mut Vec<Block>,
-    ) -> u32 {
-        let Some(origins) = &mut family.origins else { return u32::MAX };
-        if let Some(&number) = origins.reported.get(&id) {
-            return number;
+        executions: &Executions,
+    ) -> Vec<Block> {
+        let Some(origins) = &family.origins else { return Vec::new() };
+        let executed = executions.ended().map(|(id, _)| *id);
+        let executed = executed.chain(executions.cut().map(|((id, _), _)| *id));
+        let executed = executed.filter(|id| !origins.reported.contains_key(id));
+        let mut fresh: Vec<(Fragment, FragmentId)> =
+            executed.map(|id| (family.code_cache.fragment(id), id)).collect();
+        fresh.sort_unstable_by_key(|(fragment, id)| (fragment.pc.0, id.0));
+        fresh.dedup_by_key(|(_, id)| *id);
+        let mut code = RestoredCode::default();
+        let mut blocks = Vec::with_capacity(fresh.len());
+        for (fragment, id) in fresh {
+            let (unit, bytes) = match code.origin_of(family, id) {
+                Some((unit, bytes)) => (unit, bytes.into_owned()),
+                None => (UnitId(u32::MAX), Vec::new()),
+            };
+            let module = self.module(family, pid, unit);
+            blocks.push(describe(&fragment, self.blocks, module, bytes));
+            if let Some(origins) = &mut family.origins {
+                origins.reported.insert(id, self.blocks);
+            }
+            self.blocks += 1;
         }
-        let number = self.blocks;
-        self.blocks += 1;
-        origins.reported.insert(id, number);
-        let (unit, bytes) = match family.origin_of(id) {
-            Some((unit, bytes)) => (unit, bytes.into_owned()),
-            None => (UnitId(u32::MAX), Vec::new()),
-        };
-        let module = self.module(family, pid, unit);
-        fresh.push(describe(&family.code_cache.fragment(id), number, module, bytes));
-        number
+        blocks
     }
 
     /// The number of a unit's module, reported if it is new or has grown.

@@ -13,7 +13,7 @@ use lwp_vcpu::{Config, Plan, Target, Warm};
 use rustc_hash::FxHashMap;
 
 use super::print;
-use crate::args::CacheCommand;
+use crate::args::{CacheArgs, CacheCommand};
 use crate::builds;
 use crate::ending::Ending;
 use crate::failure::{Failure, OWN_FAILURE};
@@ -22,12 +22,14 @@ use crate::program;
 pub mod travel;
 
 /// Carries out one of the cache's commands.
-pub fn execute(command: &CacheCommand) -> Result<Ending, Failure> {
-    let store = open()?;
-    let builds = builds::Store::of_user(false);
+pub fn execute(args: &CacheArgs) -> Result<Ending, Failure> {
+    let dir = args.cache_dir.as_deref();
+    let store = open(dir)?;
+    // Recorded programs are kept for the user, and in no other cache.
+    let builds = if dir.is_none() { builds::Store::of_user(false) } else { None };
     // Runs that have just ended may still be writing.
     store.settle();
-    match command {
+    match &args.command {
         CacheCommand::List => print(&(list(&items(&store)?) + &list_of_builds(builds.as_ref())?))?,
         CacheCommand::Verify => return verify(&store),
         CacheCommand::Export(args) => return travel::export(&store, args),
@@ -49,7 +51,7 @@ pub fn execute(command: &CacheCommand) -> Result<Ending, Failure> {
                 Some(_) => String::new(),
             };
             for file in files {
-                warm(file, &libraries, what.as_ref())?;
+                warm(file, &libraries, (what.as_ref(), dir))?;
                 libraries.clear();
             }
         }
@@ -57,9 +59,10 @@ pub fn execute(command: &CacheCommand) -> Result<Ending, Failure> {
     Ok(Ending::SUCCESS)
 }
 
-fn open() -> Result<Store, Failure> {
+/// Opens the cache in `dir`, or the user's.
+fn open(dir: Option<&Path>) -> Result<Store, Failure> {
     let help = "set XDG_CACHE_HOME to a directory of your own; runs work without a cache";
-    let config = crate::args::cache(None).ok_or_else(|| {
+    let config = crate::args::cache(dir).ok_or_else(|| {
         Failure::new(OWN_FAILURE, "there is no place for a cache: neither XDG_CACHE_HOME nor HOME")
             .with_help(help)
     })?;
@@ -130,7 +133,11 @@ fn verify(store: &Store) -> Result<Ending, Failure> {
 
 /// Has the dynamic linker map `file` and its libraries, and translates them, with counters and
 /// without.
-fn warm(file: &Path, libraries: &str, what: Option<&Warm>) -> Result<(), Failure> {
+fn warm(
+    file: &Path,
+    libraries: &str,
+    (what, dir): (Option<&Warm>, Option<&Path>),
+) -> Result<(), Failure> {
     let command = [file.as_os_str().to_owned()];
     let Target::Launch { program, .. } = program::launch(&command)? else { return Ok(()) };
     let text = program.display().to_string();
@@ -155,7 +162,7 @@ fn warm(file: &Path, libraries: &str, what: Option<&Warm>) -> Result<(), Failure
         let target = Target::Launch { program: "/bin/sh".into(), argv: words.to_vec() };
         let mut config = Config::launch(PathBuf::new(), Vec::new(), plan);
         config.target = target;
-        config.kept.cache = crate::args::cache(None);
+        config.kept.cache = crate::args::cache(dir);
         config.kept.warm = Some(what.clone());
         lwp_vcpu::run(&config, None)?;
     }

@@ -782,3 +782,145 @@ fn libraries_that_a_program_opens_are_translated_ahead_of_time_too() {
     assert_eq!(opened(&dir), 2, "{}", dir.cache("list"));
     assert_eq!(dir.count(&[], &program).1, cold);
 }
+
+/// The processes that write to the cache in `dir` at the moment, left behind by runs.
+fn writers(dir: &Dir) -> Vec<PathBuf> {
+    let units = dir.units();
+    let writes = |process: &PathBuf| {
+        let comm = fs::read_to_string(process.join("comm")).unwrap_or_default();
+        let files = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+        let mut links = files.filter_map(|file| fs::read_link(file.path()).ok());
+        comm == "lwp-save\n" && links.any(|to| to == units)
+    };
+    let processes = fs::read_dir("/proc").expect("proc").flatten().map(|entry| entry.path());
+    processes.filter(writes).collect()
+}
+
+/// A program of so much code that no run writes its translations itself.
+const LARGE: [&str; 2] = [LWP, "--help"];
+
+#[test]
+fn of_first_runs_at_once_two_are_written() {
+    let dir = Dir::new("at-once");
+    let data = dir.0.join("data");
+    let data = data.to_str().expect("text");
+    // Each translates for itself, and the four kinds under keys of their own.
+    let kinds: [&[&str]; 4] = [
+        &["stat", "-o", "/dev/null", "--"],
+        &["run", "--"],
+        &["stat", "-o", "/dev/null", "--cpu", "x86-64-v2", "--"],
+        &["record", "-q", "-c", "100K", "-o", data, "--"],
+    ];
+    let start = |number: usize| {
+        let words: Vec<&str> = kinds[number % 4].iter().chain(&LARGE).copied().collect();
+        let mut command = dir.command(&words);
+        command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("lwp starts")
+    };
+    let mut runs: Vec<_> = (0..12).map(start).collect();
+    let (mut most, mut idle) = (0, 0);
+    let end = Instant::now() + Duration::from_secs(200);
+    loop {
+        let all = writers(&dir);
+        most = most.max(all.len());
+        // SCHED_IDLE, field 41 of proc(5)'s stat.
+        let policy = |process: &PathBuf| {
+            let stat = fs::read_to_string(process.join("stat")).unwrap_or_default();
+            stat.split_whitespace().nth(40).map(str::to_owned)
+        };
+        idle += all.iter().filter(|process| policy(process).as_deref() == Some("5")).count();
+        let run =
+            |run: &mut std::process::Child| run.try_wait().expect("it can be asked").is_none();
+        if all.is_empty() && !runs.iter_mut().any(run) {
+            break;
+        }
+        assert!(Instant::now() < end, "the runs do not end");
+        thread::sleep(Duration::from_millis(2));
+    }
+    assert!((1..=2).contains(&most), "{most} writers at a time");
+    assert!(idle > 0, "no writer gave way");
+    assert!(dir.cache("verify").contains(" 0 faulty"));
+    assert!(fragments_of(&dir.cache("list"), "/lwp") > 0, "{}", dir.cache("list"));
+}
+
+#[test]
+fn nothing_is_left_of_a_killed_writer() {
+    let dir = Dir::new("killed-writer");
+    let end = Instant::now() + Duration::from_secs(200);
+    let mut killed = 0;
+    while killed < 3 && Instant::now() < end {
+        let words: Vec<&str> =
+            ["stat", "-o", "/dev/null", "--"].iter().chain(&LARGE).copied().collect();
+        let mut run = dir.command(&words);
+        let mut run = run.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("lwp starts");
+        while run.try_wait().expect("it can be asked").is_none() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        for writer in writers(&dir) {
+            let pid = writer.file_name().and_then(|name| name.to_str()).expect("a number");
+            let kill = Command::new("kill").args(["-KILL", pid]).status().expect("kill starts");
+            killed += usize::from(kill.success());
+        }
+    }
+    assert!(killed > 0, "no writer was met");
+    // The next run that is left alone finds nothing in its way.
+    let (run, _) = dir.count(&[], &LARGE);
+    assert!(run.status.success());
+    let unfinished =
+        dir.files().iter().filter(|file| file.to_string_lossy().contains("/.new-")).count();
+    assert_eq!(unfinished, 0);
+    assert!(fragments_of(&dir.cache("list"), "/lwp") > 0, "{}", dir.cache("list"));
+    assert!(dir.cache("verify").contains(" 0 faulty"));
+}
+
+#[test]
+fn a_cache_in_another_place_is_looked_at_there() {
+    let dir = Dir::new("elsewhere");
+    let other = dir.0.join("other");
+    let other = other.to_str().expect("text");
+    let run = dir.lwp(&["stat", "-o", "/dev/null", "--cache-dir", other, "true"]);
+    assert!(run.status.success(), "{}", text(&run.stderr));
+    let list = |options: &[&str]| text(&dir.lwp(&[&["cache"], options].concat()).stdout);
+    assert!(fragments_of(&list(&["list", "--cache-dir", other]), "/true") > 0);
+    assert_eq!(fragments_of(&list(&["list"]), "/true"), 0);
+    // Neither empties the other.
+    assert!(list(&["clear"]).starts_with("0 files"));
+    assert!(fragments_of(&list(&["--cache-dir", other, "list"]), "/true") > 0);
+    assert!(list(&["--cache-dir", other, "verify"]).contains(" 0 faulty"));
+    list(&["--cache-dir", other, "clear"]);
+    assert_eq!(fragments_of(&list(&["--cache-dir", other, "list"]), "/true"), 0);
+}
+
+#[test]
+fn a_repeated_run_waits_for_what_the_first_one_keeps() {
+    let dir = Dir::new("repeated");
+    dir.cache("list");
+    // A writer, as far as others can tell.
+    let mut flock = Command::new("flock");
+    let mut writer =
+        flock.arg("-s").arg(dir.units()).args(["sleep", "100"]).spawn().expect("flock starts");
+    let held = || {
+        let mut free = Command::new("flock");
+        !free.args(["-n", "-x"]).arg(dir.units()).arg("true").status().expect("flock").success()
+    };
+    let end = Instant::now() + Duration::from_secs(100);
+    while !held() && Instant::now() < end {
+        thread::sleep(Duration::from_millis(5));
+    }
+    let mark = dir.0.join("mark");
+    let script = format!("echo ran >>{}", mark.display());
+    let mut run = dir.command(&["stat", "-r", "2", "-o", "/dev/null", "--", "sh", "-c", &script]);
+    let mut run = run.spawn().expect("lwp starts");
+    let ran = || fs::read_to_string(&mark).unwrap_or_default().lines().count();
+    while ran() == 0 && Instant::now() < end {
+        thread::sleep(Duration::from_millis(5));
+    }
+    thread::sleep(Duration::from_secs(1));
+    let waited = ran();
+    // Its program holds the lock too, and ends with it.
+    let pid = writer.id().to_string();
+    let killed = Command::new("pkill").args(["-P", &pid]).status().expect("pkill starts");
+    assert!(killed.success());
+    writer.wait().expect("flock ends");
+    assert!(run.wait().expect("lwp ends").success());
+    assert_eq!((waited, ran()), (1, 2));
+}

@@ -1,5 +1,6 @@
 //! Targets of indirect calls, of stubs of linkage tables, and of branches executed alone.
 
+use iced_x86::Instruction;
 use lwp_dbt::context::calls::call_site_counter;
 use lwp_dbt::{CachePc, Counters, EventDeltas, FragmentId, PcSource, Role, Slot};
 use lwp_ptrace::Tid;
@@ -8,7 +9,7 @@ use rustc_hash::FxHashMap;
 use super::words::{last_of, look_at_words};
 use super::{BlockEnd, Executions, Place, Profiler, block_end, positive, unit_at};
 use crate::contexts::Context;
-use crate::family::Family;
+use crate::family::{Family, RestoredCode, UnitId};
 use crate::lwp::{give_back, rest_of};
 use crate::machine::{Counting, Observers, Tasks};
 use crate::server::Answer;
@@ -71,13 +72,18 @@ impl Profiler {
             out.push(Jump { from, to, end, alone: true, taken, times: positive(count) });
         }
         let mut sites: FxHashMap<FragmentId, Option<Place>> = FxHashMap::default();
+        let mut code = RestoredCode::default();
         for (&(fragment, to), &count) in &executions.calls {
             let pc = family.code_cache.fragment(fragment).pc.0;
             if family.modules.evaluators.entered_at(pc).is_some() {
                 // A code object that nobody could read.
                 continue;
             }
-            let site = *sites.entry(fragment).or_insert_with(|| self.site(family, pid, fragment));
+            let site = *sites.entry(fragment).or_insert_with(|| {
+                let (unit, last) = last_instruction(&mut code, family, fragment)?;
+                let module = Some(self.module(family, pid, unit));
+                Some(Place { module, address: last.ip() })
+            });
             let Some(from) = site else { continue };
             let to = *places.entry(to).or_insert_with(|| self.place(family, pid, to));
             let (end, times) = (BlockEnd::IndirectCall, positive(count));
@@ -103,14 +109,16 @@ impl Profiler {
         let module = unit.map(|unit| self.module(family, pid, unit));
         Place { module, address }
     }
+}
 
-    /// The instruction that a fragment ends with.
-    fn site(&mut self, family: &mut Family, pid: i32, id: FragmentId) -> Option<Place> {
-        let (unit, bytes) = family.origin_of(id)?;
-        let last = last_of(family.code_cache.fragment(id).pc, &bytes)?;
-        let module = Some(self.module(family, pid, unit));
-        Some(Place { module, address: last.ip() })
-    }
+/// The unit of a fragment, and the instruction that it ends with.
+fn last_instruction(
+    code: &mut RestoredCode,
+    family: &Family,
+    id: FragmentId,
+) -> Option<(UnitId, Instruction)> {
+    let (unit, bytes) = code.origin_of(family, id)?;
+    Some((unit, last_of(family.code_cache.fragment(id).pc, &bytes)?))
 }
 
 /// Adds where the indirect calls of the thread with this context led that its counters do not tell

@@ -11,7 +11,7 @@ use lwp_ptrace::{Tid, sys};
 use rustc_hash::FxHashMap;
 
 use super::{BlockEnd, block_end};
-use crate::family::Family;
+use crate::family::{Family, RestoredCode};
 
 /// The words of a family's fragments.
 #[derive(Debug, Default)]
@@ -59,12 +59,13 @@ pub fn look_at_words(family: &mut Family, tid: Tid) {
     let (fragments, units) = (origins.fragments(), family.modules.len());
     let new = (seen..fragments).map(|number| FragmentId(number as u32));
     let restored = family.modules.iter_from(seen_units).flat_map(|(_, it)| it.unit.restored_ids());
+    let mut code = RestoredCode::default();
     let ends_in_one = |id: FragmentId| {
         let fragment = family.code_cache.fragment(id);
         if block_end(fragment.deltas) != BlockEnd::IndirectJump {
             return None;
         }
-        let (_, bytes) = family.origin_of(id)?;
+        let (_, bytes) = code.origin_of(family, id)?;
         through_word(fragment.pc, &bytes).map(|(jump, word)| (id, jump, word))
     };
     let found: Vec<_> = new.chain(restored).filter_map(ends_in_one).collect();

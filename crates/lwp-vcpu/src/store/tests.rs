@@ -317,3 +317,50 @@ fn writers_that_are_left_behind_hold_the_store_together() {
     assert!(store.lock_shared().is_err());
     std::fs::remove_dir_all(&place).unwrap();
 }
+
+#[test]
+fn few_are_left_behind_and_each_key_has_one_writer() {
+    let place = place("writers");
+    let store = Store::open(&place, 1 << 20).unwrap();
+    let writers = [(); 3].map(|()| store.writing().unwrap());
+    assert_eq!(writers.each_ref().map(Writing::take_place), [true, true, false]);
+    let (one, other) = (Key(1 << 40 | 77 << 8), Key(78 << 8));
+    assert!(writers[0].claim(one) && writers[0].claim(one), "it is its own already");
+    assert!(!writers[1].claim(one) && writers[1].claim(other));
+    // A copy of the descriptor, as a process that is left behind has it, holds the locks.
+    let [first, second, third] = writers;
+    let copy = rustix::io::dup(&first.file).unwrap();
+    drop(first);
+    assert!(!third.take_place() && !third.claim(one));
+    drop(copy);
+    assert!(third.take_place() && third.claim(one) && !third.claim(other));
+    drop((second, third));
+    // Nothing of it is among the units.
+    assert_eq!(store.files().unwrap().len(), 0);
+    std::fs::remove_dir_all(&place).unwrap();
+}
+
+#[test]
+fn nothing_is_left_of_a_file_that_was_not_finished() {
+    let place = place("unfinished");
+    let store = Store::open(&place, 1 << 20).unwrap();
+    let mut unfinished = store.unfinished().unwrap();
+    unfinished.file.write_all(&[7; 5000]).unwrap();
+    if unfinished.is_named {
+        // This file system has no files without a name.
+        return;
+    }
+    assert_eq!(store.files().unwrap().len(), 0);
+    // One that is whole replaces another, and what somebody left under its name for a moment.
+    std::fs::write(place.join("units").join(unfinished.name.to_str().unwrap()), b"left").unwrap();
+    std::fs::write(path_of(&place, Key(5)), b"older").unwrap();
+    store.finish(&unfinished, Ok(()), &name_of(Key(5))).unwrap();
+    assert_eq!(std::fs::read(path_of(&place, Key(5))).unwrap(), [7; 5000]);
+    assert_eq!(store.files().unwrap().len(), 1);
+    // What could not be written goes.
+    let failed = store.unfinished().unwrap();
+    let error = io::ErrorKind::StorageFull.into();
+    assert!(store.finish(&failed, Err(error), &name_of(Key(6))).is_err());
+    assert_eq!(store.files().unwrap().len(), 1);
+    std::fs::remove_dir_all(&place).unwrap();
+}
