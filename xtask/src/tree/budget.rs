@@ -7,7 +7,7 @@ pub const BUDGET: &[(&str, [usize; 4])] = &[
     ("cpc",            [  0,    0,    0,   12]),
     ("cpc-tools",      [  0,    0,    1,    4]),
     ("lwp-arch",       [  0,    0,    1,    0]),
-    ("lwp-cli",        [  1,    2,    0,   50]),
+    ("lwp-cli",        [  2,    2,    0,   50]),
     ("lwp-contexts",   [  0,    0,    0,    2]),
     ("lwp-cpc",        [  0,    0,    3,    1]),
     ("lwp-dbt",        [  0,   12,    0,   24]),
@@ -28,7 +28,7 @@ pub const BUDGET: &[(&str, [usize; 4])] = &[
     ("lwp-testkit",    [  0,    1,    0,    0]),
     ("lwp-uarch",      [  0,    0,    0,    2]),
     ("lwp-unwind",     [  0,    0,    0,    1]),
-    ("lwp-vcpu",       [  0,   10,    1,   30]),
+    ("lwp-vcpu",       [  1,   10,    1,   31]),
     ("xtask",          [  0,    0,    0,   13]),
 ];
 
@@ -42,7 +42,7 @@ pub const STRUCTURE: &[(&str, [usize; 3])] = &[
     ("lwp-arch",       [  1,   57,    3]),
     ("lwp-bench",      [  0,    7,    0]),
     ("lwp-capi",       [  0,    3,    2]),
-    ("lwp-cli",        [  1,  296,   23]),
+    ("lwp-cli",        [  1,  298,   23]),
     ("lwp-contexts",   [  0,   19,    0]),
     ("lwp-cpc",        [  0,   11,    5]),
     ("lwp-dbt",        [ 17,  365,   23]),
@@ -70,7 +70,7 @@ pub const STRUCTURE: &[(&str, [usize; 3])] = &[
     ("lwp-time",       [  1,   61,    2]),
     ("lwp-uarch",      [  0,   34,    0]),
     ("lwp-unwind",     [  0,   13,    4]),
-    ("lwp-vcpu",       [105,  506,   37]),
+    ("lwp-vcpu",       [106,  508,   37]),
     ("pctx",           [  3,    3,    3]),
     ("xtask",          [  0,   48,    0]),
 ];
