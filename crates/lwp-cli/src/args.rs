@@ -8,7 +8,6 @@ use std::time::Duration;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use lwp_terminal::escape::printable;
 use lwp_vcpu::config::{Guards, Trials};
-use lwp_vcpu::store::Store;
 use lwp_vcpu::{Cache, Config, CpuModel, Plan, Target};
 
 use crate::counting::CountingArgs;
@@ -110,7 +109,8 @@ pub enum Command {
     },
     /// Show or empty the cache of translations, by which second runs start faster, and of recorded
     /// programs and libraries
-    Cache(CacheArgs),
+    #[command(subcommand)]
+    Cache(CacheCommand),
     /// Check that this machine allows all that lwp does, and name remedies
     Doctor,
     /// Print a shell completion script
@@ -126,19 +126,6 @@ pub enum Command {
 }
 
 /// `lwp cache`.
-#[derive(Clone, Debug, Args)]
-pub struct CacheArgs {
-    /// The cache in DIR instead of the user's, as for runs with this option; it has no recorded
-    /// programs and libraries
-    #[arg(long, value_name = "DIR", global = true)]
-    pub cache_dir: Option<PathBuf>,
-
-    /// What to do.
-    #[command(subcommand)]
-    pub command: CacheCommand,
-}
-
-/// The commands of `lwp cache`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum CacheCommand {
     /// List the kept files, the last used first
@@ -415,13 +402,6 @@ impl Cpu {
 }
 
 impl MachineArgs {
-    /// Waits until what earlier runs have translated is kept.
-    pub fn wait_for_writers(&self) {
-        if !self.no_cache {
-            wait_for_writers(self.cache_dir.as_deref());
-        }
-    }
-
     /// The timeout as a duration.
     pub fn timeout(&self) -> Option<Duration> {
         self.timeout.map(Duration::from_millis)
@@ -513,7 +493,7 @@ impl MachineArgs {
 
 /// Says why translations are not kept in `cache`, if so. The run itself goes on without a word.
 fn say_why_not_kept(cache: Option<&Cache>) {
-    match cache.map(|cache| Store::open(&cache.place, cache.limit)) {
+    match cache.map(|cache| lwp_vcpu::store::Store::open(&cache.place, cache.limit)) {
         Some(Ok(_)) => {}
         Some(Err(error)) => {
             lwp_terminal::say!("lwp: translations are not kept: {}", printable(&error.to_string()));
@@ -528,15 +508,6 @@ pub fn cache(dir: Option<&Path>) -> Option<Cache> {
     let place = dir.map(Path::to_owned).or_else(lwp_vcpu::store::default_place)?;
     let limit = std::env::var("LWP_CACHE_LIMIT").ok().and_then(|text| bytes(&text));
     Some(Cache { place, limit: limit.unwrap_or(lwp_vcpu::store::DEFAULT_LIMIT) })
-}
-
-/// Waits, though not for ever, until nobody is writing to the cache of translations any more: a run
-/// that starts while the one before is still being written would translate everything once more.
-pub fn wait_for_writers(dir: Option<&Path>) {
-    let store = cache(dir).and_then(|cache| Store::open(&cache.place, cache.limit).ok());
-    if let Some(store) = store {
-        store.settle();
-    }
 }
 
 /// Says so if a limit in the environment is no number of bytes: the default holds instead.

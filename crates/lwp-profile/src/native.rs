@@ -134,15 +134,14 @@ impl<'a> Pairs<'a> {
         let found = match counted.filter(|_| has_file) {
             Some(counted) => counted,
             None => {
+                let unknown = self.native.function(location.function()).origin == Origin::Unknown;
+                let around = self.around(module, location.address).filter(|_| unknown);
+                let outermost = location.frames.len().saturating_sub(1);
                 let mut frames: Vec<Frame> = Vec::with_capacity(location.frames.len());
-                for frame in location.frames.iter() {
-                    frames.push(Frame { function: self.function(frame.function), ..frame.clone() });
-                }
-                let outermost = self.native.function(location.function());
-                if let (Some(last), Origin::Unknown) = (frames.last_mut(), outermost.origin)
-                    && let Some(around) = self.around(module, location.address)
-                {
-                    last.function = around;
+                for (index, frame) in location.frames.iter().enumerate() {
+                    let known = around.filter(|_| index == outermost);
+                    let function = known.unwrap_or_else(|| self.function(frame.function));
+                    frames.push(Frame { function, ..frame.clone() });
                 }
                 let frames = frames.into();
                 self.builder.location(Location { module, frames, ..location.clone() })

@@ -383,7 +383,8 @@ impl<'a> Runner<'a> {
             decoded.action = Action::Step;
         }
         let on = self.threads.get(&tid).is_some_and(|thread| thread.unit.is_on());
-        match on || matches!(decoded.action, Action::Lwp(_)) {
+        // Both of these switch it on.
+        match on || matches!(decoded.action, Action::Lwp(_) | Action::State(_)) {
             true => decoded.with_operands(&code, &regs.0, || Vectors::of(tid).ok()),
             false => decoded,
         }

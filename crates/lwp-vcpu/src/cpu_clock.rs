@@ -9,8 +9,6 @@ use std::time::Duration;
 
 use lwp_ptrace::Tid;
 
-use crate::maps::read_whole;
-
 /// User and system time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuTimes {
@@ -55,13 +53,6 @@ fn read(tid: Tid) -> Option<CpuTimes> {
     // By way of its own folder: /proc/TID speaks of the whole process.
     let file = |name: &str| std::fs::read_to_string(format!("/proc/{tid}/task/{tid}/{name}"));
     Some(times(&file("stat").ok()?, &file("schedstat").unwrap_or_default()))
-}
-
-/// Processor time that a thread has taken since it was made, up to the last time that it stopped
-/// running.
-pub fn processor_time(tid: Tid) -> Option<Duration> {
-    let text = read_whole(&format!("/proc/{tid}/task/{tid}/schedstat"))?;
-    exact(&String::from_utf8_lossy(&text))
 }
 
 /// The processor time that a thread's `schedstat` tells, if the kernel has any: up to the last time

@@ -23,7 +23,7 @@ use crate::family::{Family, LEAST_CHUNK, Module, Pages, UnitId, chunk_for};
 use crate::identity::{self, Segment, Stamp};
 use crate::maps::Mapping;
 use crate::memory_map::MAX_COUNTERS;
-use crate::store::{Description, Header, Key, Origin, Store};
+use crate::store::{Description, Header, Origin, Store};
 use crate::syscalls;
 
 /// The source of the code of a unit that does not change.
@@ -358,9 +358,7 @@ impl Keeping<'_> {
         }
         // Another run may have written more in the meantime.
         let there = self.store.header(kept.origin.key()).map_or(0, |header| header.fragments);
-        let there = usize::try_from(there).unwrap_or(usize::MAX);
-        let news = (old + new).saturating_sub(there);
-        if !unknown && there > old && !are_worth_writing(news, 0, there) {
+        if !unknown && there > old as u64 && there >= (old + new) as u64 {
             return None;
         }
         let arena = self.family.arenas.iter().find(|arena| arena.contains(chunk.address))?;
@@ -376,8 +374,7 @@ impl Keeping<'_> {
         };
         let fragments = new + old;
         let (family, module, extent) = (self.family.index, id, module.extent);
-        let key = kept.origin.key();
-        Some(Unsaved { family, module, key, extent, fragments, at, code, file, long, grown, known })
+        Some(Unsaved { family, module, extent, fragments, at, code, file, long, grown, known })
     }
 
     /// Returns the executions of a module in earlier runs.
@@ -521,8 +518,6 @@ pub struct Unsaved {
     pub family: usize,
     /// Its number there.
     module: UnitId,
-    /// The key that the store has it under.
-    pub key: Key,
     /// The addresses of its module.
     pub extent: (u64, u64),
     /// The number of fragments that it has, new and old.

@@ -12,22 +12,17 @@ use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use lwp_dbt::ExecutionProfile;
-use lwp_ptrace::{Tid, sys};
+use lwp_ptrace::sys;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::config::Config;
 use crate::contexts::Contexts;
-use crate::cpu_clock;
 use crate::family::Family;
 use crate::keep::Unsaved;
 use crate::machine::{CodeCaches, Errands, Machine, Tasks, Thread};
-use crate::store::Writing;
 
 /// Fragments that take longer to write than anybody should wait: some 20 ms.
 const MUCH: usize = 4000;
-/// Seconds after which a process that is left behind gives up, should it not get a processor: later
-/// runs are better off writing themselves.
-const PATIENCE: u32 = 300;
 /// The time that a run lasts before something is written while it goes on. Every time it takes
 /// twice as long until the next.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -75,11 +70,9 @@ impl Saving {
         }
     }
 
-    /// Returns whether a thread that has `started` then has taken so much processor time that its
-    /// programs are worth knowing well. On a busy machine, time passes without it.
-    pub fn is_long(&self, tid: Tid, started: Instant) -> bool {
-        let taken = || cpu_clock::processor_time(tid);
-        started.elapsed() >= self.worth && taken().is_none_or(|taken| taken >= self.worth)
+    /// Returns whether a thread that has `started` then runs for long.
+    pub fn is_long(&self, started: Instant) -> bool {
+        started.elapsed() >= self.worth
     }
 
     /// The families that have been laid out anew since this was asked last.
@@ -128,12 +121,9 @@ impl Keeper<'_> {
     /// Writes what this run has translated, at its end.
     pub fn keep(&mut self) {
         let mut work = self.unsaved();
-        let Some(writing) = self.claim(&mut work) else { return };
         let much = work.iter().map(|unit| unit.fragments).sum::<usize>() >= MUCH;
         // Who translates ahead of time wants to find it.
-        if !much || self.config.kept.warm.is_some() {
-            self.save(&mut work, &mut |_| {});
-        } else if writing.take_place() && !self.save_aside(&mut work, &writing) {
+        if !(much && self.config.kept.warm.is_none() && self.save_aside(&mut work)) {
             self.save(&mut work, &mut |_| {});
         }
     }
@@ -157,17 +147,7 @@ impl Keeper<'_> {
             return;
         }
         self.caches.saving.fragments = new;
-        if let Some(writing) = self.claim(&mut work).filter(Writing::take_place) {
-            self.save_aside(&mut work, &writing);
-        }
-    }
-
-    /// Leaves out what others are writing. `None` where there is nothing left.
-    fn claim(&self, work: &mut Vec<Unsaved>) -> Option<Writing> {
-        let store = self.caches.store.as_ref().filter(|_| !work.is_empty())?;
-        let writing = store.writing().ok()?;
-        work.retain(|unit| writing.claim(unit.key));
-        (!work.is_empty()).then_some(writing)
+        self.save_aside(&mut work);
     }
 
     /// Has the tracer replace the translations of families that have been laid out anew since they
@@ -182,8 +162,8 @@ impl Keeper<'_> {
 
     fn unsaved(&self) -> Vec<Unsaved> {
         let saving = &self.caches.saving;
-        let lasts = |(tid, thread): (&Tid, &Thread)| saving.is_long(*tid, thread.account.started);
-        let long = saving.long || self.tasks.threads.iter().any(lasts);
+        let lasts = |thread: &Thread| saving.is_long(thread.account.started);
+        let long = saving.long || self.tasks.threads.values().any(lasts);
         self.caches
             .families
             .iter()
@@ -193,9 +173,8 @@ impl Keeper<'_> {
             .collect()
     }
 
-    /// Has another process write `work`, which takes over the locks. False where there cannot be
-    /// one.
-    fn save_aside(&mut self, work: &mut [Unsaved], writing: &Writing) -> bool {
+    /// Has another process write `work`. False where there cannot be one.
+    fn save_aside(&mut self, work: &mut [Unsaved]) -> bool {
         let Some(store) = self.caches.store.as_ref().filter(|_| !work.is_empty()) else {
             return false;
         };
@@ -206,9 +185,7 @@ impl Keeper<'_> {
         let files = work.iter().filter_map(|unit| unit.file);
         let memories =
             self.caches.families.iter().flatten().map(|family| family.arenas.memory.fd());
-        let pipes = [copying.as_raw_fd(), improving.as_raw_fd()];
-        let locks = [lock.as_raw_fd(), writing.fd()];
-        let ours = store.fds().into_iter().chain(pipes).chain(locks);
+        let ours = [store.fd(), lock.as_raw_fd(), copying.as_raw_fd(), improving.as_raw_fd()];
         // Live threads have counted, too.
         let contexts = self.contexts.files.descriptors();
         let kept: Vec<_> = files.chain(memories).chain(contexts).chain(ours).collect();
@@ -224,8 +201,6 @@ impl Keeper<'_> {
             Ok(true) => {
                 self.copy_code(work);
                 drop(copying);
-                // The run waits no longer.
-                sys::give_way(PATIENCE);
                 // Whether anybody still listens is their business.
                 self.save(work, &mut |families| drop(improving.write_all(families)));
                 sys::exit_controller(0)

@@ -28,13 +28,11 @@ mod archive;
 mod header;
 mod place;
 mod travel;
-mod writing;
 
 pub use archive::{ArchiveError, Reader, Writer};
 use header::HEADER_BYTES;
 pub use header::{Description, Header, Key, Origin};
 pub use travel::{Exported, Fate, Reason};
-pub use writing::Writing;
 
 /// Largest file that is read or written.
 const LARGEST: u64 = 1 << 30;
@@ -99,19 +97,8 @@ pub struct Item {
 /// See the module's documentation.
 #[derive(Debug)]
 pub struct Store {
-    /// The directory of the cache, which has the one of the units.
-    outer: OwnedFd,
     dir: OwnedFd,
     limit: u64,
-}
-
-/// A file of the store that is being written.
-#[derive(Debug)]
-struct Unfinished {
-    file: File,
-    /// The name that it has, or has for a moment once it is whole.
-    name: CString,
-    is_named: bool,
 }
 
 /// The number of looks of [`Store::settle`], and the pause between them.
@@ -151,12 +138,12 @@ impl Store {
         let dir = make_and_open(outer.as_fd(), Path::new("units"))
             .map_err(|error| failed(&units, error.into()))?;
         check(&dir, &units)?;
-        Ok(Self { outer, dir, limit })
+        Ok(Self { dir, limit })
     }
 
-    /// The descriptors of its directories.
-    pub fn fds(&self) -> [RawFd; 2] {
-        [self.outer.as_raw_fd(), self.dir.as_raw_fd()]
+    /// Its directory's descriptor.
+    pub fn fd(&self) -> RawFd {
+        self.dir.as_raw_fd()
     }
 
     /// A descriptor that holds a lock as one of those who are writing.
@@ -243,65 +230,31 @@ impl Store {
         if bytes > LARGEST.min(self.limit / 2) {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
-        let mut unfinished = self.unfinished()?;
-        let file = &mut unfinished.file;
-        let written = file
-            .write_all(&header.to_bytes())
-            .and_then(|()| parts.iter().try_for_each(|part| file.write_all(part.as_ref())));
-        self.finish(&unfinished, written, &name_of(key))
-    }
-
-    /// An empty file that has no name until it is whole, so that nothing is left of it if this
-    /// process is killed; where the file system has no such files, one with a name of its own.
-    fn unfinished(&self) -> io::Result<Unfinished> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = CString::new(format!(".new-{}-{number}", std::process::id()))?;
-        let (flags, mode) = (OFlags::WRONLY | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR);
-        if let Ok(fd) = fs::openat(&self.dir, c".", flags | OFlags::TMPFILE, mode) {
-            return Ok(Unfinished { file: File::from(fd), name, is_named: false });
-        }
-        let named = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
-        let open = || fs::openat(&self.dir, &name, named, mode);
+        let unfinished = CString::new(format!(".new-{}-{number}", std::process::id()))?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let open = || {
+            fs::openat(&self.dir, &unfinished, flags | OFlags::NOFOLLOW, Mode::RWXU & !Mode::XUSR)
+        };
         let fd = match open() {
             // Left behind by an earlier process of the same number.
             Err(rustix::io::Errno::EXIST) => {
-                self.remove(&name);
+                self.remove(&unfinished);
                 open()?
             }
             other => other?,
         };
-        Ok(Unfinished { file: File::from(fd), name, is_named: true })
-    }
-
-    /// Puts a file that is whole in the place of the one called `to`, and removes one that could
-    /// not be `written`.
-    fn finish(
-        &self,
-        unfinished: &Unfinished,
-        written: io::Result<()>,
-        to: &CStr,
-    ) -> io::Result<()> {
-        let Unfinished { file, name, is_named } = unfinished;
-        let mut done = written;
-        if done.is_ok() && !is_named {
-            let open = format!("/proc/self/fd/{}", file.as_raw_fd());
-            let link =
-                || fs::linkat(fs::CWD, open.as_str(), &self.dir, name, AtFlags::SYMLINK_FOLLOW);
-            done = match link() {
-                Err(rustix::io::Errno::EXIST) => {
-                    self.remove(name);
-                    link()
-                }
-                linked => linked,
-            }
-            .map_err(io::Error::from);
+        let mut file = File::from(fd);
+        let written = file
+            .write_all(&header.to_bytes())
+            .and_then(|()| parts.iter().try_for_each(|part| file.write_all(part.as_ref())));
+        let renamed = written
+            .and_then(|()| Ok(fs::renameat(&self.dir, &unfinished, &self.dir, name_of(key))?));
+        if renamed.is_err() {
+            self.remove(&unfinished);
         }
-        let done = done.and_then(|()| Ok(fs::renameat(&self.dir, name, &self.dir, to)?));
-        if done.is_err() {
-            self.remove(name);
-        }
-        done
+        renamed
     }
 
     /// Removes files that have not been used for longest until the rest is below the limit, and

@@ -5,10 +5,8 @@
 //! of its own, beside which those of the whole program only confuse.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitCode};
-
-use lwp_vcpu::store::{self, Store};
 
 /// The option by which cargo starts a benchmark through this program.
 pub const RUN: &str = "--run-benchmark";
@@ -27,7 +25,6 @@ pub fn run(words: &[OsString]) -> Result<ExitCode, String> {
     };
     let file = std::fs::read(program)
         .map_err(|error| format!("{}: {error}", Path::new(program).display()))?;
-    wait_for_writers(options);
     let mut command = Command::new(lwp);
     command.args(options);
     if contains(&file, OF_LWP_BENCH) {
@@ -50,23 +47,6 @@ pub fn run(words: &[OsString]) -> Result<ExitCode, String> {
         command.arg("--").arg(program).args(arguments);
     }
     super::status(&mut command)
-}
-
-/// Waits until what the benchmark before has translated is kept in the cache that lwp uses with
-/// these options: both have libraries in common.
-fn wait_for_writers(options: &[OsString]) {
-    let given =
-        |option: &OsString| Some(PathBuf::from(option.to_str()?.strip_prefix("--cache-dir=")?));
-    let behind = || {
-        let at = options.iter().position(|option| option == "--cache-dir")?;
-        options.get(at + 1).map(PathBuf::from)
-    };
-    let place = options.iter().find_map(given).or_else(behind).or_else(store::default_place);
-    let uses = !options.iter().any(|option| option == "--no-cache");
-    let store = place.filter(|_| uses).map(|place| Store::open(&place, store::DEFAULT_LIMIT));
-    if let Some(Ok(store)) = store {
-        store.settle();
-    }
 }
 
 fn contains(file: &[u8], text: &[u8]) -> bool {

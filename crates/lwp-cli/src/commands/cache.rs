@@ -13,7 +13,7 @@ use lwp_vcpu::{Config, Plan, Target, Warm};
 use rustc_hash::FxHashMap;
 
 use super::print;
-use crate::args::{CacheArgs, CacheCommand};
+use crate::args::CacheCommand;
 use crate::builds;
 use crate::ending::Ending;
 use crate::failure::{Failure, OWN_FAILURE};
@@ -22,14 +22,12 @@ use crate::program;
 pub mod travel;
 
 /// Carries out one of the cache's commands.
-pub fn execute(args: &CacheArgs) -> Result<Ending, Failure> {
-    let dir = args.cache_dir.as_deref();
-    let store = open(dir)?;
-    // Recorded programs are kept for the user, and in no other cache.
-    let builds = if dir.is_none() { builds::Store::of_user(false) } else { None };
+pub fn execute(command: &CacheCommand) -> Result<Ending, Failure> {
+    let store = open()?;
+    let builds = builds::Store::of_user(false);
     // Runs that have just ended may still be writing.
     store.settle();
-    match &args.command {
+    match command {
         CacheCommand::List => print(&(list(&items(&store)?) + &list_of_builds(builds.as_ref())?))?,
         CacheCommand::Verify => return verify(&store),
         CacheCommand::Export(args) => return travel::export(&store, args),
@@ -51,7 +49,7 @@ pub fn execute(args: &CacheArgs) -> Result<Ending, Failure> {
                 Some(_) => String::new(),
             };
             for file in files {
-                warm(file, &libraries, (what.as_ref(), dir))?;
+                warm(file, &libraries, what.as_ref())?;
                 libraries.clear();
             }
         }
@@ -59,10 +57,9 @@ pub fn execute(args: &CacheArgs) -> Result<Ending, Failure> {
     Ok(Ending::SUCCESS)
 }
 
-/// Opens the cache in `dir`, or the user's.
-fn open(dir: Option<&Path>) -> Result<Store, Failure> {
+fn open() -> Result<Store, Failure> {
     let help = "set XDG_CACHE_HOME to a directory of your own; runs work without a cache";
-    let config = crate::args::cache(dir).ok_or_else(|| {
+    let config = crate::args::cache(None).ok_or_else(|| {
         Failure::new(OWN_FAILURE, "there is no place for a cache: neither XDG_CACHE_HOME nor HOME")
             .with_help(help)
     })?;
@@ -133,11 +130,7 @@ fn verify(store: &Store) -> Result<Ending, Failure> {
 
 /// Has the dynamic linker map `file` and its libraries, and translates them, with counters and
 /// without.
-fn warm(
-    file: &Path,
-    libraries: &str,
-    (what, dir): (Option<&Warm>, Option<&Path>),
-) -> Result<(), Failure> {
+fn warm(file: &Path, libraries: &str, what: Option<&Warm>) -> Result<(), Failure> {
     let command = [file.as_os_str().to_owned()];
     let Target::Launch { program, .. } = program::launch(&command)? else { return Ok(()) };
     let text = program.display().to_string();
@@ -162,7 +155,7 @@ fn warm(
         let target = Target::Launch { program: "/bin/sh".into(), argv: words.to_vec() };
         let mut config = Config::launch(PathBuf::new(), Vec::new(), plan);
         config.target = target;
-        config.kept.cache = crate::args::cache(dir);
+        config.kept.cache = crate::args::cache(None);
         config.kept.warm = Some(what.clone());
         lwp_vcpu::run(&config, None)?;
     }

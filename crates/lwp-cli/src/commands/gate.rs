@@ -195,8 +195,6 @@ fn record(args: &GateArgs, rules: &Rules) -> Result<Ending, Failure> {
     words.push("--".into());
     words.extend(args.command.iter().cloned());
     let line = <CommandLine as clap::Parser>::try_parse_from(words);
-    // Of several gates in a row, each finds what those before it have translated.
-    crate::args::wait_for_writers(None);
     match line.map_err(|error| Failure::usage(&error))?.command {
         Command::Record(args) => super::record::execute_first(&args),
         _ => Err(Failure::new(OWN_FAILURE, "this is no recording")),

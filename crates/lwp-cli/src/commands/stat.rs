@@ -107,7 +107,6 @@ impl Session<'_> {
         let mut whole = Vec::new();
         let mut ending = Ending::SUCCESS;
         for number in 1..=runs {
-            self.wait_for_writers(number);
             let (run, how) = self.once(number == runs)?;
             let cut = self.over(how);
             if cut && number > 1 {
@@ -131,17 +130,9 @@ impl Session<'_> {
         Ok(if runs > 1 { self.interrupted(ending) } else { ending })
     }
 
-    /// A run after the first one finds what that has translated.
-    fn wait_for_writers(&self, number: u32) {
-        if number > 1 {
-            self.args.counting.machine.wait_for_writers();
-        }
-    }
-
     /// Runs and reports until interrupted.
     fn repeat_for_ever(&self, write: Writer<'_>) -> Result<Ending, Failure> {
         for number in 1u32.. {
-            self.wait_for_writers(number);
             let (run, ending) = self.once(false)?;
             let ending = self.interrupted(ending);
             let cut = number > 1 && self.interrupted.signal().is_some();

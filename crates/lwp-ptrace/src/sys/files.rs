@@ -26,30 +26,6 @@ fn try_lease(fd: RawFd, kind: i32) -> Result<()> {
     }
 }
 
-/// Takes the lock on one byte of a file that is open for writing: whether nobody else has it. It
-/// lasts until the last copy of this descriptor is closed, in whatever process.
-///
-/// # Errors
-///
-/// The kernel's, where its file system has no locks.
-pub fn lock_byte(file: &File, at: u32) -> Result<bool> {
-    let lock = libc::flock {
-        l_type: libc::F_WRLCK as libc::c_short,
-        l_whence: libc::SEEK_SET as libc::c_short,
-        l_start: at.into(),
-        l_len: 1,
-        l_pid: 0,
-    };
-    // SAFETY: fcntl(2) reads one `flock`, which lives through the call; F_OFD_SETLK wants its pid
-    // to be 0.
-    let taken = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
-    match check(taken.into()) {
-        Ok(_) => Ok(true),
-        Err(Errno(libc::EAGAIN | libc::EACCES)) => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
 /// Opens a file of any type for reading, without waiting for a writer.
 ///
 /// # Errors

@@ -119,23 +119,6 @@ pub fn leave_behind(kept: &[RawFd]) -> Result<bool> {
     Ok(true)
 }
 
-/// Goes on only where a processor has nothing else to do, and ends after so many seconds: nobody
-/// waits for long for a process that never gets one.
-pub fn give_way(seconds: u32) {
-    let idle = libc::sched_param { sched_priority: 0 };
-    // SAFETY: a `sigset_t` is plain numbers, and sigemptyset(3) initialises it; it and the one
-    // `sched_param` that sched_setscheduler(2) reads live through the calls. Where that is refused,
-    // the process goes on as it is.
-    unsafe {
-        let mut alarm: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&raw mut alarm);
-        libc::sigaddset(&raw mut alarm, libc::SIGALRM);
-        libc::sigprocmask(libc::SIG_UNBLOCK, &raw const alarm, std::ptr::null_mut());
-        libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const idle);
-        libc::alarm(seconds);
-    }
-}
-
 /// tgkill.
 ///
 /// # Errors

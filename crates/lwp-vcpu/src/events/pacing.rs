@@ -28,7 +28,7 @@ use super::calm::{self, NEVER_BLOCKED, bit, is_handled};
 use super::{Handled, dying, flush, wards};
 use crate::cpu_clock;
 use crate::machine::{Machine, Mode};
-use crate::maps::Status;
+use crate::maps::{Status, read_whole};
 use crate::state::View;
 
 /// Signals at shorter intervals than this, from handler to handler, come too soon.
@@ -124,7 +124,7 @@ pub fn holds(machine: &mut Machine, tid: Tid, cache: &Regs, view: &View, info: &
     if !sendable || filtered || !is_handled(&Status::read(tid), signal) {
         return false;
     }
-    let held = Held { info: *info, taken: cpu_clock::processor_time(tid), span };
+    let held = Held { info: *info, taken: processor_time(tid), span };
     calm::hold(machine, tid, held, span).is_ok()
 }
 
@@ -203,8 +203,7 @@ pub fn runs_on(machine: &mut Machine, tid: Tid, stop: Stop) -> bool {
     {
         return false;
     }
-    let now = cpu_clock::processor_time(tid);
-    let progress = held.taken.zip(now).map(|(before, now)| now - before.min(now));
+    let progress = held.taken.zip(processor_time(tid)).map(|(before, now)| now - before.min(now));
     // A stop and the way back from it take some of that.
     let enough = progress.is_none_or(|progress| progress * 2 >= held.span);
     !enough && calm::hold_on(machine, tid, held.span).is_ok()
@@ -225,4 +224,10 @@ pub fn release(machine: &mut Machine, tid: Tid, held: &Held) -> Handled {
         return Ok(());
     }
     machine.tracees.send(pid, tid, signal)
+}
+
+/// Processor time that a thread, which stands still, has taken.
+fn processor_time(tid: Tid) -> Option<Duration> {
+    let text = read_whole(&format!("/proc/{tid}/task/{tid}/schedstat"))?;
+    cpu_clock::exact(&String::from_utf8_lossy(&text))
 }
