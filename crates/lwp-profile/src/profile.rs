@@ -418,8 +418,9 @@ impl Profile {
     /// Returns whether counts of the event with this index have the stacks that they were sampled
     /// with, beside events that were counted: those of a native run.
     pub fn is_sampled_beside(&self, event: usize) -> bool {
-        let interval = self.events.get(event).and_then(|event| event.interval);
-        self.mode == Mode::Exact && interval.is_some()
+        let event = self.events.get(event);
+        let timed = event.is_some_and(|event| event.is_time() && event.interval.is_some());
+        self.mode == Mode::Exact && timed
     }
 
     /// The sum of everything.
