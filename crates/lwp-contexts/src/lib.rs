@@ -21,7 +21,7 @@
 mod stacks;
 mod tree;
 
-pub use stacks::{Frame, Place, Stack, Stacks};
+pub use stacks::{Frame, Place, REACH, Stack, Stacks};
 pub use tree::{Context, Kind, Led, Tree};
 
 /// A function, as far as contexts go.

@@ -1,7 +1,7 @@
 //! Frames that have not returned, on the stacks that a thread has used.
 
 /// Bytes between two frames of one stack, at most. Stacks further apart are two.
-const REACH: u64 = 1 << 26;
+pub const REACH: u64 = 1 << 26;
 
 /// Most stacks that are kept beside the one in use.
 const MOST_STACKS: usize = 1 << 16;
@@ -61,8 +61,9 @@ impl Stack {
         }
     }
 
-    /// Returns whether `stack` is not far above the outermost frame.
-    fn is_below(&self, stack: u64) -> bool {
+    /// Returns whether a stack pointer tells that all frames are gone: it is not far above the
+    /// outermost one.
+    fn is_left_at(&self, stack: u64) -> bool {
         let outermost = self.frames.first().map_or(0, |frame| frame.stack);
         stack > outermost && stack - outermost <= REACH
     }
@@ -128,7 +129,7 @@ impl Stacks {
         if let Some(index) = self.current.frames.iter().rposition(reaches) {
             return self.current.leave(index + 1);
         }
-        if self.current.is_below(stack) {
+        if self.current.is_left_at(stack) {
             return self.current.leave(0);
         }
         let begun = Stack { frames: Vec::new(), present: self.current.present };

@@ -55,12 +55,20 @@ struct Node {
     function: Function,
 }
 
+/// The way from a caller into a context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Edge {
+    caller: u32,
+    site: u64,
+    entry: u64,
+}
+
 /// The calling contexts of a thread.
 #[derive(Clone, Debug)]
 pub struct Tree {
     nodes: Vec<Node>,
-    /// Contexts by caller, site and entry.
-    called: FxHashMap<(u32, u64, u64), u32>,
+    /// Contexts by how they are entered.
+    called: FxHashMap<Edge, u32>,
     merged: Option<u32>,
 }
 
@@ -175,7 +183,7 @@ impl Tree {
             copy.nodes.push(Node { context, ..*node });
             numbers[index] = Some(number);
             if number > 0 && context.kind != Kind::Merged {
-                copy.called.insert(context.key(), number);
+                copy.called.insert(context.edge(), number);
             }
         }
         copy.merged = self.merged.and_then(|merged| numbers[merged as usize]);
@@ -188,14 +196,14 @@ impl Tree {
         if self.merged == Some(wanted.caller) {
             return wanted.caller;
         }
-        if let Some(context) = self.called.get(&wanted.key()) {
+        if let Some(context) = self.called.get(&wanted.edge()) {
             return *context;
         }
         if self.nodes.len() >= MOST {
             return self.merge(functions);
         }
         let number = self.add(wanted, functions);
-        self.called.insert(wanted.key(), number);
+        self.called.insert(wanted.edge(), number);
         number
     }
 
@@ -226,8 +234,9 @@ impl Context {
         Self::new(Kind::Root, 0, 0, entry)
     }
 
-    fn key(self) -> (u32, u64, u64) {
-        (self.caller, self.site, self.entry)
+    fn edge(self) -> Edge {
+        let Self { caller, site, entry, .. } = self;
+        Edge { caller, site, entry }
     }
 }
 

@@ -102,7 +102,7 @@ impl Group {
 }
 
 impl Group {
-    /// The same for a sample that was taken so often.
+    /// Adds a sample that was taken so often.
     fn add_many(&mut self, frame: u32, times: u64, frames: usize) {
         if let Some(count) = self.dense.get_mut(frame as usize) {
             *count = count.saturating_add(times);

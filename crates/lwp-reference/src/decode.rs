@@ -43,6 +43,7 @@ pub struct Decoded {
     /// It loads SS: the processor takes no single-step trap before the next instruction has retired
     /// too.
     pub shadows_next: bool,
+    instruction: iced_x86::Instruction,
 }
 
 /// The part that carries an instruction out.
@@ -93,7 +94,8 @@ impl Decoded {
     /// Decodes the instruction at `regs.rip`, whose bytes `code` begins with, without its memory
     /// operands.
     pub fn new(code: &[u8], regs: &Raw) -> Self {
-        let (cpu, bits, size) = mode(regs);
+        let (cpu, size) = mode(regs);
+        let bits = if size == CodeSize::Bits64 { 64 } else { 32 };
         let mut decoder = Decoder::with_ip(bits, code, regs.rip, DecoderOptions::NONE);
         let instruction = decoder.decode();
         let mnemonic = instruction.mnemonic();
@@ -121,21 +123,15 @@ impl Decoded {
             crosses_privilege: crosses_privilege(&instruction),
             pushes_flags: matches!(mnemonic, Mnemonic::Pushf | Mnemonic::Pushfd | Mnemonic::Pushfq),
             shadows_next: loads_ss,
+            instruction,
         }
     }
 
     /// Adds what a unit that is on wants to know besides: memory operands, and whether there are
     /// registers beyond the general ones. The vector registers are asked for where the instruction
     /// finds operands by them.
-    pub fn with_operands(
-        mut self,
-        code: &[u8],
-        regs: &Raw,
-        vectors: impl FnOnce() -> Option<Vectors>,
-    ) -> Self {
-        let (_, bits, _) = mode(regs);
-        let instruction = Decoder::with_ip(bits, code, regs.rip, DecoderOptions::NONE).decode();
-        let mnemonic = instruction.mnemonic();
+    pub fn with_operands(mut self, regs: &Raw, vectors: impl FnOnce() -> Option<Vectors>) -> Self {
+        let instruction = self.instruction;
         let mut factory = InstructionInfoFactory::new();
         let info = factory.info(&instruction);
         self.vector |= info.used_registers().iter().any(|used| !is_general(used.register()));
@@ -157,7 +153,7 @@ impl Decoded {
             for used in info.used_memory() {
                 push_operands(used, regs, &mut operands);
             }
-            if is_prefetch(mnemonic) {
+            if is_prefetch(instruction.mnemonic()) {
                 operands.extend(prefetched(&instruction, regs));
             }
         }
@@ -181,10 +177,10 @@ impl Decoded {
 /// The mode in which a thread with these registers executes: the unit's, the decoder's and that of
 /// LWP's instructions. Programs of modify_ldt have other segments: those of 32-bit programs are
 /// taken for 32-bit code.
-fn mode(regs: &Raw) -> (Cpu, u32, CodeSize) {
+fn mode(regs: &Raw) -> (Cpu, CodeSize) {
     match regs.cs {
-        CS_64 => (Cpu::user_64(), 64, CodeSize::Bits64),
-        _ => (Cpu::user_32(), 32, CodeSize::Bits32),
+        CS_64 => (Cpu::user_64(), CodeSize::Bits64),
+        _ => (Cpu::user_32(), CodeSize::Bits32),
     }
 }
 

@@ -385,7 +385,7 @@ impl<'a> Runner<'a> {
         let on = self.threads.get(&tid).is_some_and(|thread| thread.unit.is_on());
         // Both of these switch it on.
         match on || matches!(decoded.action, Action::Lwp(_) | Action::State(_)) {
-            true => decoded.with_operands(&code, &regs.0, || Vectors::of(tid).ok()),
+            true => decoded.with_operands(&regs.0, || Vectors::of(tid).ok()),
             false => decoded,
         }
     }

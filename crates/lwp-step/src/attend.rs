@@ -2,19 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
 use lwp_ptrace::sys;
-use lwp_vcpu::{Control, Request};
+use lwp_vcpu::{Attended, Request};
 
 const SIGTERM: i32 = 15;
-const SIGKILL: i32 = 9;
-/// The interval between checks whether the program has ended.
-const TICK: Duration = Duration::from_millis(20);
-/// From SIGTERM to SIGKILL, as on the virtual CPU.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What the tracer and the thread that attends to requests share.
 #[derive(Debug)]
@@ -53,27 +46,19 @@ impl Shared {
         lock(&self.processes).remove(&pid);
     }
 
-    /// Answers requests and minds the time until the run is over.
-    pub fn attend(&self, control: Option<Control>, timeout: Option<Duration>) {
-        let mut end = timeout.map(|timeout| (Instant::now() + timeout, SIGTERM));
-        while !self.over.load(Ordering::Relaxed) {
-            match control.as_ref().map(|control| control.requests.recv_timeout(TICK)) {
-                Some(Ok(request)) => {
-                    self.answer(request);
-                    if let Some(control) = &control {
-                        let _ = control.done.send(request);
-                    }
-                }
-                Some(Err(RecvTimeoutError::Timeout)) => {}
-                Some(Err(RecvTimeoutError::Disconnected)) | None => std::thread::sleep(TICK),
-            }
-            if let Some((time, signal)) = end
-                && Instant::now() >= time
-            {
-                self.to_all(signal);
-                end = (signal == SIGTERM).then_some((time + PATIENCE, SIGKILL));
-            }
+    /// Sends to the program, if it has begun and not ended.
+    fn to_first(&self, send: impl FnOnce(i32)) {
+        let first = *lock(&self.first);
+        let processes = lock(&self.processes);
+        if let Some(pid) = first.filter(|pid| processes.contains(pid)) {
+            send(pid);
         }
+    }
+}
+
+impl Attended for Shared {
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
     }
 
     fn answer(&self, request: Request) {
@@ -91,23 +76,14 @@ impl Shared {
         }
     }
 
-    /// Sends to the program, if it has begun and not ended.
-    fn to_first(&self, send: impl FnOnce(i32)) {
-        let first = *lock(&self.first);
-        let processes = lock(&self.processes);
-        if let Some(pid) = first.filter(|pid| processes.contains(pid)) {
-            send(pid);
-        }
-    }
-
-    fn to_all(&self, signal: i32) {
+    fn send(&self, signal: i32) {
         for pid in &*lock(&self.processes) {
             let _ = sys::kill(*pid, signal);
         }
     }
 }
 
-/// Ends the work of [`Shared::attend`] when it is dropped, by a panic too.
+/// Ends the work of [`lwp_vcpu::attend`] when it is dropped, by a panic too.
 #[derive(Debug)]
 pub struct Finish<'a>(pub &'a Shared);
 

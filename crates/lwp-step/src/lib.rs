@@ -102,7 +102,7 @@ pub fn run(
     let shared = Arc::new(Shared::new(config.counted.start_enabled));
     let mut counter = Counter::new(config, Arc::clone(&shared), sink);
     let end = std::thread::scope(|scope| {
-        let attend = || shared.attend(control, config.program.timeout);
+        let attend = || lwp_vcpu::attend(&*shared, control, config.program.timeout);
         let thread = std::thread::Builder::new().name("lwp-attend".into());
         thread.spawn_scoped(scope, attend).map_err(|error| Error::Machine {
             what: format!("starting a thread: {error}"),

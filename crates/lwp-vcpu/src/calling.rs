@@ -15,6 +15,9 @@ use crate::machine::Counting;
 /// Most frames that a thread gets; the others stay here until it comes back to them.
 const MOST_FRAMES: usize = 1024;
 
+// Threads and the host agree on which stack a stack pointer is.
+const _: () = assert!(lwp_contexts::REACH == 1 << lwp_dbt::trace::REACH_BITS);
+
 /// The end of a block that may lead to another function.
 #[derive(Clone, Copy, Debug)]
 struct Site {
@@ -160,7 +163,15 @@ impl Calling {
             handler: raw.handler,
         };
         let frames = self.deep.iter().copied().chain(words.frames().map(frame)).collect();
-        Stack { frames, present: self.place_of(words.present()) }
+        Stack { frames, present: self.present(words) }
+    }
+
+    /// Where the thread is.
+    fn present(&self, words: RecordWords<'_>) -> Place {
+        match self.in_thread {
+            true => self.place_of(words.present()),
+            false => self.stacks.current.present,
+        }
     }
 
     /// Takes the stack in use from the thread.
@@ -218,17 +229,13 @@ impl Calling {
     fn counted(&self, words: RecordWords<'_>) -> Tree {
         let mut tree = self.tree.clone();
         add_counts(&mut tree, &self.records, words);
-        let present = match self.in_thread {
-            true => self.place_of(words.present()),
-            false => self.stacks.current.present,
-        };
-        tree.add_instructions(present.context, words.passed());
+        tree.add_instructions(self.present(words).context, words.passed());
         tree
     }
 
     /// Instructions count from here on.
     fn begin(&mut self, words: RecordWords<'_>) {
-        let present = self.stack(words).present;
+        let present = self.present(words);
         self.tree.add_instructions(present.context, words.passed().wrapping_neg());
     }
 
@@ -365,22 +372,23 @@ impl Scene<'_> {
             Some(frame) => {
                 (frame.stack, frame.handler) = (stack.wrapping_add(8), false);
                 let within = Some(frame.caller.context);
-                let led = self.calling.tree.jump(from.context, site.last, target, self.functions);
-                self.enter(led.to, led.enters);
-                self.return_to(Place { context: led.to, within }, stack);
+                let to = self.jump(from, site, target);
+                self.return_to(Place { within, ..to }, stack);
             }
             None => {
                 self.calling.settle(stack.wrapping_add(8), self.words);
-                let from = self.calling.stacks.current.present;
-                let led = self.calling.tree.jump(from.context, site.last, target, self.functions);
-                self.enter(led.to, led.enters);
-                self.return_to(Place { context: led.to, ..from }, stack);
+                let to = self.jump(self.calling.stacks.current.present, site, target);
+                self.return_to(to, stack);
             }
         }
     }
 
-    fn enter(&mut self, context: u32, enters: bool) {
-        self.calling.tree.add_calls(context, u64::from(enters));
+    /// Where a jump leads that the host makes.
+    fn jump(&mut self, from: Place, site: Site, target: u64) -> Place {
+        let tree = &mut self.calling.tree;
+        let led = tree.jump(from.context, site.last, target, self.functions);
+        tree.add_calls(led.to, u64::from(led.enters));
+        Place { context: led.to, ..from }
     }
 
     /// The return whose address lies at `stack` leads to `caller`.
@@ -451,9 +459,7 @@ impl Scene<'_> {
         self.calling.take_stack(self.words);
         self.calling.settle(stack, self.words);
         let from = self.calling.stacks.current.present;
-        let led = self.calling.tree.jump(from.context, site.last, site.target, self.functions);
-        self.enter(led.to, led.enters);
-        self.calling.stacks.current.present = Place { context: led.to, ..from };
+        self.calling.stacks.current.present = self.jump(from, site, site.target);
         self.calling.led_from(from, self.words);
         self.calling.give_stack(self.words, stack);
     }
@@ -464,7 +470,7 @@ impl Scene<'_> {
         self.calling.take_stack(self.words);
         let from = self.calling.stacks.current.present;
         let context = self.calling.tree.signal(from.context, at, entry, self.functions);
-        self.enter(context, true);
+        self.calling.tree.add_calls(context, 1);
         let current = &mut self.calling.stacks.current;
         current.push(Frame { stack, caller: from, handler: true });
         current.present = Place { context, within: Some(from.context) };
@@ -494,7 +500,6 @@ impl Counting<'_> {
         if let (None, Some(at)) = (&kept, at) {
             let entry = functions.at(at).start;
             *kept = Some(Box::new(Calling::new(entry, &mut functions)));
-            words.forget();
         }
         let result = kept.as_deref_mut().map(|calling| {
             words.pass(corrected.wrapping_sub(calling.corrected));
@@ -554,7 +559,6 @@ impl Counting<'_> {
             scene.learn();
             scene.calling.take_stack(scene.words);
             scene.calling.harvest(scene.words);
-            scene.words.clear();
         });
     }
 
@@ -569,8 +573,7 @@ impl Counting<'_> {
         let Some(thread) = self.tasks.threads.get_mut(&tid) else { return };
         let Some(mut calling) = calling else { return };
         let words = self.contexts.context(thread.slot).records();
-        words.clear();
-        words.forget();
+        words.begin_anew();
         calling.corrected = thread.account.correction.instructions();
         calling.begin(words);
         thread.account.profile.contexts = Some(Box::new(calling));

@@ -97,7 +97,7 @@ impl Contexts {
         context.set(Slot::StackEnd, 0);
         context.set(Slot::Gather, 0);
         context.set(Slot::Kept, 0);
-        context.records().clear();
+        context.records().begin();
         for word in 0..trace::WORDS {
             context.memory().store(context.base() + u64::from(trace::word(word)), 0);
         }

@@ -13,6 +13,7 @@ mod addition;
 mod arena;
 #[cfg(feature = "attack")]
 pub mod attack;
+mod attend;
 mod auxiliary;
 mod call_stack;
 mod calling;
@@ -76,6 +77,7 @@ use lwp_ptrace::spawn::SpawnError;
 use lwp_ptrace::{Ptrace, Tracee, limits, spawn, sys};
 
 pub use addition::Addition;
+pub use attend::{Attended, attend};
 pub use config::{
     Cache, Config, Control, CountedConfig, CpuModel, Interrupt, KeptConfig, LwpConfig, Markers,
     Plan, ProgramConfig, ReportConfig, Request, Sampled, Sampling, SamplingConfig, Target, Warm,

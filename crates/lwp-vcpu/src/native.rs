@@ -1,21 +1,16 @@
 //! A program without the virtual CPU: what is left where the machine does not let it work.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use lwp_ptrace::{Stop, Tracee, spawn, sys};
 
+use crate::attend::{Attended, attend};
 use crate::config::{Config, Control, Request, Target};
 use crate::outcome::{Alone, Error, ExitStatus, Outcome, ProcessReport};
 use crate::{no_thread, spawn_error};
 
 const SIGTERM: i32 = 15;
-const SIGKILL: i32 = 9;
-/// The interval between checks whether the program has ended.
-const TICK: Duration = Duration::from_millis(20);
-/// From SIGTERM to SIGKILL, as on the virtual CPU.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Starts the program natively and waits for its end; it is reported as uncounted because of
 /// `reason`. What it starts is its own affair.
@@ -31,7 +26,8 @@ pub fn run(config: &Config, control: Option<Control>, reason: &str) -> Result<Ou
     let (pid, status) = std::thread::scope(|scope| {
         // The thread first: a program that nobody attends to could not be ended.
         let timeout = config.program.timeout;
-        let attend = move || birth.recv().map(|pid| attend(pid, timeout, control, over));
+        let attend =
+            move || birth.recv().map(|pid| attend(&Native { pid, over }, control, timeout));
         let thread = std::thread::Builder::new().name("lwp-attend".into());
         thread.spawn_scoped(scope, attend).map_err(|error| no_thread(&error))?;
         let started = spawn::untraced(program.as_os_str(), argv, environment, !config.program.aslr);
@@ -74,29 +70,26 @@ pub fn run(config: &Config, control: Option<Control>, reason: &str) -> Result<Ou
     })
 }
 
-/// Answers requests, and ends the program when its time is over, until it has ended.
-fn attend(pid: i32, timeout: Option<Duration>, control: Option<Control>, over: &AtomicBool) {
-    let mut end = timeout.map(|timeout| (Instant::now() + timeout, SIGTERM));
-    while !over.load(Ordering::Relaxed) {
-        match control.as_ref().map(|control| control.requests.recv_timeout(TICK)) {
-            Some(Ok(request)) => {
-                match request {
-                    Request::Stop => drop(sys::kill(pid, SIGTERM)),
-                    Request::Signal(info) => drop(sys::send_as(pid, &info)),
-                    _ => {}
-                }
-                if let Some(control) = &control {
-                    let _ = control.done.send(request);
-                }
-            }
-            Some(Err(RecvTimeoutError::Timeout)) => {}
-            Some(Err(RecvTimeoutError::Disconnected)) | None => std::thread::sleep(TICK),
+/// A program that runs natively.
+struct Native<'a> {
+    pid: i32,
+    over: &'a AtomicBool,
+}
+
+impl Attended for Native<'_> {
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    fn answer(&self, request: Request) {
+        match request {
+            Request::Stop => self.send(SIGTERM),
+            Request::Signal(info) => drop(sys::send_as(self.pid, &info)),
+            _ => {}
         }
-        if let Some((time, signal)) = end
-            && Instant::now() >= time
-        {
-            let _ = sys::kill(pid, signal);
-            end = (signal == SIGTERM).then(|| (time + PATIENCE, SIGKILL));
-        }
+    }
+
+    fn send(&self, signal: i32) {
+        let _ = sys::kill(self.pid, signal);
     }
 }

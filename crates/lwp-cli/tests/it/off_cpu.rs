@@ -121,7 +121,7 @@ fn sleeps_are_those_that_the_program_measures() {
     assert_eq!(sum["total"].as_f64(), Some(2.0 * all));
 }
 
-/// The same without privileges, where the kernel lets nobody sample its own processes.
+/// Without privileges, where the kernel lets users sample their own processes.
 #[test]
 fn nobody_sees_its_own_sleeps_too() {
     let Some(dir) = prepared("nobody") else { return };

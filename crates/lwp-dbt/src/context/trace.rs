@@ -87,7 +87,7 @@ const _: () = assert!(RECORDS + MOST_RECORDS * RECORD_BYTES <= TABLE);
 
 /// Stacks are told apart if the stack pointer is further below the innermost frame than a number of
 /// so many bits says.
-pub(crate) const REACH_BITS: u8 = 26;
+pub const REACH_BITS: u8 = 26;
 
 /// The number of words that instructions are added up in, so that no chain of dependent stores runs
 /// from block to block.

@@ -14,8 +14,10 @@ const RESERVED: u64 = 4096;
 const NOT_RETURNED: u64 = 1;
 /// Set in that of the frame below all others.
 const BASE: u64 = 2;
-/// Bytes by which that frame is above the stack pointer, so that jumps find it near.
-const ABOVE: u64 = 1 << 25;
+/// Bytes by which the stack pointer may be below the innermost frame.
+const REACH: u64 = 1 << trace::REACH_BITS;
+/// Bytes by which the frame below all others is above it, so that jumps find that near.
+const ABOVE: u64 = REACH / 2;
 
 /// A frame as a thread has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,22 +54,29 @@ impl RecordWords<'_> {
         self.0.memory().store(self.0.base() + u64::from(displacement), value);
     }
 
-    /// Makes the thread ask at its first transfer: it has no frame, and no room for one.
-    pub fn clear(self) {
+    /// Begins in a context that is zero: the thread has no frame, and no room for one, so that it
+    /// asks at its first transfer.
+    pub fn begin(self) {
+        self.set(trace::FRAMES, trace::FRAMES_END.into());
+        self.set(trace::NEXT_RECORD, trace::RECORD_BYTES.into());
+        self.set(trace::LEFT, u64::from(trace::MOST_RECORDS) - 1);
+    }
+
+    /// Makes a thread without records ask at its next transfer, whatever its frames were.
+    pub fn begin_anew(self) {
         let innermost = trace::FRAMES_END - trace::FRAME_BYTES;
         self.set(innermost + trace::FRAME_STACK, BASE | NOT_RETURNED);
         self.set(trace::PRESENT, 0);
-        self.set(trace::FRAMES, trace::FRAMES_END.into());
+        self.begin();
     }
 
-    /// Forgets all records.
+    /// Forgets all records. The frames and the present record are to be set next.
     pub fn forget(self) {
         let at = |displacement: u32| self.0.base() + u64::from(displacement);
         let used = self.count() as u64 * u64::from(trace::RECORD_BYTES);
         self.0.memory().clear(at(trace::RECORDS), used);
         self.0.memory().clear(at(trace::TABLE), u64::from(trace::PLACES) * 4);
-        self.set(trace::NEXT_RECORD, trace::RECORD_BYTES.into());
-        self.set(trace::LEFT, u64::from(trace::MOST_RECORDS) - 1);
+        self.begin();
     }
 
     /// The instructions that translated code has added up.
@@ -115,7 +124,7 @@ impl RecordWords<'_> {
     /// room for records.
     pub fn is_near(self, stack: u64) -> bool {
         let innermost = self.frame(self.frame_count().saturating_sub(1)).stack;
-        innermost.wrapping_sub(stack) < ABOVE && !self.is_nearly_full()
+        innermost.wrapping_sub(stack) < REACH && !self.is_nearly_full()
     }
 
     /// Returns whether there is less room for records than the host may need.
