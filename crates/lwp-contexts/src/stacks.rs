@@ -25,7 +25,8 @@ pub struct Frame {
     pub stack: u64,
     /// Its caller.
     pub caller: Place,
-    /// True if it is that of a signal's handler.
+    /// True if it is that of a signal's handler, which the call that ends it leaves, with this stack
+    /// pointer. Within it there is one for the handler's own return, to what makes that call.
     pub handler: bool,
 }
 
@@ -53,9 +54,23 @@ impl Stack {
         }
     }
 
-    /// Leaves the frames from `index` on.
-    fn leave(&mut self, index: usize) {
+    /// A signal's handler has been entered: `stack` is where its return address lies, which leads to
+    /// `ends`, and from there back to where the thread is.
+    pub fn interrupt(&mut self, stack: u64, ends: Place) {
+        self.push(Frame { stack: stack.wrapping_add(8), caller: self.present, handler: true });
+        self.push(Frame { stack, caller: ends, handler: false });
+    }
+
+    /// The contexts that handlers will return to that have not returned.
+    pub fn awaited(&self) -> impl Iterator<Item = u32> {
+        awaited(&self.frames)
+    }
+
+    /// Leaves the frames from `index` on. Handlers that are left without a return are added to
+    /// `unreturned`, by what they would have returned to.
+    fn leave(&mut self, index: usize, unreturned: &mut Vec<u32>) {
         if let Some(outermost) = self.frames.get(index) {
+            unreturned.extend(awaited(&self.frames[index.saturating_sub(1)..]));
             self.present = outermost.caller;
             self.frames.truncate(index);
         }
@@ -69,6 +84,15 @@ impl Stack {
     }
 }
 
+/// The contexts that handlers will return to whose frames these are.
+fn awaited(frames: &[Frame]) -> impl Iterator<Item = u32> {
+    let pairs = frames.array_windows();
+    let waits = |[handler, own]: &&[Frame; 2]| {
+        handler.handler && own.stack.wrapping_add(8) == handler.stack
+    };
+    pairs.filter(waits).map(|[_, own]| own.caller.context)
+}
+
 /// The stacks of a thread.
 #[derive(Clone, Debug, Default)]
 pub struct Stacks {
@@ -76,13 +100,15 @@ pub struct Stacks {
     pub current: Stack,
     /// Stacks that the thread has left and may come back to.
     others: Vec<Stack>,
+    unreturned: Vec<u32>,
 }
 
 impl Stacks {
     /// One stack, in a context that is never returned from.
     pub fn new(context: u32) -> Self {
         let present = Place { context, within: None };
-        Self { current: Stack { frames: Vec::new(), present }, others: Vec::new() }
+        let current = Stack { frames: Vec::new(), present };
+        Self { current, ..Self::default() }
     }
 
     /// The places of all frames, those of stacks that are not in use too.
@@ -94,24 +120,34 @@ impl Stacks {
         })
     }
 
+    /// Stacks that are not in use.
+    pub fn others(&self) -> &[Stack] {
+        &self.others
+    }
+
+    /// The contexts that handlers would have returned to that have been left in another way.
+    pub fn take_unreturned(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.unreturned)
+    }
+
     /// A return takes its address from `stack`: leaves the frames within the one that is returned
     /// from. Returns false if no frame is known whose return address lies there.
     pub fn return_from(&mut self, stack: u64) -> bool {
         let is_it = |frame: &Frame| frame.stack == stack && !frame.handler;
         if let Some(index) = self.current.frames.iter().rposition(is_it) {
-            self.current.leave(index + 1);
+            self.current.leave(index + 1, &mut self.unreturned);
             return true;
         }
         self.resume(is_it)
     }
 
-    /// The innermost signal's handler is over, and everything that it has entered: its frame
-    /// becomes an ordinary one, whose return address lies at `stack`. Returns false if there is none.
+    /// The innermost signal's handler is about to end, and everything that it has entered has: the
+    /// stack pointer is `stack`. Returns false if there is none.
     pub fn return_from_handler(&mut self, stack: u64) -> bool {
-        let frames = &mut self.current.frames;
+        let frames = &self.current.frames;
         let Some(index) = frames.iter().rposition(|frame| frame.handler) else { return false };
-        (frames[index].stack, frames[index].handler) = (stack, false);
-        self.current.leave(index + 1);
+        self.current.leave(index + 1, &mut self.unreturned);
+        self.current.frames[index].stack = stack;
         true
     }
 
@@ -127,10 +163,10 @@ impl Stacks {
             return;
         }
         if let Some(index) = self.current.frames.iter().rposition(reaches) {
-            return self.current.leave(index + 1);
+            return self.current.leave(index + 1, &mut self.unreturned);
         }
         if self.current.is_left_at(stack) {
-            return self.current.leave(0);
+            return self.current.leave(0, &mut self.unreturned);
         }
         let begun = Stack { frames: Vec::new(), present: self.current.present };
         self.leave_for(begun);
@@ -226,8 +262,28 @@ mod tests {
         assert!(!all.return_from(0x8000));
         assert!(all.return_from_handler(0x8008));
         assert_eq!(present(&all), 2);
-        assert!(all.return_from(0x8008));
+        assert_eq!(all.current.frames[1].stack, 0x8008);
+        assert!(!all.return_from(0x8008));
+        all.current.leave(1, &mut Vec::new());
         assert!(!all.return_from_handler(0x8008));
+    }
+
+    #[test]
+    fn handlers_that_do_not_return_are_known() {
+        let mut all = frames(&[0x9000]);
+        all.current.interrupt(0x7000, place(5));
+        all.current.interrupt(0x6000, place(6));
+        assert_eq!(all.current.awaited().collect::<Vec<_>>(), [5, 6]);
+        // The inner one returns, and ends.
+        assert!(all.return_from(0x6000));
+        all.current.frames.truncate(4);
+        assert_eq!(all.current.awaited().collect::<Vec<_>>(), [5]);
+        assert!(all.return_from_handler(0x6008));
+        all.current.frames.truncate(3);
+        assert_eq!(all.take_unreturned(), []);
+        // The outer one is left.
+        all.settle(0x8000);
+        assert_eq!((present(&all), all.take_unreturned()), (1, vec![5]));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::fragment::{Entry, EntryId, Fragment, FragmentId, Within};
 use crate::image::Placed;
 use crate::packed::Fragments;
 use crate::pieces::{Piece, Pieces};
+use crate::plan::Plan;
 use crate::points::Points;
 
 /// Fragments, entries and counters of translated code. The code itself lies in arenas.
@@ -33,6 +34,8 @@ pub struct CodeCache {
     pub(crate) late_heads: FxHashMap<FragmentId, CachePc>,
     /// True if profiling is on in the threads that run this code.
     pub(crate) profiles: bool,
+    /// True if fragments add their instructions to the thread's [sum](crate::context::trace).
+    pub(crate) sums: bool,
     /// True if indirect calls are counted by where they lead.
     pub(crate) calls: bool,
     pub(crate) scratch: Scratch,
@@ -79,9 +82,10 @@ impl Scratch {
 
 impl CodeCache {
     /// Returns empty tables; `profiles` says whether profiling is on in the threads that run the
-    /// code, `calls` whether indirect calls are counted by where they lead.
-    pub(crate) fn new(profiles: bool, calls: bool) -> Self {
-        Self { profiles, calls, ..Self::default() }
+    /// code, and `plan` what it counts.
+    pub(crate) fn new(profiles: bool, plan: Plan) -> Self {
+        let (calls, sums) = (plan.counts_calls(), plan.traces());
+        Self { profiles, calls, sums, ..Self::default() }
     }
 
     /// Keeps the role of each counter. Comes before anything is translated or restored.

@@ -300,7 +300,7 @@ impl Translator {
 
     /// Returns the tables for code of this translator, with nothing in them.
     pub fn code_cache(&self) -> CodeCache {
-        CodeCache::new(self.profiles(), self.plan.counts_calls())
+        CodeCache::new(self.profiles(), self.plan)
     }
 
     /// Finds the place in translated code where execution of `pc` continues, translating it if need

@@ -114,7 +114,7 @@ impl Routines {
             }
             Ok(all)
         };
-        let mut ways = [0; 5];
+        let mut ways = [0; 6];
         for (place, label) in ways.iter_mut().zip(&transfers) {
             *place = at(label)?;
         }

@@ -144,6 +144,9 @@ pub struct AppState {
     /// A transfer between functions is being [made](crate::context::trace), whose instruction has
     /// not been executed: how many bytes of its code have been.
     pub transfer: Option<u32>,
+    /// The fragment has been charged, and its instructions have not been added to the thread's
+    /// [sum](crate::context::trace).
+    pub unsummed: bool,
     /// A superblock has been charged to its end, which is not reached from here.
     pub remainder: Option<Remainder>,
     /// The instruction whose flags are the application's, where a guard has overwritten them.
@@ -162,6 +165,7 @@ impl AppState {
             countdown: None,
             called: false,
             transfer: None,
+            unsummed: false,
             remainder: None,
             flags: None,
         }
@@ -206,6 +210,8 @@ pub(crate) mod bits {
     /// A system call has just returned, or (with `PC_RCX`) a signal frame is armed, or (with
     /// `EDGE`) an LWP instruction's result is still to be set.
     pub const SYSCALL: u8 = 0x80;
+    /// The fragment has been charged, and its instructions have not been added to the thread's sum.
+    pub const UNSUMMED: u8 = UNCOUNTED | SYSCALL;
     /// In a block of a superblock that ends in a guard: the flags have been overwritten, and can
     /// be had again.
     pub const LOST: u8 = SYSCALL;

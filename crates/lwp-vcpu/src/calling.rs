@@ -5,6 +5,7 @@ use lwp_contexts::{Frame, Functions, Place, Stack, Stacks, Tree};
 use lwp_dbt::trace::Leave;
 use lwp_dbt::{FragmentId, Role, counter_index, transfer_stores};
 use lwp_ptrace::Tid;
+use lwp_ptrace::memory::read_u64;
 use rustc_hash::FxHashMap;
 
 use crate::contexts::{RawFrame, RawRecord, RecordWords, index_of, name_of};
@@ -18,12 +19,13 @@ const MOST_FRAMES: usize = 1024;
 // Threads and the host agree on which stack a stack pointer is.
 const _: () = assert!(lwp_contexts::REACH == 1 << lwp_dbt::trace::REACH_BITS);
 
+/// One call less.
+const NOT_ONE: u64 = 1_u64.wrapping_neg();
+
 /// The end of a block that may lead to another function.
 #[derive(Clone, Copy, Debug)]
 struct Site {
     leave: Leave,
-    /// True if it is the system call that ends a signal's handler.
-    ends_handler: bool,
     /// Its last byte.
     last: u64,
     /// Where it leads, if the code says that.
@@ -75,6 +77,16 @@ pub struct Stand {
     pub target: u64,
 }
 
+/// A signal's handler that begins.
+#[derive(Clone, Copy, Debug)]
+struct Handler {
+    entry: u64,
+    /// Where its return address lies.
+    stack: u64,
+    /// Its return address.
+    ends: u64,
+}
+
 /// A transfer between functions whose instruction has not been executed.
 #[derive(Clone, Copy, Debug)]
 pub struct Unmade {
@@ -101,12 +113,12 @@ impl Site {
             (1, ..) => Leave::Call,
             (_, 1, _) => Leave::Return,
             (_, _, 1) => Leave::IndirectJump,
-            _ if ends_handler => Leave::Return,
+            _ if ends_handler => Leave::Resume,
             _ => Leave::Jump,
         };
         let falls = deltas.branches == 0 && !ends_handler;
         let target = if fragment.target.0 == 0 { next } else { fragment.target.0 };
-        Self { leave, ends_handler, last: next - 1, target, falls }
+        Self { leave, last: next - 1, target, falls }
     }
 
     /// Where a record of this site leads.
@@ -138,11 +150,14 @@ impl Calling {
         let mut stacks = self.stacks.clone();
         stacks.current = self.stack(words);
         let kept: Vec<u32> = stacks.places().map(|place| place.context).collect();
-        let (tree, numbers) = self.tree.forked(kept.into_iter());
+        let (mut tree, numbers) = self.tree.forked(kept.into_iter());
         let number = |context: u32| numbers.get(context as usize).copied().flatten().unwrap_or(0);
         for place in stacks.places() {
             place.context = number(place.context);
             place.within = place.within.map(number);
+        }
+        for stack in stacks.others().iter().chain([&stacks.current]) {
+            stack.awaited().for_each(|context| tree.add_calls(context, 1));
         }
         Self::with(tree, stacks)
     }
@@ -182,6 +197,9 @@ impl Calling {
 
     /// Gives the stack in use to the thread, whose stack pointer is `stack`.
     fn give_stack(&mut self, words: RecordWords<'_>, stack: u64) {
+        for context in self.stacks.take_unreturned() {
+            self.tree.add_calls(context, NOT_ONE);
+        }
         if words.is_nearly_full() {
             self.harvest(words);
         }
@@ -230,6 +248,10 @@ impl Calling {
         let mut tree = self.tree.clone();
         add_counts(&mut tree, &self.records, words);
         tree.add_instructions(self.present(words).context, words.passed());
+        // What is counted when a handler is entered.
+        for stack in self.stacks.others().iter().chain([&self.stack(words)]) {
+            stack.awaited().for_each(|context| tree.add_calls(context, NOT_ONE));
+        }
         tree
     }
 
@@ -331,7 +353,7 @@ impl Scene<'_> {
                 self.calling.give_stack(self.words, at.stack);
                 self.lead_jump(displacement, site, at);
             }
-            Leave::Return => {
+            Leave::Return | Leave::Resume => {
                 self.prepare_return(site, at);
                 self.calling.give_stack(self.words, at.stack);
             }
@@ -356,46 +378,30 @@ impl Scene<'_> {
         let Stand { stack, target } = at;
         let from = self.calling.stacks.current.present;
         let stacks = &mut self.calling.stacks;
-        let found = match site.ends_handler {
+        let resumes = site.leave == Leave::Resume;
+        let found = match resumes {
             true => stacks.return_from_handler(stack),
             false => stacks.return_from(stack),
         };
         if found {
             return self.calling.led_from(from, self.words);
         }
-        if site.ends_handler {
-            return self.return_to(from, stack);
+        let mut caller = from;
+        if !resumes {
+            self.calling.settle(stack.wrapping_add(8), self.words);
+            caller = self.jump(self.calling.stacks.current.present, site.last, target);
         }
-        let frame = stacks.current.frames.last_mut();
-        match frame.filter(|frame| frame.handler && frame.stack == stack) {
-            // To the call that ends it, which takes the handler's frame.
-            Some(frame) => {
-                (frame.stack, frame.handler) = (stack.wrapping_add(8), false);
-                let within = Some(frame.caller.context);
-                let to = self.jump(from, site, target);
-                self.return_to(Place { within, ..to }, stack);
-            }
-            None => {
-                self.calling.settle(stack.wrapping_add(8), self.words);
-                let to = self.jump(self.calling.stacks.current.present, site, target);
-                self.return_to(to, stack);
-            }
-        }
+        let current = &mut self.calling.stacks.current;
+        current.push(Frame { stack, caller, handler: resumes });
+        current.present.within = Some(caller.context);
     }
 
     /// Where a jump leads that the host makes.
-    fn jump(&mut self, from: Place, site: Site, target: u64) -> Place {
+    fn jump(&mut self, from: Place, site: u64, target: u64) -> Place {
         let tree = &mut self.calling.tree;
-        let led = tree.jump(from.context, site.last, target, self.functions);
+        let led = tree.jump(from.context, site, target, self.functions);
         tree.add_calls(led.to, u64::from(led.enters));
         Place { context: led.to, ..from }
-    }
-
-    /// The return whose address lies at `stack` leads to `caller`.
-    fn return_to(&mut self, caller: Place, stack: u64) {
-        let current = &mut self.calling.stacks.current;
-        current.push(Frame { stack, caller, handler: false });
-        current.present.within = Some(caller.context);
     }
 
     /// Takes a transfer back that has not been made.
@@ -436,7 +442,7 @@ impl Scene<'_> {
                     words.set_present(words.before());
                 }
             }
-            Leave::Return => {
+            Leave::Return | Leave::Resume => {
                 if done > 0 {
                     words.add_instructions(words.before(), passed.wrapping_neg());
                 }
@@ -459,21 +465,25 @@ impl Scene<'_> {
         self.calling.take_stack(self.words);
         self.calling.settle(stack, self.words);
         let from = self.calling.stacks.current.present;
-        self.calling.stacks.current.present = self.jump(from, site, site.target);
+        self.calling.stacks.current.present = self.jump(from, site.last, site.target);
         self.calling.led_from(from, self.words);
         self.calling.give_stack(self.words, stack);
     }
 
-    /// A signal's handler at `entry`, which returns to `stack`, has interrupted the thread at `at`.
-    fn interrupt(&mut self, at: u64, entry: u64, stack: u64) {
+    /// A signal's `handler` has interrupted the thread at `at`.
+    fn interrupt(&mut self, at: u64, handler: Handler) {
+        let Handler { entry, stack, ends } = handler;
         self.learn();
         self.calling.take_stack(self.words);
         let from = self.calling.stacks.current.present;
         let context = self.calling.tree.signal(from.context, at, entry, self.functions);
         self.calling.tree.add_calls(context, 1);
+        // What the handler returns to makes the call that ends it. The thread finds both frames.
+        let within = Some(from.context);
+        let ends = self.jump(Place { context, within }, entry, ends);
         let current = &mut self.calling.stacks.current;
-        current.push(Frame { stack, caller: from, handler: true });
-        current.present = Place { context, within: Some(from.context) };
+        current.interrupt(stack, ends);
+        current.present = Place { context, within: Some(ends.context) };
         self.calling.led_from(from, self.words);
         self.calling.give_stack(self.words, stack);
     }
@@ -525,6 +535,14 @@ impl Counting<'_> {
         self.in_contexts(tid, None, |scene| scene.take_back(unmade));
     }
 
+    /// A thread was about to add the instructions of a fragment to its sum.
+    pub fn add_run(&mut self, tid: Tid, fragment: FragmentId) {
+        self.in_contexts(tid, None, |scene| {
+            let deltas = scene.family.code_cache.fragment(fragment).deltas;
+            scene.words.pass(deltas.instructions as u64);
+        });
+    }
+
     /// The instructions that the host has counted for a thread are its present context's.
     pub fn pass_corrections(&mut self, tid: Tid) {
         self.in_contexts(tid, None, |_| ());
@@ -533,7 +551,10 @@ impl Counting<'_> {
     /// A signal has interrupted a thread at `at`: its handler begins at `entry`, with its return
     /// address at `stack`.
     pub fn enter_handler(&mut self, tid: Tid, at: u64, entry: u64, stack: u64) {
-        self.in_contexts(tid, Some(at), |scene| scene.interrupt(at, entry, stack));
+        self.in_contexts(tid, Some(at), |scene| {
+            let ends = read_u64(tid, stack).unwrap_or(0);
+            scene.interrupt(at, Handler { entry, stack, ends });
+        });
     }
 
     /// The contexts of a thread with their counts.

@@ -156,11 +156,15 @@ impl Machine {
         self.counting().pass_corrections(tid);
     }
 
-    /// Takes the transfer back that a thread is making at `view`, if there is one.
+    /// Takes the transfer back that a thread is making at `view`, if there is one, and adds the
+    /// instructions to its sum that it was about to add.
     fn take_transfer_back(&mut self, tid: Tid, cache: &Regs, view: &View) {
         if let (Some(past), Some(fragment)) = (view.state.transfer, view.fragment) {
             let (r11, stack) = (cache.0.r11, view.app.0.rsp);
             self.counting().take_transfer_back(tid, Unmade { fragment, past, r11, stack });
+        }
+        if let (true, Some(fragment)) = (view.state.unsummed, view.fragment) {
+            self.counting().add_run(tid, fragment);
         }
     }
 

@@ -47,7 +47,8 @@ pub const FRAMES_AT: u32 = CUTS_AT;
 pub const FRAMES_END: u32 = 0x1_0000;
 /// Bytes of a frame.
 pub const FRAME_BYTES: u32 = 16;
-/// Offset in a frame of the address at which its return address lies.
+/// Offset in a frame of the address at which its return address lies; of the frame of a signal's
+/// handler, the stack pointer when it ends and 1.
 pub const FRAME_STACK: u32 = 0;
 /// Offset of the name of its caller.
 pub const FRAME_CALLER: u32 = 8;
@@ -109,8 +110,10 @@ pub enum Leave {
     Jump,
     /// By a jump through a register or memory.
     IndirectJump,
-    /// By a return, or by the system call that ends a signal's handler.
+    /// By a return.
     Return,
+    /// By the system call that ends a signal's handler.
+    Resume,
 }
 
 impl Leave {

@@ -81,9 +81,13 @@ pub(super) fn charge_at(emitter: &mut Emitter<'_>, charge: Option<Charge>, index
         && charge.at == index
         && !charge.in_terminator
     {
-        heads::count(emitter, charge.counter, charge.flags_dead, charge.before);
-        if let Some(run) = charge.run {
-            trace::add_run(emitter, charge.counter, run, charge.flags_dead);
+        let Charge { counter, flags_dead, before, .. } = charge;
+        match charge.run {
+            Some(run) => {
+                heads::count_between(emitter, counter, flags_dead, before, bits::UNSUMMED);
+                trace::add_run(emitter, counter, run, flags_dead);
+            }
+            None => heads::count(emitter, counter, flags_dead, before),
         }
         emitter.charging.before = 0;
         emitter.charging.first = index == 0;
@@ -96,6 +100,7 @@ pub(super) fn charge_in_terminator(emitter: &mut Emitter<'_>, needed: bool) {
     let Some(charge) = emitter.charging.deferred.take() else { return };
     heads::count_in_rcx(emitter, charge.counter);
     if let Some(run) = charge.run {
+        emitter.point(bits::UNSUMMED | bits::SPILL_RCX);
         trace::add_run_in_rcx(emitter, charge.counter, run);
     }
     emitter.charging.before = 0;

@@ -423,7 +423,7 @@ pub fn sigreturn(emitter: &mut Emitter<'_>) {
     let landing = emitter.layout.routines() + u64::from(emitter.routines.sigreturn);
     emitter.point(0);
     if let Some(site) = emitter.transfer.take() {
-        trace::direct(emitter, site, Leave::Return);
+        trace::direct(emitter, site, Leave::Resume);
         trace::made(emitter, 0);
     }
     emitter.out.spill_rcx();

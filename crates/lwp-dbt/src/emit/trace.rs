@@ -72,8 +72,8 @@ impl Within {
     }
 }
 
-/// Adds the instructions of a fragment to the thread's sum. No flag changes; where the flags are
-/// live, rcx is borrowed.
+/// Adds the instructions of a fragment that has been charged to the thread's sum. No flag changes;
+/// where the flags are live, rcx is borrowed.
 pub(super) fn add_run(emitter: &mut Emitter<'_>, counter: u32, instructions: u8, dead: bool) {
     let word = trace::word(counter);
     if dead {
@@ -83,11 +83,12 @@ pub(super) fn add_run(emitter: &mut Emitter<'_>, counter: u32, instructions: u8,
         emitter.out.bytes(&[instructions]);
     } else {
         emitter.out.spill_rcx();
-        emitter.point(bits::SPILL_RCX);
+        emitter.point(bits::UNSUMMED | bits::SPILL_RCX);
         add_run_in_rcx(emitter, counter, instructions);
+        emitter.point(bits::SPILL_RCX);
         emitter.out.reload_rcx();
-        emitter.point(0);
     }
+    emitter.point(0);
 }
 
 /// Adds the instructions of a fragment to the sum in rcx, which has been spilled.

@@ -33,7 +33,8 @@ pub(super) fn head(work: &mut Work<'_>, id: FragmentId) -> CachePc {
         true => {
             let charged = join.offset(heads::count_bytes(flags_dead));
             let counter = work.cache.counters.push(deltas, Role::Runs(id));
-            heads::count_between(&mut work.emitter, counter, flags_dead, bits::UNCOUNTED, 0);
+            let after = if work.cache.sums { bits::UNSUMMED } else { 0 };
+            heads::count_between(&mut work.emitter, counter, flags_dead, bits::UNCOUNTED, after);
             work.emitter.jump_to(charged);
         }
         false => {

@@ -62,9 +62,10 @@ pub(super) fn app_state(
         _ => here,
     };
     let lost = within.and_then(|within| within.flags).filter(|_| has(bits::LOST));
-    let commit = commit(point.state, lost.is_none(), armed);
+    let unsummed = point.state & bits::UNSUMMED == bits::UNSUMMED;
+    let commit = commit(point.state, lost.is_none() && !unsummed, armed);
     let index = u32::from(point.index);
-    let charged = !has(bits::UNCOUNTED);
+    let charged = !has(bits::UNCOUNTED) || unsummed;
     let partial = fragment
         .filter(
             |fragment| if charged { index < u32::from(fragment.instructions) } else { index > 0 },
@@ -99,6 +100,7 @@ pub(super) fn app_state(
         edge_pending: edge,
         countdown: (profiles && counted_down && counts_down).then_some(index),
         called,
+        unsummed,
         transfer: (all && !made && fragment.is_some()).then_some(past),
         remainder,
         flags: lost,

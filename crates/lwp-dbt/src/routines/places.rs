@@ -30,7 +30,7 @@ pub struct Routines {
     pub called: u32,
     /// Look for a transfer that the thread does not know at its place, by the way to leave a
     /// function; rcx, r11 and rax are in their slots.
-    pub transfers: [u32; 5],
+    pub transfers: [u32; 6],
     /// Those of Lightweight Profiling.
     pub lwp: LwpRoutines,
     pub(crate) states: Cow<'static, [(u32, AppState)]>,

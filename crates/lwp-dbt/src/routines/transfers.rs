@@ -17,8 +17,14 @@ use crate::context::{RequestKind, Slot};
 use crate::state_map::{Commit, PcSource, Spills};
 
 const THREE: Spills = Spills { rax: true, ..BOTH };
-const WAYS: [Leave; 5] =
-    [Leave::Call, Leave::IndirectCall, Leave::Jump, Leave::IndirectJump, Leave::Return];
+const WAYS: [Leave; 6] = [
+    Leave::Call,
+    Leave::IndirectCall,
+    Leave::Jump,
+    Leave::IndirectJump,
+    Leave::Return,
+    Leave::Resume,
+];
 
 /// By the way to leave a function; rcx, r11 and rax are in their slots. Goes on at
 /// [`Slot::CallAfter`], where the transfer is tried again.
@@ -35,11 +41,13 @@ const WAYS: [Leave; 5] =
 /// ```
 ///
 /// A signal may come anywhere: a record that is no longer found is nothing worse than forgotten.
-pub(super) fn emit(b: &mut Builder, ring: CodeLabel) -> Result<[CodeLabel; 5], IcedError> {
+pub(super) fn emit(b: &mut Builder, ring: CodeLabel) -> Result<[CodeLabel; 6], IcedError> {
     let ask = emit_ask(b, ring)?;
-    let mut all = [ask; 5];
-    for (label, leave) in all.iter_mut().zip(WAYS).filter(|(_, leave)| *leave != Leave::Return) {
-        *label = emit_search(b, leave, ask)?;
+    let mut all = [ask; 6];
+    for (label, leave) in all.iter_mut().zip(WAYS) {
+        if !matches!(leave, Leave::Return | Leave::Resume) {
+            *label = emit_search(b, leave, ask)?;
+        }
     }
     Ok(all)
 }

@@ -328,6 +328,49 @@ int main(void) {
     check_work("handler", rest, &[], &wanted);
 }
 
+/// Handlers take no longer than without contexts: the program goes on between signals that come
+/// fast, and what they leave unfinished is neither counted twice nor lost.
+#[test]
+fn signals_that_come_fast_cost_no_call() {
+    let rest = r#"
+#include <signal.h>
+#include <setjmp.h>
+#include <sys/time.h>
+static volatile int taken;
+static sigjmp_buf before;
+N void nothing(void) { taken++; }
+N void handler(int signal) { nothing(); }
+N void leaves(int signal) { siglongjmp(before, 1); }
+N void leaf(void) { taken += 0; }
+N void tail(void) { leaf(); }
+N void descends(int depth) { if (depth) descends(depth - 1); else tail(); taken += 0; }
+int main(void) {
+    signal(SIGALRM, handler);
+    signal(SIGUSR1, leaves);
+    struct itimerval often = {{0, 200}, {0, 200}}, never = {{0, 0}, {0, 0}};
+    setitimer(ITIMER_REAL, &often, 0);
+    for (int i = 0; i < 200000; i++) descends(3);
+    setitimer(ITIMER_REAL, &never, 0);
+    for (volatile int i = 0; i < 3; i++) if (!sigsetjmp(before, 1)) raise(SIGUSR1);
+    return taken == 0;
+}
+"#;
+    let Some(run) = Run::of("fast", &format!("{WORK}{rest}"), &[]) else { return };
+    run.check_sums();
+    let contexts = run.contexts();
+    let calls = |path: &str| contexts.get(path).map_or(0, |it| it.0);
+    let inner = "main descends descends descends descends";
+    assert_eq!(calls(inner), 200_000);
+    let tails = calls(&format!("{inner} tail")) + calls(&format!("{inner} ~tail"));
+    assert_eq!(tails, 200_000, "{contexts:?}");
+    let of = |name: &str| -> u64 {
+        let ends = |path: &&String| path.ends_with(name);
+        contexts.iter().filter(|(path, _)| ends(path)).map(|it| it.1.0).sum()
+    };
+    assert_eq!(of("!handler nothing") + of("!handler ~nothing"), of("!handler"));
+    assert_eq!(of("!leaves"), 3);
+}
+
 #[test]
 fn coroutines_have_frames_of_their_own() {
     let rest = r#"

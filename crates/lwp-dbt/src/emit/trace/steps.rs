@@ -55,14 +55,14 @@ struct Steps<'a> {
 impl Steps<'_> {
     fn transfer(&mut self, leave: Leave, site: u32) -> usize {
         let miss = match leave {
-            Leave::Return => self.find_frame(),
+            Leave::Return | Leave::Resume => self.find_frame(leave),
             _ => self.find_record(leave, site),
         };
         self.sum();
         match leave {
             Leave::Call | Leave::IndirectCall => self.call(),
             Leave::Jump | Leave::IndirectJump => self.jump(),
-            Leave::Return => self.leave(),
+            Leave::Return | Leave::Resume => self.leave(),
         }
         miss
     }
@@ -129,12 +129,12 @@ impl Steps<'_> {
     }
 
     /// Goes on if the innermost frame is the one that is returned from.
-    fn find_frame(&mut self) -> usize {
+    fn find_frame(&mut self, leave: Leave) -> usize {
         self.get(R11, FRAMES);
         self.get_at(RCX, R11, FRAME_STACK.wrapping_sub(FRAME_BYTES));
         self.copy(RAX, RSP);
         self.complement(RAX);
-        self.add(RCX, RAX, 1);
+        self.add(RCX, RAX, u8::from(leave == Leave::Return));
         // jrcxz +5; jmp stub
         self.out.bytes(&[0xe3, 5, 0xe9]);
         let miss = self.out.code.len();
