@@ -33,16 +33,29 @@ static void by_itself(void)
         0xe9, 0x38, 0x00, 0x00, 0x00, /* jmp 64 */
     };
     static const unsigned char clears[8] = {0x31, 0xc0, 0xc3};        /* xor eax, eax; ret */
-    static const unsigned char reads[8] = {0x19, 0xc0, 0x90, 0xc3};   /* sbb eax, eax; nop; ret */
-    put(0, writer, sizeof writer);
-    long clear, read, sum = 0;
-    memcpy(&clear, clears, 8);
-    memcpy(&read, reads, 8);
-    for (int round = 0; round < ROUNDS; round++) {
-        int reading = round % 7 == 3;
-        sum += call(0, (long)(page + 64), reading ? read : clear, round & 1) & 0xff;
+    static const unsigned char reads[2][8] = {
+        {0x19, 0xc0, 0x90, 0xc3}, /* sbb eax, eax; nop; ret */
+        {0x0f, 0x94, 0xc0, 0xc3}, /* sete al; ret */
+    };
+    static const unsigned char edge[] = {
+        0x48, 0x89, 0x37, /* mov [rdi], rsi */
+        0x7b, 0x02,       /* jnp 66: never */
+    };
+    for (int kind = 0; kind < 4; kind++) {
+        page = map_pages(4096, PROT_READ | PROT_WRITE | PROT_EXEC);
+        put(0, writer, sizeof writer);
+        if (kind >= 2)
+            put(64 - sizeof edge, edge, sizeof edge);
+        size_t at = kind >= 2 ? 64 - sizeof edge : 0;
+        long clear, read, sum = 0;
+        memcpy(&clear, clears, 8);
+        memcpy(&read, reads[kind % 2], 8);
+        for (int round = 0; round < ROUNDS; round++) {
+            int reading = round % 7 == 3;
+            sum += call(at, (long)(page + 64), reading ? read : clear, round & 1) & 0xff;
+        }
+        say("by itself: %ld", sum);
     }
-    say("by itself: %ld", sum);
 }
 
 /* An edge falls into a block that changes now and then, and so does what the edge comes from. */
@@ -94,8 +107,8 @@ static void beside(void)
 
 int main(void)
 {
-    page = map_pages(4096, PROT_READ | PROT_WRITE | PROT_EXEC);
     by_itself();
+    page = map_pages(4096, PROT_READ | PROT_WRITE | PROT_EXEC);
     behind_an_edge();
     beside();
     return 0;

@@ -1,5 +1,7 @@
 //! The liveness of the flags that translated code would change.
 
+use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory, InstructionInfoOptions, OpAccess};
+
 use super::dormant::holds;
 use super::{Translator, Work, decode};
 use crate::addr::AppPc;
@@ -16,8 +18,9 @@ pub(super) fn flags_dead(by: &Translator, work: &mut Work<'_>, pc: AppPc, depth:
 
 /// Returns the code behind the end of `block` if it overwrites all arithmetic flags before it
 /// reads any, and changes only with notice. `block` may then change the flags between the last
-/// instruction that it executes itself and its branch: no write of its own comes in between,
-/// and a thread that has to serialise before it executes changed code cannot do so there.
+/// instruction that it executes itself and its branch: a thread that has to serialise before it
+/// executes another thread's changes cannot do so there. A block that writes to memory trusts
+/// nothing, because what it changes itself is executed behind its branch at once.
 pub(super) fn trusted_behind(
     by: &Translator,
     work: &mut Work<'_>,
@@ -28,13 +31,30 @@ pub(super) fn trusted_behind(
         Terminator::Jump { target } | Terminator::Call { target } => target,
         _ => return None,
     };
-    trusted_at(by, work, pc)
+    let own = &block.bytes[..usize::from(block.terminator_offset)];
+    if writes(block.pc, own) { None } else { trusted_at(by, work, pc) }
+}
+
+/// Returns whether code may write to memory.
+fn writes(pc: AppPc, code: &[u8]) -> bool {
+    let mut factory = InstructionInfoFactory::new();
+    Decoder::with_ip(64, code, pc.0, DecoderOptions::NONE).iter().any(|instruction| {
+        let info = factory.info_options(&instruction, InstructionInfoOptions::NO_REGISTER_USAGE);
+        info.used_memory().iter().any(|memory| {
+            !matches!(memory.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess)
+        })
+    })
 }
 
 /// Has the block laid last trust that the code at `pc`, behind its not-taken edge, overwrites
 /// the flags. Returns false where it cannot.
 pub(super) fn trusts_edge(by: &Translator, work: &mut Work<'_>, pc: AppPc) -> bool {
     let Some(&last) = work.created.last() else { return false };
+    let from = work.cache.fragment(last).pc;
+    let known = work.unit.changing.fragments.get(&last);
+    if known.is_none_or(|known| writes(from, &known.bytes)) {
+        return false;
+    }
     let trusted = trusted_at(by, work, pc);
     match work.unit.changing.fragments.get_mut(&last).filter(|known| !known.compares) {
         Some(known) => {
