@@ -359,11 +359,9 @@ pub fn at_syscall(machine: &mut Machine, tid: Tid, mut calm: Calm) -> Handled {
         }
         let minds = || syscalls::minds_signals(tid, &regs, calm.hidden);
         if calm.hidden != 0 && (calm.held.is_some() || minds()) {
-            let taken_back =
-                machine.tasks.threads.get(&tid).and_then(|it| it.signals.ignored.taken_back);
             // A filter may kill for a call that is none. A second time nothing is won: signals come
             // faster than the thread gets to its call.
-            if filtered || taken_back == Some(regs.0.rip) {
+            if filtered || was_taken_back(machine, tid, &calm, &regs) {
                 end(machine, tid)?;
                 return machine.tracees.cont(tid, 0);
             }
@@ -375,6 +373,9 @@ pub fn at_syscall(machine: &mut Machine, tid: Tid, mut calm: Calm) -> Handled {
     }
     if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
         thread.signals.ignored.taken_back = calm.redo.map(|_| regs.0.rip);
+        if calm.held.is_some() {
+            thread.signals.pace.took_back(calm.redo.map(|_| regs));
+        }
     }
     if let Some(number) = calm.redo {
         regs.0.rax = number;
@@ -393,6 +394,15 @@ pub fn at_syscall(machine: &mut Machine, tid: Tid, mut calm: Calm) -> Handled {
         Some(call) => returned(machine, tid, (calm, call), regs),
         None => go_on_calmly(machine, tid, calm),
     }
+}
+
+/// Returns whether the call that a calm thread is about to make was taken back before: for a signal
+/// that is held, whose handler has returned since, or for those that are ignored.
+fn was_taken_back(machine: &mut Machine, tid: Tid, calm: &Calm, regs: &Regs) -> bool {
+    let Some(thread) = machine.tasks.threads.get_mut(&tid) else { return false };
+    let signals = &mut thread.signals;
+    let held = calm.held.is_some() && signals.pace.makes_call_again(regs);
+    held || signals.ignored.taken_back == Some(regs.0.rip)
 }
 
 /// The call of a calm thread has returned, or a part of it: then it goes on.

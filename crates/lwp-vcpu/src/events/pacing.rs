@@ -15,7 +15,8 @@
 //! | held | it comes too soon after the signal before, again and again; a timer's at the first time |
 //!
 //! A system call ends the hold before it is made, so nobody finds out: the program's own calls see
-//! its own mask, and a signal that comes before a call is handled before it.
+//! its own mask, and a signal that comes before a call is handled before it. If the next signal is
+//! there when the thread comes back to that call, it makes the call: the signal comes in it.
 
 use std::time::{Duration, Instant};
 
@@ -50,12 +51,26 @@ pub struct Pace {
     since: Option<Instant>,
     /// A signal that has been held and sent again: what it said at first.
     resent: Option<SigInfo>,
+    /// The pc behind the last call before which a hold was ended, and the stack pointer.
+    taken_back: Option<(u64, u64)>,
 }
 
 impl Pace {
     /// Returns whether a thread has executed nothing of its last handler.
     fn is_at_handler(&self, app: &Regs) -> bool {
         self.entered.is_some_and(|(_, pc, stack)| (app.0.rip, app.0.rsp) == (pc, stack))
+    }
+
+    /// A hold ends before a call, which is to be made after the signal has been handled: `regs` are
+    /// those behind the call; or it does not.
+    pub fn took_back(&mut self, regs: Option<Regs>) {
+        self.taken_back = regs.map(|regs| (regs.0.rip, regs.0.rsp));
+    }
+
+    /// Returns whether the call that a thread is about to make is the one that was taken back last.
+    /// The next signal has come already, so it comes in the call.
+    pub fn makes_call_again(&mut self, regs: &Regs) -> bool {
+        self.taken_back.take() == Some((regs.0.rip, regs.0.rsp))
     }
 }
 
