@@ -22,6 +22,7 @@ mod encode;
 mod forest;
 mod graph;
 mod inclusive;
+mod inlined;
 mod join;
 mod located;
 mod measured;

@@ -11,13 +11,15 @@ use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
+use crate::inlined::Inlined;
 use crate::profile::{Context, FunctionId, LocationId, Profile, ThreadId};
 
 /// Measured contexts, all or some, with their counts of one event.
 #[derive(Clone, Debug)]
 pub struct Measured<'a> {
+    profile: &'a Profile,
     contexts: &'a [Context],
-    functions: usize,
+    event: usize,
     /// Counts of each context alone.
     own: Vec<u64>,
     /// Counts of functions without contexts.
@@ -78,8 +80,8 @@ impl<'a> Measured<'a> {
         let own = contexts.iter().map(of).collect();
         let apart = shares.left().filter(|(context, _)| wanted(context));
         let apart = apart.map(|(context, count)| (context.function, count)).collect();
-        let functions = profile.functions.len();
-        (!contexts.is_empty()).then_some(Self { contexts, functions, own, apart, exact })
+        let measured = Self { profile, contexts, event, own, apart, exact };
+        (!contexts.is_empty()).then_some(measured)
     }
 
     /// Returns true if the counts were measured; otherwise they are shared out by instructions.
@@ -100,6 +102,11 @@ impl<'a> Measured<'a> {
     /// Counts of functions that no context of theirs has.
     pub fn apart(&self) -> &[(FunctionId, u64)] {
         &self.apart
+    }
+
+    /// The inlined functions in them.
+    pub(crate) fn inlined(&self) -> Inlined<'a> {
+        Inlined::of(self.profile, self.event)
     }
 
     /// The counts of each context with all that was called from it.
@@ -126,7 +133,7 @@ impl<'a> Measured<'a> {
 
     /// The inclusive count of each function.
     pub fn inclusive(&self) -> Vec<u64> {
-        self.inclusive_by(self.functions, FunctionId::index)
+        self.inclusive_by(self.profile.functions.len(), FunctionId::index)
     }
 
     /// The inclusive count of each of so many groups of functions, by the group of each function.
@@ -207,7 +214,7 @@ impl<'a> Measured<'a> {
         // The contexts around the present one, and where the function of each was running before.
         let mut path: Vec<(usize, Option<usize>)> = Vec::new();
         // The place in the path of each function's innermost context.
-        let mut innermost: Vec<Option<usize>> = vec![None; self.functions];
+        let mut innermost: Vec<Option<usize>> = vec![None; self.profile.functions.len()];
         for (number, context) in self.contexts.iter().enumerate() {
             let caller = context.caller.map(|caller| caller as usize);
             while path.last().map(|around| around.0) != caller {
@@ -282,14 +289,35 @@ impl ByFunction {
         number
     }
 
-    /// Enters contexts; returns the number of each.
-    pub fn enter(&mut self, contexts: &[Context]) -> Vec<u32> {
+    /// Enters contexts, with the inlined functions that each was called from; returns the number of
+    /// each.
+    pub fn enter(&mut self, contexts: &[Context], inlined: &Inlined<'_>) -> Vec<u32> {
         let mut numbers: Vec<u32> = Vec::with_capacity(contexts.len());
         for context in contexts {
-            let caller = context.caller.map(|caller| numbers[caller as usize]);
+            let caller = context.caller.map(|caller| {
+                let function = contexts[caller as usize].function;
+                let around = inlined.around(function, context.site);
+                around.fold(numbers[caller as usize], |at, function| self.call(Some(at), function))
+            });
             numbers.push(self.call(caller, context.function));
         }
         numbers
+    }
+
+    /// What was counted, context by context, of which `numbers` has the number of each.
+    pub fn counts(&mut self, of: &Measured<'_>, numbers: &[u32]) -> Vec<(u32, u64)> {
+        let mut inlined = of.inlined();
+        let mut counts = Vec::with_capacity(numbers.len());
+        for ((context, own), number) in of.contexts.iter().zip(&of.own).zip(numbers) {
+            for (chain, count) in inlined.share(context, *own) {
+                let inner = |at, function: &FunctionId| self.call(Some(at), *function);
+                counts.push((chain.iter().fold(*number, inner), count));
+            }
+        }
+        for (function, count) in &of.apart {
+            counts.push((self.call(None, *function), *count));
+        }
+        counts
     }
 
     /// Caller and function of each.

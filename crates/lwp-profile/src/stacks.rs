@@ -7,6 +7,7 @@
 
 use crate::graph::CallGraph;
 use crate::inclusive::Inclusive;
+use crate::inlined::Inlined;
 use crate::measured::{ByFunction, Measured};
 use crate::profile::{FunctionId, Profile, Sample, ThreadId, Values};
 
@@ -103,21 +104,16 @@ impl Inferred {
 /// The measured contexts of the threads that are wanted, by function.
 fn measured(profile: &Profile, event: usize, wanted: impl Fn(ThreadId) -> bool) -> Inferred {
     let mut by_function = ByFunction::default();
-    let numbers = by_function.enter(&profile.contexts);
+    let numbers = by_function.enter(&profile.contexts, &Inlined::of(profile, event));
     let parts: Vec<Measured<'_>> = (0..profile.events.len())
         .filter_map(|event| Measured::part(profile, event, |context| wanted(context.thread)))
         .collect();
-    for (function, _) in parts.iter().flat_map(|part| part.apart()) {
-        by_function.call(None, *function);
-    }
+    let counts: Vec<Vec<(u32, u64)>> =
+        parts.iter().map(|part| by_function.counts(part, &numbers)).collect();
     let deep = Deep::new(by_function.nodes());
     let mut values = vec![Values::zero(parts.len()); by_function.nodes().len()];
-    for (event, part) in parts.iter().enumerate() {
-        let own = numbers.iter().copied().zip(part.own().iter().copied());
-        let apart = part.apart().iter();
-        let apart: Vec<(u32, u64)> =
-            apart.map(|(function, count)| (by_function.call(None, *function), *count)).collect();
-        for (number, count) in own.chain(apart) {
+    for (event, counts) in counts.into_iter().enumerate() {
+        for (number, count) in counts {
             let sum = &mut values[deep.counted_in(number)].0[event];
             *sum = sum.saturating_add(count);
         }

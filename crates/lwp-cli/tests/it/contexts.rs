@@ -140,6 +140,46 @@ fn every_output_has_what_was_measured_and_calls_nothing_an_estimate() {
     assert!(listing.contains("# dear x1: 6,012,000 (99.70%)"), "{listing}");
 }
 
+/// Inlined twice, in a function and in one that is inlined there itself; each calls another one.
+const INLINED: &str = "
+volatile long sink;
+__attribute__((noinline)) void called(void) { sink = 1; }
+static inline __attribute__((always_inline)) void innie(long n) {
+    for (long i = 0; i < n; i++) sink = i;
+    called();
+}
+static inline __attribute__((always_inline)) void middle(long n) { sink = n; innie(n); called(); }
+__attribute__((noinline)) void outie(long n) { middle(n); innie(3); called(); }
+int main(void) { outie(10000); return 0; }
+";
+
+#[test]
+fn recordings_measure_contexts_and_inlined_functions_are_frames() {
+    let dir = fresh("inlined");
+    std::fs::write(dir.join("in.c"), INLINED).expect("a file");
+    let compiled = run(&dir, &["cc", "-O2", "-g", "-o", "in", "in.c"]);
+    assert!(compiled.status.success(), "{}", tools::text(&compiled.stderr));
+    lwp(&dir, &["record", "-q", "./in"]);
+    for format in ["folded", "speedscope", "chrome"] {
+        let (file, _) = lwp(&dir, &["export", "-f", format, "-o", "-"]);
+        assert!(file.contains("innie") && file.contains("middle"), "{format}: {file}");
+    }
+    let (folded, _) = lwp(&dir, &["export", "-f", "folded", "-o", "-"]);
+    let count = |stack: &str| -> u64 {
+        let line = folded.lines().find(|line| line.contains(stack)).unwrap_or_default();
+        line.rsplit(' ').next().and_then(|count| count.parse().ok()).unwrap_or(0)
+    };
+    let loops = count(";main;outie;middle;innie ");
+    assert!(loops > 30_000 && count(";main;outie;innie ") < 30, "{folded}");
+    let each = count(";main;outie;called ");
+    for caller in ["middle", "middle;innie", "innie"] {
+        assert_eq!(count(&format!(";main;outie;{caller};called ")), each, "{folded}");
+    }
+    lwp(&dir, &["flamegraph", "-o", "flame.svg"]);
+    let svg = std::fs::read_to_string(dir.join("flame.svg")).expect("a picture");
+    assert!(svg.contains("innie") && !svg.contains("inferred"), "{svg}");
+}
+
 #[test]
 fn other_events_are_estimated_by_instructions_and_say_so() {
     let dir = fresh("events");
