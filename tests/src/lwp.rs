@@ -18,6 +18,8 @@ pub enum Mode {
     Learn,
     /// The same again: little or nothing is left to translate.
     Warm,
+    /// `lwp record`: counting with calling contexts.
+    Record,
     /// `lwp run` with generated code guarded as for users without privileges.
     UserMode,
     /// `lwp run` with generated code guarded by the protection of its pages, as under a filter.
@@ -30,12 +32,13 @@ pub enum Mode {
 
 impl Mode {
     /// Every mode.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Native,
         Self::Run,
         Self::Stat,
         Self::Learn,
         Self::Warm,
+        Self::Record,
         Self::UserMode,
         Self::Protected,
         Self::Compared,
@@ -50,6 +53,7 @@ impl Mode {
             Self::Stat => "stat",
             Self::Learn => "learn",
             Self::Warm => "warm",
+            Self::Record => "record",
             Self::UserMode => "user-mode",
             Self::Protected => "protected",
             Self::Compared => "compared",
@@ -73,6 +77,19 @@ impl Mode {
                     _ => line.extend(["--cache-dir".into(), translations().into()]),
                 }
                 line
+            }
+            Self::Record => {
+                let recording = scratch.join("recording").into_os_string();
+                vec![
+                    lwp_binary().into(),
+                    "record".into(),
+                    "-q".into(),
+                    "--no-progress".into(),
+                    "--cache-dir".into(),
+                    translations().into(),
+                    "-o".into(),
+                    recording,
+                ]
             }
         };
         if self != Self::Native {
@@ -116,7 +133,7 @@ pub fn modes(name: &str) -> Vec<Mode> {
 /// one without room near its code in both ways to execute it.
 fn groups(name: &str) -> Vec<Vec<Mode>> {
     // A run that learns counts too, and begins with little that it knows of the program.
-    let mut groups = vec![vec![Mode::Run], vec![Mode::Learn, Mode::Warm]];
+    let mut groups = vec![vec![Mode::Run], vec![Mode::Learn, Mode::Warm], vec![Mode::Record]];
     if name == "cpu/out_of_reach" {
         groups.push(vec![Mode::Stepped]);
     }

@@ -17,9 +17,6 @@ const EVENTS: [(&str, Sampled); 7] = [
     ("dcache-misses", Sampled::DcacheMisses),
 ];
 
-/// Whether exact recordings have measured contexts unless `--call-graph` chooses.
-const MEASURES_CONTEXTS: bool = false;
-
 /// Values of `--call-graph`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallGraph {
@@ -56,12 +53,12 @@ impl CallGraph {
         }
     }
 
-    /// Returns whether an exact recording has measured contexts.
-    pub fn measures_contexts(chosen: Option<Self>) -> bool {
+    /// Returns whether an exact recording measures contexts, where `possible`.
+    pub fn measures_contexts(chosen: Option<Self>, possible: bool) -> bool {
         match chosen {
             Some(Self::Exact) => true,
             Some(Self::Inferred | Self::None) => false,
-            Some(Self::Own | Self::Perfs(_) | Self::Dwarf(_)) | None => MEASURES_CONTEXTS,
+            Some(Self::Own | Self::Perfs(_) | Self::Dwarf(_)) | None => possible,
         }
     }
 }

@@ -33,7 +33,7 @@ pub struct DiffArgs {
     pub sort: String,
 
     /// Compare functions with what they call, by inclusive counts; all recordings must have
-    /// measured them: `lwp record --call-graph exact`
+    /// measured them, as `lwp record` does by default
     #[arg(long, conflicts_with = "sort")]
     pub children: bool,
 

@@ -77,14 +77,15 @@ pub struct RecordArgs {
         "deterministic"])]
     pub both: bool,
 
-    /// Record callers: by call stacks with samples, else by counts of calls (default)
+    /// Record callers (default)
     #[arg(short = 'g', conflicts_with = "no_call_graph", help_heading = headings::SAMPLES)]
     pub graph: bool,
 
-    /// Find callers in this way. In exact recordings: exact measures what each function executed
-    /// for each of its callers; inferred shares counts out by numbers of calls; none records no
-    /// targets of indirect calls either [default: inferred]. With samples: shadow, lwp's own, reads
-    /// unwind tables from outside; perf's fp, lbr and dwarf mean the same; none records no stacks
+    /// How to find callers. In exact recordings, `exact` measures what each function executes for
+    /// each of its callers; `inferred` shares counts out by numbers of calls, which is faster; `none`
+    /// does not record the targets of indirect calls either [default: exact; with -p, and on
+    /// processors without BMI2: inferred]. With samples, `shadow` unwinds from outside with unwind
+    /// tables; perf's `fp`, `lbr` and `dwarf` are accepted and do the same; `none` records no stacks
     /// [default: shadow]
     #[arg(long, value_name = "MODE", value_parser = CallGraph::parse, conflicts_with = "no_call_graph",
         help_heading = headings::SAMPLES)]
@@ -250,7 +251,7 @@ fn counted(
     }
     if !config.sampling.stacks {
         recorder.leave_calls_out();
-    } else if sampled.is_empty() && CallGraph::measures_contexts(args.call_graph) {
+    } else if sampled.is_empty() && measures_contexts(args, engine) {
         recorder.measure_contexts();
     }
     let requests = &line.requests;
@@ -324,14 +325,27 @@ fn look_back(
 /// Chooses the engine that can do what is asked for.
 fn choose_engine(args: &RecordArgs, config: &Config) -> Result<Engine, Failure> {
     let engine = Engine::choose(config)?;
-    let measures = CallGraph::measures_contexts(args.call_graph);
+    let asked = args.call_graph == Some(CallGraph::Exact);
     let contexts = ["--call-graph exact", "leave it out: callers are inferred from calls"];
-    engine.refuse(config, measures, contexts)?;
-    if measures && !is_x86_feature_detected!("bmi2") {
+    engine.refuse(config, asked, contexts)?;
+    if asked && !can_measure_contexts() {
         let [option, help] = contexts;
         return Err(usage_error(format!("{option} needs a processor with BMI2"), help));
     }
     Ok(engine)
+}
+
+/// Returns whether an exact recording measures calling contexts. Without `--call-graph` it does
+/// where that works; who called the functions that an attached process is in is not known.
+fn measures_contexts(args: &RecordArgs, engine: Engine) -> bool {
+    let possible =
+        engine == Engine::VirtualCpu && can_measure_contexts() && !args.counting.attaches();
+    CallGraph::measures_contexts(args.call_graph, possible)
+}
+
+/// Returns whether this processor can execute the code that measures calling contexts.
+fn can_measure_contexts() -> bool {
+    is_x86_feature_detected!("bmi2")
 }
 
 /// Adds the model of a machine, where one is asked for.
