@@ -123,11 +123,12 @@ const PEERS: &[(&str, &str, &[&str])] = &[
     ("qemu-user",     "qemu-x86_64", &[]),
 ];
 
-/// Recording in one way and another: heading, options. The second runs natively, and the third both
-/// natively and like the first. The last counts down like the ones before
-/// it, and no sample is ever due: what they take beyond it are their samples with their stacks.
+/// Recording in one way and another: heading, options. `--time` runs natively, and `--both` both
+/// natively and like the first. The last counts down like the ones before it, and no sample is ever
+/// due: what they take beyond it are their samples with their stacks.
 const RECORDINGS: &[(&str, &[&str])] = &[
     ("record", &[]),
+    ("record --call-graph inferred", &["--call-graph", "inferred"]),
     ("record --time", &["--time"]),
     ("record --both", &["--both"]),
     ("record -c 1,000,003", &["-c", "1000003"]),

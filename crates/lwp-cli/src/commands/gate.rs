@@ -183,14 +183,16 @@ fn record(args: &GateArgs, rules: &Rules) -> Result<Ending, Failure> {
     words.push(args.input.input.clone().into());
     if times(rules) {
         words.push("--time".into());
-    } else if !args.no_deterministic {
-        words.push("--deterministic".into());
+    } else {
+        // A verdict on functions' own counts needs no contexts, which take time to measure.
+        let callers = if rules.need_contexts() { "exact" } else { "inferred" };
+        words.extend(["--call-graph", callers].map(OsString::from));
+        if !args.no_deterministic {
+            words.push("--deterministic".into());
+        }
     }
     if args.model {
         words.push("--model".into());
-    }
-    if rules.need_contexts() {
-        words.extend(["--call-graph", "exact"].map(OsString::from));
     }
     words.push("--".into());
     words.extend(args.command.iter().cloned());

@@ -127,7 +127,9 @@ fn criterion_measures_instructions() {
     let dependency = "criterion = { version = \"0.8\", default-features = false }";
     let Some(dir) = package("criterion", "\"criterion\"", dependency, CRITERION) else { return };
     // What a run before this one has left to compare with.
-    let _ = std::fs::remove_dir_all(dir.with_file_name("target").join("criterion"));
+    for kept in ["criterion-instructions", "criterion-uncounted"] {
+        let _ = std::fs::remove_dir_all(dir.with_file_name("target").join(kept));
+    }
     // What is not counted is nothing to compare with.
     let native = printed(&cargo(&dir, "cargo", &["bench", "--bench", "work"]));
     assert!(native.contains("[not counted not counted not counted]"), "{native}");

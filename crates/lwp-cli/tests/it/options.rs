@@ -166,8 +166,10 @@ fn trees_show_who_called() {
         tree.lines().filter(|line| !line.starts_with('#')).count()
     };
     assert!(lines("0") > lines("5") && lines("5") > lines("50") && lines("101") == 0);
-    // An exact recording has no stacks, and says so.
+    // An exact recording has measured contexts; one without says so.
     lwp(&dir, &["record", "-q", "--", "./program"]);
+    assert!(!lwp(&dir, &["report", "--tree"]).0.contains("inferred"));
+    lwp(&dir, &["record", "-q", "--call-graph", "inferred", "--", "./program"]);
     assert!(lwp(&dir, &["report", "--tree"]).0.contains("is inferred"));
 }
 
@@ -305,20 +307,29 @@ fn circles_have_the_inclusive_counts_of_callgrind() {
         let listing =
             run(&dir, &["callgrind_annotate", "--inclusive=yes", "--threshold=100", "out"]);
         let listing = text(&listing.stdout);
-        lwp(&dir, &["record", "-q", "--", "./program"]);
-        let (json, _) = lwp(&dir, &["report", "--json"]);
-        let document: Value = serde_json::from_str(&json).expect("JSON");
-        for function in functions {
-            // Of several activations, callgrind's first line is the outermost one's.
-            let of = |line: &&str| line.contains(&format!(":{function} ["));
-            let line = listing.lines().find(of).unwrap_or_else(|| panic!("{function}: {listing}"));
-            let theirs = line.split_whitespace().next().map(|word| word.replace(',', ""));
-            let theirs: f64 = theirs.and_then(|word| word.parse().ok()).expect("a count");
+        let report = |callers: &str| -> Value {
+            lwp(&dir, &["record", "-q", "--call-graph", callers, "--", "./program"]);
+            serde_json::from_str(&lwp(&dir, &["report", "--json"]).0).expect("JSON")
+        };
+        let (measured, inferred) = (report("exact"), report("inferred"));
+        let of = |document: &Value, function: &str, key: &str| {
             let rows = document["rows"].as_array().expect("rows");
             let row = rows.iter().find(|row| row["sym"] == *function).expect("a row");
-            let ours = row["total_estimated"].as_f64().expect("an estimate");
-            let off = (ours - theirs).abs() / theirs;
-            assert!(off <= if exact { 0.0 } else { 0.1 }, "{function}: {ours}, callgrind {theirs}");
+            row[key].as_f64().expect("an inclusive count")
+        };
+        for function in functions {
+            // Of several activations, callgrind's first line is the outermost one's.
+            let names = |line: &&str| line.contains(&format!(":{function} ["));
+            let line =
+                listing.lines().find(names).unwrap_or_else(|| panic!("{function}: {listing}"));
+            let theirs = line.split_whitespace().next().map(|word| word.replace(',', ""));
+            let theirs: f64 = theirs.and_then(|word| word.parse().ok()).expect("a count");
+            let total = of(&measured, function, "total");
+            assert!(total == theirs, "{function}: {total}, callgrind {theirs}");
+            let estimate = of(&inferred, function, "total_estimated");
+            let off = (estimate - theirs).abs() / theirs;
+            let most = if exact { 0.0 } else { 0.1 };
+            assert!(off <= most, "{function}: {estimate}, callgrind {theirs}");
         }
     }
 }

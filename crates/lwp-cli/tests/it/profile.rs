@@ -432,7 +432,7 @@ fn every_format_holds_the_same_total() {
 #[test]
 fn what_is_inferred_is_marked() {
     let dir = fresh("marked");
-    lwp(&dir, &["record", "-q", "/bin/true"]);
+    lwp(&dir, &["record", "-q", "--call-graph", "inferred", "/bin/true"]);
     let table = lwp(&dir, &["report"]);
     assert!(table.contains("Total~ is an estimate"), "{table}");
     assert!(lwp(&dir, &["report", "--csv"]).starts_with("self,total_estimated,calls,"));
