@@ -2,7 +2,7 @@
 # Installs the viewers that exports are held against: perf, callgrind_annotate, Chromium, and node with
 # speedscope, pprof-format and the Firefox Profiler's command line; python with OpenTelemetry's messages,
 # junitparser, sarif-tools and PyYAML; cargo-flamegraph, cargo-valgrind and gungraun's runner; valgrind and cargo-deny;
-# two versions of BOLT. Tests that miss one of them say "skipped".
+# two versions of BOLT, three of clang, autofdo. Tests that miss one of them say "skipped".
 #
 #     tests/viewers.sh [DIR]
 #
@@ -15,7 +15,8 @@ dir=${1:-${LWP_VIEWERS:-$here/../target/viewers}}
 mkdir -p "$dir"
 
 apt-get install -y --no-install-recommends \
-    bolt-16 bolt-19 chromium chromium-driver linux-perf nodejs npm python3-venv tmux valgrind
+    autofdo bolt-16 bolt-19 chromium chromium-driver clang-14 clang-16 clang-19 linux-perf llvm-14 llvm-16 \
+    llvm-19 nodejs npm python3-venv tmux valgrind
 
 npm install --no-audit --no-fund --prefix "$dir/npm" \
     speedscope@1.25.0 pprof-format@2.3.2 @firefox-devtools/profiler-cli@0.10.0

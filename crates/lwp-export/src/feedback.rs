@@ -11,18 +11,29 @@ mod bolt;
 mod executed;
 mod flow;
 mod jump_tables;
+mod llvm;
+mod ranges;
 
 use lwp_profile::{RecordedModule, Recording};
+use lwp_symbols::CompiledError;
 
 pub use binary::{Binary, BinaryError};
 use executed::Executed;
 use flow::Flow;
+use llvm::LlvmProfile;
+use ranges::Ranges;
 
 /// A profile that an optimiser reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Feedback {
     /// BOLT's `fdata`.
     Bolt,
+    /// LLVM's sample profile as text.
+    Llvm,
+    /// What AutoFDO's tools make of a processor's records.
+    AutoFdo,
+    /// What `llvm-profgen` makes of a processor's records.
+    ProfGen,
 }
 
 /// The reason why there is no profile.
@@ -41,6 +52,12 @@ pub enum FeedbackError {
     /// There are no names.
     #[error("{0} has no symbol table")]
     Stripped(String),
+    /// There are no lines.
+    #[error("there is no profile for a compiler of {0}: {1}")]
+    Unlined(String, CompiledError),
+    /// What was executed has no lines.
+    #[error("{0} has no source lines of the functions that were executed")]
+    NoLines(String),
 }
 
 /// A profile as text, and what is to be said of it.
@@ -52,12 +69,33 @@ pub struct Written {
     pub functions: usize,
     /// Executions of indirect jumps whose targets were worked out, and of those that were not.
     pub indirect_jumps: [u64; 2],
+    /// Executed instructions of functions that are in a compiler's profile, and of others.
+    instructions: [u64; 2],
+    /// Nothing tells the basic blocks of a line apart.
+    lacks_discriminators: bool,
+}
+
+impl Written {
+    /// Executed instructions of functions that are in a compiler's profile, and of others.
+    pub fn instructions(&self) -> [u64; 2] {
+        self.instructions
+    }
+
+    /// Returns whether nothing tells the basic blocks of a line apart.
+    pub fn lacks_discriminators(&self) -> bool {
+        self.lacks_discriminators
+    }
 }
 
 impl Feedback {
     /// Every form: name, usual end of file names, what reads it.
-    pub const ALL: &[(Self, &'static str, &'static str, &'static str)] =
-        &[(Self::Bolt, "bolt", ".fdata", "llvm-bolt -data=FILE (of one program or library)")];
+    #[rustfmt::skip] // A table: one format a line.
+    pub const ALL: &[(Self, &'static str, &'static str, &'static str)] = &[
+        (Self::Bolt,    "bolt",    ".fdata",       "llvm-bolt -data=FILE"),
+        (Self::Llvm,    "llvm",    ".prof",        "clang -fprofile-sample-use=FILE"),
+        (Self::AutoFdo, "autofdo", ".afdo.txt",    "create_llvm_prof --profiler=text"),
+        (Self::ProfGen, "profgen", ".profgen.txt", "llvm-profgen --unsymbolized-profile"),
+    ];
 
     /// The form called `name`.
     pub fn named(name: &str) -> Option<Self> {
@@ -91,13 +129,35 @@ impl Feedback {
             return Err(FeedbackError::Stripped(path.to_owned()));
         }
         let executed = Executed::of(recording, &modules, binary);
+        if self == Self::Llvm {
+            return llvm_profile(&executed, path, binary);
+        }
         let flow = Flow::of(&executed, binary);
+        let ranges = || Ranges::of(&executed, &flow, binary);
         let text = match self {
-            Self::Bolt => bolt::render(&flow, binary, recording.is_modelled()),
+            Self::AutoFdo => ranges().render_for_autofdo(binary),
+            Self::ProfGen => ranges().render_for_profgen(),
+            _ => bolt::render(&flow, binary, recording.is_modelled()),
         };
-        let functions = flow.functions().len();
-        Ok(Written { text, functions, indirect_jumps: flow.indirect_jumps() })
+        let (functions, indirect_jumps) = (flow.functions().len(), flow.indirect_jumps());
+        Ok(Written { text, functions, indirect_jumps, ..Written::default() })
     }
+}
+
+fn llvm_profile(
+    executed: &Executed,
+    path: &str,
+    binary: &Binary,
+) -> Result<Written, FeedbackError> {
+    let profile = LlvmProfile::of(executed, binary);
+    let profile = profile.map_err(|error| FeedbackError::Unlined(path.to_owned(), error))?;
+    let (functions, instructions) = (profile.functions(), profile.instructions());
+    if functions == 0 {
+        return Err(FeedbackError::NoLines(path.to_owned()));
+    }
+    let lacks_discriminators = !profile.has_discriminators();
+    let text = profile.render();
+    Ok(Written { text, functions, instructions, lacks_discriminators, ..Written::default() })
 }
 
 /// The paths of programs in a recording, the one that executed most first.

@@ -17,7 +17,7 @@ use crate::parallel;
 use crate::split::Split;
 
 /// Sections that tell nothing about lines and functions, and that may be large and compressed.
-const NEEDLESS: [SectionId; 5] = [
+pub const NEEDLESS: [SectionId; 5] = [
     SectionId::DebugLoc,
     SectionId::DebugLocLists,
     SectionId::DebugMacinfo,

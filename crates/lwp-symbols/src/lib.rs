@@ -12,6 +12,7 @@ mod bounds;
 mod build_id;
 mod builds;
 mod calls;
+mod compiled;
 mod contexts;
 mod debug_file;
 mod demangle;
@@ -43,6 +44,7 @@ mod vdso;
 
 pub use build_id::{build_id_in, build_id_of, of_bytes as build_id_of_bytes};
 pub use builds::Builds;
+pub use compiled::{CallPlace, CodePlace, CodeScope, CompiledError, CompiledFunction};
 pub use demangle::{
     Scheme, demangle, demangle_as, short_name, stable_name, stable_name_as, whole_function,
 };

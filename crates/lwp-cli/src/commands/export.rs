@@ -107,9 +107,9 @@ fn known() -> String {
         format!("\n  {name:<11} {end:<17} {readers}{only}")
     };
     let whole = Format::ALL.iter().map(row);
-    let branches = Feedback::ALL.iter();
-    let branches =
-        branches.map(|(_, name, end, readers)| format!("\n  {name:<11} {end:<17} {readers}"));
+    let branches = Feedback::ALL.iter().map(|(_, name, end, readers)| {
+        format!("\n  {name:<11} {end:<17} {readers} (of one program or library)")
+    });
     whole.chain(branches).collect()
 }
 

@@ -12,6 +12,7 @@ mod calls;
 mod cargo;
 mod chosen;
 mod command_line;
+mod compiler_profiles;
 mod containers;
 mod contexts;
 mod escapes;

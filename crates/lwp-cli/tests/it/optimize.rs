@@ -66,30 +66,33 @@ fn built(name: &str, options: &[&str]) -> Option<PathBuf> {
     Some(dir)
 }
 
-fn output(dir: &Path, words: &[&str]) -> Output {
+/// Runs a command to its end.
+pub fn output(dir: &Path, words: &[&str]) -> Output {
     limited(dir, words).output().expect("timeout starts")
 }
 
-fn succeeds(dir: &Path, words: &[&str]) -> Output {
+/// Runs a command that succeeds.
+pub fn succeeds(dir: &Path, words: &[&str]) -> Output {
     let output = output(dir, words);
     assert!(output.status.success(), "{words:?}: {}", text(&output.stderr));
     output
 }
 
 /// What a command says when it fails as lwp does.
-fn refusal(dir: &Path, words: &[&str]) -> String {
+pub fn refusal(dir: &Path, words: &[&str]) -> String {
     let output = output(dir, words);
     assert_eq!(output.status.code(), Some(125), "{words:?}: {}", text(&output.stderr));
     text(&output.stderr)
 }
 
 /// Records the program, which ends with 3.
-fn record(dir: &Path) {
+pub fn record(dir: &Path) {
     let recorded = output(dir, &[LWP, "record", "-q", "--", "./program"]);
     assert_eq!(recorded.status.code(), Some(3), "{}", text(&recorded.stderr));
 }
 
-fn branches_taken(dir: &Path, program: &str) -> u64 {
+/// Counts taken branches of a program that ends with 3.
+pub fn branches_taken(dir: &Path, program: &str) -> u64 {
     let words = [LWP, "stat", "-j", "-o", "counts.json", "-e", "branches-taken", "--", program];
     assert_eq!(output(dir, &words).status.code(), Some(3));
     let text = std::fs::read_to_string(dir.join("counts.json")).expect("counts");

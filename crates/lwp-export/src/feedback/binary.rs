@@ -4,6 +4,7 @@
 use std::fs::Metadata;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
 
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 use object::{LittleEndian, Object, ObjectSection, ObjectSymbol, SectionFlags, SymbolKind, elf};
@@ -45,7 +46,7 @@ struct Raw<'a> {
 /// A program or library.
 #[derive(Clone, Debug, Default)]
 pub struct Binary {
-    bytes: Vec<u8>,
+    bytes: Arc<[u8]>,
     build_id: Vec<u8>,
     version: Option<(u64, i64)>,
     /// Loaded segments: file offset, bytes in the file, address.
@@ -68,7 +69,7 @@ impl Binary {
     /// # Errors
     ///
     /// The bytes are no ELF file of 64 bits, or a malformed one.
-    pub fn parse(bytes: Vec<u8>, metadata: Option<&Metadata>) -> Result<Self, BinaryError> {
+    pub fn parse(bytes: Arc<[u8]>, metadata: Option<&Metadata>) -> Result<Self, BinaryError> {
         let malformed = |error: object::Error| BinaryError::Malformed(error.to_string());
         let mut out = Self::default();
         {
@@ -221,6 +222,22 @@ impl Binary {
         self.inner[from..].iter().copied().take_while(|it| *it < range.end)
     }
 
+    /// The address at which the file's beginning is loaded.
+    pub(super) fn base(&self) -> u64 {
+        let starts = self.segments.iter().map(|(offset, _, address)| address.wrapping_sub(*offset));
+        starts.min().unwrap_or_default()
+    }
+
+    /// The whole file.
+    pub(super) fn bytes(&self) -> &Arc<[u8]> {
+        &self.bytes
+    }
+
+    /// The bytes of code.
+    pub(super) fn code_of(&self, range: &Range<u64>) -> &[u8] {
+        self.loaded(range.start, range.end.saturating_sub(range.start))
+    }
+
     /// The bytes of a function.
     pub(super) fn code(&self, function: &Symbol) -> &[u8] {
         self.loaded(function.address, function.end - function.address)
@@ -285,7 +302,7 @@ mod tests {
 
     #[test]
     fn what_is_no_program_is_refused() {
-        assert!(Binary::parse(b"#!/bin/sh\n".to_vec(), None).is_err());
-        assert!(Binary::parse(Vec::new(), None).is_err());
+        assert!(Binary::parse(b"#!/bin/sh\n".as_slice().into(), None).is_err());
+        assert!(Binary::parse(Arc::default(), None).is_err());
     }
 }

@@ -82,11 +82,13 @@ impl<'a> Flow<'a> {
     }
 }
 
-fn decode(bytes: &[u8], address: u64) -> Vec<Instruction> {
+/// The instructions of code.
+pub(super) fn decode(bytes: &[u8], address: u64) -> Vec<Instruction> {
     Decoder::with_ip(64, bytes, address, DecoderOptions::NONE).into_iter().collect()
 }
 
-fn positive(times: i64) -> u64 {
+/// A sum that may be less than 0, if a recording is forged.
+pub(super) fn positive(times: i64) -> u64 {
     u64::try_from(times).unwrap_or(0)
 }
 

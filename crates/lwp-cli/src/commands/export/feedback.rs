@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use lwp_export::feedback::{Binary, Feedback, FeedbackError, Written, programs};
 use lwp_profile::Recording;
+use lwp_symbols::CompiledError;
 use lwp_terminal::escape::printable;
 
 use super::ExportArgs;
@@ -24,8 +25,18 @@ pub fn execute(args: &ExportArgs, feedback: Feedback) -> Result<Ending, Failure>
     let recording = profiles::read_whole(&args.input.input)?;
     let source = Source::of(&recording, args.binary.as_deref())?;
     let written = profile(&recording, &source, feedback)?;
-    profiles::write(&args.output, written.text.as_bytes())?;
+    write(&args.output, written.text.as_bytes())?;
     Ok(Ending::SUCCESS)
+}
+
+/// Writes all of a file or nothing, or into what is no file.
+fn write(output: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    let is_file = std::fs::metadata(output).map_or(true, |it| it.is_file());
+    if !is_file || output == Path::new("-") {
+        return profiles::write(output, bytes);
+    }
+    let written = profiles::replace(output, |place| std::fs::write(place, bytes));
+    written.map_err(|error| Failure::output(output, &error))
 }
 
 /// The profile of a file. It says what is missing on standard error.
@@ -44,6 +55,7 @@ pub fn profile(
              not the functions: link it with -Wl,--emit-relocs (-C link-arg=-Wl,--emit-relocs)"
         );
     }
+    say_what_is_unlined(&path, &written);
     let [known, unknown] = written.indirect_jumps;
     if unknown > known / 100 {
         let [all, unknown] =
@@ -54,6 +66,25 @@ pub fn profile(
         );
     }
     Ok(written)
+}
+
+/// Warns of code that a compiler's profile knows less of than it could.
+fn say_what_is_unlined(path: &str, written: &Written) {
+    if written.lacks_discriminators() {
+        lwp_terminal::say!(
+            "lwp: {path} has no discriminators, so all branches of a line count as one: compile it \
+             with -g -fdebug-info-for-profiling"
+        );
+    }
+    let [known, unknown] = written.instructions();
+    if unknown > known / 10 {
+        let [all, unknown] =
+            [known.saturating_add(unknown), unknown].map(lwp_report::number::grouped);
+        lwp_terminal::say!(
+            "lwp: {path}: {unknown} of {all} executed instructions are of functions without lines, \
+             which are not in the profile: compile all of its files with -g"
+        );
+    }
 }
 
 /// Why there is no profile, and what to do.
@@ -74,6 +105,13 @@ fn refusal(error: &FeedbackError, files: &str) -> Failure {
         FeedbackError::Stripped(_) => {
             "record a build with its symbols (without -s and strip): optimisers find functions by \
              them"
+                .to_owned()
+        }
+        FeedbackError::Unlined(_, CompiledError::Split) => {
+            "compile it without -gsplit-dwarf".to_owned()
+        }
+        FeedbackError::Unlined(..) | FeedbackError::NoLines(_) => {
+            "compile it with -g -fdebug-info-for-profiling, and don't strip it; record again"
                 .to_owned()
         }
         _ => "record again".to_owned(),
@@ -108,7 +146,7 @@ impl Source {
         };
         let bytes = lwp_symbols::read_file(path).map_err(failed)?;
         let metadata = std::fs::metadata(path).ok();
-        let binary = Binary::parse(bytes.to_vec(), metadata.as_ref()).map_err(|error| {
+        let binary = Binary::parse(bytes, metadata.as_ref()).map_err(|error| {
             Failure::new(OWN_FAILURE, format!("{}: {error}", path.display()))
                 .with_help("optimisers take a program or library, and no script")
         })?;
