@@ -160,3 +160,10 @@ impl Parts {
         let _ = std::fs::remove_dir_all(&self.dir);
     }
 }
+
+impl Drop for Parts {
+    /// Removes a directory that is still empty.
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.dir);
+    }
+}

@@ -268,3 +268,78 @@ fn what_an_optimiser_cannot_use_is_refused_with_a_remedy() {
     assert!(said.contains("llvm-bolt is not installed") && said.contains("apt install"), "{said}");
     assert!(!dir.join("it.fdata").exists() && !dir.join("program.bolt").exists());
 }
+
+/// The names of the files in a directory.
+fn files(dir: &Path) -> Vec<String> {
+    let files = std::fs::read_dir(dir).unwrap().map(|it| it.unwrap().file_name());
+    let mut files: Vec<String> = files.map(|it| it.into_string().unwrap()).collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn bad_recordings_are_refused_and_files_stay_as_they_were() {
+    let Some(dir) = built("bad", &["-g", "-Wl,--emit-relocs"]) else { return };
+    record(&dir);
+    let whole = std::fs::read(dir.join("lwp.data")).unwrap();
+    let mut flipped = whole.clone();
+    flipped[2000..2004].copy_from_slice(b"XXXX");
+    std::fs::write(dir.join("flipped.data"), flipped).unwrap();
+    std::fs::write(dir.join("cut.data"), &whole[..whole.len() / 2]).unwrap();
+    std::fs::write(dir.join("empty.data"), b"").unwrap();
+    std::fs::write(dir.join("text.data"), "no recording\n".repeat(99)).unwrap();
+    succeeds(&dir, &[LWP, "record", "-q", "-o", "other.data", "--", "true"]);
+    let sampled = [LWP, "record", "-q", "-o", "sampled.data", "-c", "1000", "--", "./program"];
+    assert_eq!(output(&dir, &sampled).status.code(), Some(3));
+    // What is there stays there.
+    std::fs::write(dir.join("out"), "old").unwrap();
+    std::fs::write(dir.join("program.bolt"), "old").unwrap();
+    let before = files(&dir);
+    for (recording, why, remedy) in [
+        ("flipped.data", "a checksum is wrong at byte", "record again"),
+        ("cut.data", "damaged or unfinished", "record again"),
+        ("empty.data", "the file is empty", "lwp record"),
+        ("text.data", "text.data", "help: "),
+        ("missing.data", "No such file", "lwp record"),
+        ("other.data", "no executed code of", "--binary takes one of"),
+        ("sampled.data", "the recording has samples", "record without -c"),
+    ] {
+        for format in ["bolt", "llvm"] {
+            let export = [LWP, "export", "-f", format, "--binary", "program", "-o", "out"];
+            let said = refusal(&dir, &[&export[..], &["-i", recording]].concat());
+            assert!(said.contains(why) && said.contains(remedy), "{recording}, {format}: {said}");
+        }
+        if !bolts().is_empty() {
+            let said = refusal(&dir, &[LWP, "optimize", "-i", recording, "--", "./program"]);
+            assert!(said.contains(why) && said.contains(remedy), "{recording}: {said}");
+        }
+        assert_eq!(files(&dir), before, "{recording}");
+        for file in ["out", "program.bolt"] {
+            assert_eq!(std::fs::read(dir.join(file)).unwrap(), b"old", "{recording}");
+        }
+    }
+}
+
+#[test]
+fn an_optimiser_that_fails_or_changes_the_program_is_told() {
+    use std::os::unix::fs::PermissionsExt;
+    let Some(dir) = built("wrong", &["-Wl,--emit-relocs"]) else { return };
+    let bolt = |text: &str| {
+        std::fs::write(dir.join("bolt"), format!("#!/bin/sh\n{text}\n")).unwrap();
+        let executable = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(dir.join("bolt"), executable).unwrap();
+        refusal(&dir, &[LWP, "optimize", "-r", "0", "--bolt", "./bolt", "--", "./program"])
+    };
+    // It is called with: program -o made -data=profile …
+    let said = bolt("echo half > $3; echo out of luck >&2; exit 7");
+    assert!(said.contains("out of luck") && said.contains("exit status: 7"), "{said}");
+    let at = said.find("its profile is ").expect("the profile's place") + "its profile is ".len();
+    let profile = said[at..].trim();
+    assert!(std::fs::metadata(profile).is_ok_and(|it| it.len() > 100), "{said}");
+    assert!(!dir.join("program.bolt").exists(), "a half program was left");
+    let said = bolt("exit 0");
+    assert!(said.contains("failed"), "{said}");
+    let said = bolt("cp /bin/echo $3");
+    assert!(said.contains("does not do what the original does"), "{said}");
+    assert_eq!(output(&dir, &["./program"]).status.code(), Some(3));
+}
