@@ -6,6 +6,8 @@
 
 #[path = "cargo_lwp/harness.rs"]
 mod harness;
+#[path = "cargo_lwp/relocations.rs"]
+mod relocations;
 
 use std::env;
 use std::ffi::OsString;
@@ -17,13 +19,15 @@ use std::process::{Command, ExitCode};
 const HELP: &str = "\
 Builds with cargo and runs the program, test or benchmark on the virtual CPU
 
-Usage: cargo lwp stat|record|flamegraph|bench|test [CARGO OPTIONS] [-- PROGRAM ARGUMENTS]
+Usage: cargo lwp stat|record|flamegraph|bench|test|optimize [CARGO OPTIONS] [-- PROGRAM ARGUMENTS]
 
   stat         count its events
   record       write lwp.data; see `lwp report`
   flamegraph   write lwp.data and flamegraph.html
   bench        count the events of benchmarks: `cargo bench`, whatever is named
   test         count the events of tests: `cargo test`, whatever is named
+  optimize     link with relocations, write PROGRAM.bolt beside the program that `cargo run` starts,
+               and compare the two; see `lwp optimize`
 
 With --test or --tests `cargo test` is run, with --bench or --benches `cargo bench`, otherwise
 `cargo run`. Programs are built with --release and debug information unless a profile is chosen:
@@ -34,6 +38,9 @@ Benchmarks of Rust's own harness (#[bench]) run once each: the harness repeats t
 
 Benchmarks are counted with --deterministic, so that another run, also on another machine, counts the
 same: they have a fixed environment. --env NAME[=VALUE] lets a variable through, --no-deterministic all of it.
+
+`cargo lwp optimize` takes these options of `lwp optimize`: --output, --runs, --input, --bolt and
+--bolt-arg.
 ";
 
 /// Files of the recording and of the picture.
@@ -45,6 +52,9 @@ const OWN_FAILURE: u8 = 125;
 fn main() -> ExitCode {
     // Cargo passes its subcommand's name along.
     let mut arguments: Vec<OsString> = env::args_os().skip(1).collect();
+    if relocations::is_compiling(&arguments) {
+        return relocations::compile(&arguments).unwrap_or_else(|cause| failed(&cause));
+    }
     if arguments.first().is_some_and(|first| first == "lwp") {
         arguments.remove(0);
     }
@@ -95,7 +105,11 @@ impl Plan {
         };
         let end = rest.iter().position(|word| word == "--").unwrap_or(rest.len());
         let (options, program) = rest.split_at(end);
-        let (options, own) = own_options(options).ok_or("--env needs NAME or NAME=VALUE")?;
+        let (options, of_optimize) = match verb {
+            OPTIMIZE => options_of_optimize(options)?,
+            _ => (options.to_vec(), Vec::new()),
+        };
+        let (options, own) = own_options(&options).ok_or("--env needs NAME or NAME=VALUE")?;
         let has = |names: &[&str]| {
             options.iter().any(|word| {
                 let word = word.to_string_lossy();
@@ -118,6 +132,12 @@ impl Plan {
         }
         cargo.extend(options.iter().filter(|word| *word != "--dev").cloned());
         cargo.extend(program.iter().cloned());
+        if verb == OPTIMIZE {
+            if subcommand != "run" || own.deterministic.is_some() || !own.env.is_empty() {
+                return Err(ONLY_PROGRAMS.to_owned());
+            }
+            return Ok(Self { verb, cargo, fixed: of_optimize });
+        }
         let fixed = own.deterministic.unwrap_or(subcommand == "bench" && verb != "flamegraph");
         Ok(Self { verb, cargo, fixed: if fixed { own.fixed() } else { Vec::new() } })
     }
@@ -140,6 +160,7 @@ impl Plan {
         runner.push(&tools.lwp);
         match self.verb {
             "stat" | "bench" | "test" => runner.push(" stat"),
+            OPTIMIZE => runner.push(" optimize"),
             verb => {
                 runner.push(if verb == "record" { " record -o " } else { " record -q -o " });
                 runner.push(&recording);
@@ -155,7 +176,16 @@ impl Plan {
 }
 
 /// The commands.
-const VERBS: [&str; 5] = ["stat", "record", "flamegraph", "bench", "test"];
+const VERBS: [&str; 6] = ["stat", "record", "flamegraph", "bench", "test", OPTIMIZE];
+
+/// The command that calls BOLT.
+const OPTIMIZE: &str = "optimize";
+
+/// Options of `lwp optimize` that are passed on. Each has a value.
+const OF_OPTIMIZE: [&str; 5] = ["--output", "--runs", "--input", "--bolt", "--bolt-arg"];
+
+const ONLY_PROGRAMS: &str = "'optimize' takes the program that `cargo run` starts: leave out \
+    --test, --bench, --env and --deterministic";
 
 /// Advice on a command that there is not.
 fn unknown(verb: &str) -> String {
@@ -227,6 +257,25 @@ fn own_options(options: &[OsString]) -> Option<(Vec<OsString>, Own)> {
     Some((cargo, own))
 }
 
+/// Cargo's options, and those that are passed on to `lwp optimize`.
+fn options_of_optimize(options: &[OsString]) -> Result<(Vec<OsString>, Vec<OsString>), String> {
+    let (mut cargo, mut passed) = (Vec::new(), Vec::new());
+    let mut words = options.iter();
+    while let Some(word) = words.next() {
+        let text = word.to_string_lossy();
+        let name = text.split('=').next().unwrap_or_default();
+        if !OF_OPTIMIZE.contains(&name) {
+            cargo.push(word.clone());
+            continue;
+        }
+        passed.push(word.clone());
+        if name == text {
+            passed.push(words.next().ok_or_else(|| format!("{name} needs a value"))?.clone());
+        }
+    }
+    Ok((cargo, passed))
+}
+
 fn execute(plan: &Plan) -> Result<ExitCode, String> {
     let tools = Tools::find()?;
     let directory = env::current_dir().map_err(|error| error.to_string())?;
@@ -237,7 +286,10 @@ fn execute(plan: &Plan) -> Result<ExitCode, String> {
     for target in ["X86_64_UNKNOWN_LINUX_GNU", "X86_64_UNKNOWN_LINUX_MUSL"] {
         command.env(format!("CARGO_TARGET_{target}_RUNNER"), &runner);
     }
-    for profile in ["RELEASE", "BENCH"] {
+    if plan.verb == OPTIMIZE {
+        relocations::keep(&mut command, &tools.own);
+    }
+    for profile in ["RELEASE", "BENCH"].iter().filter(|_| plan.verb != OPTIMIZE) {
         let name = format!("CARGO_PROFILE_{profile}_DEBUG");
         if env::var_os(&name).is_none() {
             // With line tables alone, inlined functions have no paths.
@@ -293,6 +345,9 @@ mod tests {
         assert!(wrong("gate -l calls=1").contains("then call `lwp gate`"));
         assert!(wrong("").contains("a command is missing: stat, "));
         assert!(wrong("bench --env").contains("--env needs"));
+        assert_eq!(cargo("optimize --runs 3 --bin x -- --runs"), "run --release --bin x -- --runs");
+        assert!(wrong("optimize --bench x").contains("that `cargo run` starts"));
+        assert!(wrong("optimize --runs").contains("--runs needs a value"));
     }
 
     fn tools(lwp: &str) -> Tools {
@@ -317,6 +372,8 @@ mod tests {
         let recorded =
             format!("{own} /bin/lwp record -o /build/lwp.data {fixed} --env A=b --env C --");
         assert_eq!(let_through, Ok(recorded.into()));
+        let optimized = planned("optimize --runs=0 --bolt llvm-bolt-16");
+        assert_eq!(optimized, Ok("/bin/lwp optimize --runs=0 --bolt llvm-bolt-16 --".into()));
         let free = format!("{own} /bin/lwp stat --");
         assert_eq!(planned("bench --no-deterministic"), Ok(free.into()));
         assert_eq!(planned("test --deterministic"), Ok(format!("/bin/lwp stat {fixed} --").into()));

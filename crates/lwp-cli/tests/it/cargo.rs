@@ -143,11 +143,55 @@ fn benchmarks_of_rust_s_own_harness_run_once() {
     assert!(one < 5_000_000 && counted(&[]) > one, "{one}");
 }
 
+/// The installed BOLT, which has its version in its name.
+fn bolt() -> Option<&'static str> {
+    ["llvm-bolt", "llvm-bolt-19", "llvm-bolt-16"].into_iter().find(|bolt| has(bolt))
+}
+
+#[test]
+fn programs_are_optimised_with_their_relocations_and_own_flags() {
+    let (Some(dir), Some(bolt)) = (package("optimize"), bolt()) else { return };
+    // Flags of the package stay, and so does what it wants to call the compiler through.
+    std::fs::create_dir(dir.join(".cargo")).unwrap();
+    let config = "[build]\nrustflags = [\"--cfg\", \"odd\"]\n";
+    std::fs::write(dir.join(".cargo/config.toml"), config).unwrap();
+    let manifest = std::fs::read_to_string(dir.join("Cargo.toml")).unwrap();
+    let manifest = manifest
+        + "[profile.release]\nstrip = true\n[lints.rust]\n\
+                               unexpected_cfgs = \"allow\"\n";
+    std::fs::write(dir.join("Cargo.toml"), manifest).unwrap();
+    let program = "fn main() {\n    let n = if cfg!(odd) { 3001 } else { 2 };\n    \
+                   let mut sum = 0;\n    for i in 0..n {\n        \
+                   if i % 8 != 3 { sum ^= counted::work(i); } else { sum += 1; }\n    }\n    \
+                   println!(\"{sum}\");\n}\n";
+    std::fs::write(dir.join("src/main.rs"), program).unwrap();
+    let words = [CARGO_LWP, "lwp", "optimize", "--runs", "1", "--bolt", bolt];
+    let mut command = building(&dir, &words);
+    let output = run(command.env_remove("RUSTFLAGS").env_remove("RUSTC_WORKSPACE_WRAPPER"));
+    let (table, says) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{table}{says}");
+    assert!(!says.contains("has no relocations"), "{says}");
+    let row = |name: &str| table.lines().find(|line| line.starts_with(name)).expect(name);
+    assert!(row("output").ends_with("same") && row("end").ends_with("same"), "{table}");
+    assert!(row("instructions").contains(','), "{table}");
+    let optimised = dir.join("target/release/counted.bolt");
+    let [ours, theirs] = [optimised, dir.join("target/release/counted")].map(|program| {
+        let program = program.to_str().expect("text").to_owned();
+        text(&run(&mut limited(&dir, &[&program])).stdout)
+    });
+    assert_eq!(ours, theirs);
+    // What is built already is not built for another wrapper.
+    std::fs::write(dir.join("src/main.rs"), format!("{program}\n")).unwrap();
+    let wrapped = run(building(&dir, &words).env("RUSTC_WORKSPACE_WRAPPER", "/no/such/wrapper"));
+    assert!(text(&wrapped.stderr).contains("/no/such/wrapper"), "{}", text(&wrapped.stderr));
+}
+
 #[test]
 fn mistakes_are_named() {
     let dir = tools::fresh("cargo", "mistakes");
     for (words, says) in [
         (&["gate", "-l", "instructions=+1%"][..], "then call `lwp gate`"),
+        (&["optimize", "--test", "end"], "the program that `cargo run` starts"),
         (&["frobnicate"], "no command is called 'frobnicate'"),
     ] {
         let output = run(&mut limited(&dir, &[&[CARGO_LWP, "lwp"], words].concat()));
