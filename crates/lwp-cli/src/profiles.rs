@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use lwp_profile::{Event, Modelled, Profile, ReadError, Recording, Tree};
+use lwp_report::loops::Loops;
 use lwp_symbols::{Detail, InContext, Options};
 use lwp_terminal::escape::printable;
 
@@ -187,6 +188,14 @@ pub fn say(path: &Path, recording: &Recording, warnings: &[String]) {
             lwp_terminal::say!("lwp: {comm}-{} was not counted: {reason}", image.pid);
         }
     }
+}
+
+/// The loops of a recording of counts.
+pub fn loops(path: &Path, profile: &Profile) -> Result<Loops, Failure> {
+    Loops::of(profile).ok_or_else(|| {
+        let cause = format!("{}: loops need exact counts", path.display());
+        usage_error(cause, "record without -c, -F, -e and --time, or with --both")
+    })
 }
 
 /// The index of the event called `name`; the first one if there is no name.

@@ -13,6 +13,7 @@ pub mod diff;
 pub mod flame;
 pub mod gate;
 pub mod libc;
+pub mod loops;
 pub mod machine;
 pub mod number;
 pub mod objdump;

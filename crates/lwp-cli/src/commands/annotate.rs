@@ -41,6 +41,10 @@ pub struct AnnotateArgs {
     #[arg(long)]
     pub line: bool,
 
+    /// Show the function's loops above the code: how often each was entered and went round
+    #[arg(long, conflicts_with = "objdump_like")]
+    pub loops: bool,
+
     /// Print the lines of `objdump -d -l -S`, with a count before each instruction
     #[arg(long, conflicts_with = "line")]
     pub objdump_like: bool,
@@ -84,6 +88,13 @@ pub fn execute(args: &AnnotateArgs) -> Result<Ending, Failure> {
         (true, _) => annotate_text::source_lines(&listing, paint),
         (_, true) => objdump::listing(&listing, intel),
         _ => annotate_text::painted(&listing, paint),
+    };
+    let text = match args.loops {
+        true => {
+            let loops = profiles::loops(&args.input.input, &profile)?;
+            lwp_report::loops::brief(&profile, &loops, id) + &text
+        }
+        false => text,
     };
     args.output.show(&text)?;
     sources.doubts().for_each(|doubt| lwp_terminal::say!("lwp: warning: {doubt}"));

@@ -53,6 +53,11 @@ pub struct ReportArgs {
     #[arg(long, conflicts_with_all = ["tree", "json", "csv", "sort", "format"])]
     pub check: bool,
 
+    /// Show loops instead of functions: how often each was entered and went round, the instructions
+    /// in it, and, of a recording with --both, the time of an iteration
+    #[arg(long, conflicts_with_all = ["tree", "check", "sort", "event", "children", "inline"])]
+    pub loops: bool,
+
     /// Show at most N levels of the tree
     #[arg(long, value_name = "N", requires = "tree")]
     pub max_stack: Option<usize>,
@@ -126,6 +131,9 @@ pub fn execute(args: &ReportArgs) -> Result<Ending, Failure> {
         }
         return tree(args);
     }
+    if args.loops {
+        return loops(args, form);
+    }
     let sort = sort_keys(&args.sort)?;
     let mut recording = profiles::read(&args.input.input)?;
     // Of a native run beside counts, the table of these has the CPU time alone.
@@ -179,6 +187,24 @@ fn interactive() -> bool {
     return crate::tui::interactive();
     #[cfg(not(feature = "tui"))]
     false
+}
+
+/// Prints the loops.
+fn loops(args: &ReportArgs, form: Option<Format>) -> Result<Ending, Failure> {
+    let (input, names) = (&args.input.input, &args.input.names);
+    let recording = profiles::read(input)?;
+    let profile = profiles::resolve_to(Detail::Lines, input, &recording, names);
+    let found = profiles::loops(input, &profile)?;
+    let limit = args.limit;
+    match form {
+        Some(Format::Json) => super::print(&lwp_report::loops::json(&profile, &found, limit))?,
+        Some(Format::Csv) => super::print(&lwp_report::loops::csv(&profile, &found, limit))?,
+        _ => {
+            let paint = args.output.paint();
+            args.output.show(&lwp_report::loops::table(&profile, &found, limit, paint))?;
+        }
+    }
+    Ok(Ending::SUCCESS)
 }
 
 /// Exit code when contexts and counts differ.

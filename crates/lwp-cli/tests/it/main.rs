@@ -25,6 +25,7 @@ mod harnesses;
 mod interpreters;
 mod kept_samples;
 mod languages;
+mod loops;
 mod marked;
 mod merge;
 mod model;
