@@ -111,6 +111,19 @@ impl AddressSpace {
         self.code = None;
     }
 
+    /// Replaces everything by what the process's file `maps` says.
+    pub fn replace(&mut self, maps: &[u8]) {
+        let lines = maps.split(|byte| *byte == b'\n').filter_map(Mapped::of_line);
+        self.maps = lines.map(|mapped| (mapped.start, mapped)).collect();
+        self.code = None;
+    }
+
+    /// Returns whether there is code at an address.
+    pub fn has(&self, address: u64) -> bool {
+        let before = self.maps.range(..=address).next_back();
+        before.is_some_and(|(_, mapped)| address < mapped.end)
+    }
+
     /// All mappings, in order.
     pub fn mappings(&self) -> Vec<Mapped> {
         self.maps.values().cloned().collect()
@@ -149,6 +162,16 @@ mod tests {
         );
         space.map(mapped(0, u64::MAX, 0, "/d"));
         assert_eq!(space.mappings().len(), 1);
+    }
+
+    #[test]
+    fn a_file_of_maps_replaces_everything() {
+        let mut space = AddressSpace::default();
+        space.map(mapped(0x1000, 0x9000, 0x100, "/a"));
+        space.replace(b"2000-3000 r-xp 0 08:01 5 /b\n3000-4000 rw-p 0 08:01 5 /b\n");
+        assert_eq!(space.mappings(), [mapped(0x2000, 0x3000, 0, "/b")]);
+        let found = [0x1fff, 0x2000, 0x2fff, 0x3000].map(|address| space.has(address));
+        assert_eq!(found, [false, true, true, false]);
     }
 
     #[test]

@@ -16,6 +16,7 @@ use crate::attended::{Attended, Ends, Subject, Times, process};
 use crate::clocks::{Clocks, ThreadClock};
 use crate::off_cpu::Spans;
 use crate::samples::Samples;
+use crate::source::Source;
 use crate::{Error, Sampling};
 
 /// A process that ran already, and is sampled from now on.
@@ -122,7 +123,7 @@ impl<'a> Attached<'a> {
         samples.begin(records);
         let mut attended = Attended {
             subject,
-            rings,
+            source: Source::Rings(Box::new(rings)),
             sampling,
             control: &control,
             started,

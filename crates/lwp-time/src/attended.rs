@@ -3,8 +3,8 @@
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use lwp_perf::Errno;
 use lwp_perf::sampler::Losses;
-use lwp_perf::{Errno, Rings};
 use lwp_ptrace::sys;
 use lwp_vcpu::{Alone, Control, Outcome, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -15,7 +15,9 @@ use crate::kernel_names::KernelNames;
 use crate::off_cpu::OffCpu;
 use crate::remainder::Remainder;
 use crate::samples::{LabelNames, Samples};
+use crate::source::Source;
 use crate::stacks::Completeness;
+use crate::stops::StopSums;
 use crate::{Error, Sampling, now_ns};
 
 /// The result of a recording.
@@ -41,8 +43,10 @@ pub struct Times {
     pub labels: Vec<LabelNames>,
     /// The kernel was sampled and hides the names of its functions.
     pub hides_names: bool,
-    /// Bytes of each ring.
+    /// Bytes of each ring; 0 if there are none.
     pub ring_bytes: usize,
+    /// The stops, if threads were stopped for samples.
+    pub stops: Option<StopSums>,
 }
 
 /// What is sampled.
@@ -71,12 +75,12 @@ impl Subject {
     }
 
     /// CPU time since the beginning; see [`Clocks::since`].
-    fn since(&self, live: &[i32], rings: &Rings, over: bool) -> Result<u64, Errno> {
+    fn since(&self, live: &[i32], source: &Source, over: bool) -> Result<u64, Errno> {
         Ok(match self {
-            Self::Child(_, clocks) if over => clocks.since_of_child(live, rings.count()?),
-            Self::Child(_, clocks) | Self::Stranger(clocks) => clocks.since(live, rings.count()?),
+            Self::Child(_, clocks) if over => clocks.since_of_child(live, source.count()?),
+            Self::Child(_, clocks) | Self::Stranger(clocks) => clocks.since(live, source.count()?),
             Self::Thread(clock) => clock.since(),
-            Self::Machine(clock) => clock.since(rings.processors()),
+            Self::Machine(clock) => clock.since(source.processors()),
         })
     }
 
@@ -106,7 +110,7 @@ const SIGKILL: i32 = 9;
 /// A program while it is sampled.
 pub(crate) struct Attended<'a> {
     pub subject: Subject,
-    pub rings: Rings,
+    pub source: Source,
     pub sampling: &'a Sampling,
     pub control: &'a Control,
     pub started: Instant,
@@ -148,23 +152,54 @@ impl Attended<'_> {
         process: Option<&OwnedFd>,
         samples: &mut Samples<'_>,
     ) -> Result<Option<i32>, Error> {
-        let patience = self.sampling.patience(self.rings.ring_bytes());
+        let patience = self.sampling.patience(self.source.ring_bytes());
         loop {
-            let looks = self.sum.is_none() && self.sees_off_cpu();
-            let soon = if looks { samples.patience() } else { patience };
-            let ended = ends_within(process, patience.min(soon));
+            let ended = self.pause(process, patience, samples)?;
             let stop = self.attend(samples)?;
             let now = now_ns();
-            let gone = self.subject.look();
+            let gone = self.look();
             let child = self.subject.child();
-            let status = child.map(sys::wait_now).transpose().map_err(|error| {
-                failed("waiting for the program")(Errno::from_raw_os_error(error.0))
-            })?;
-            samples.read(&mut self.rings, now);
+            let status = child.map(|pid| self.status_of(pid)).transpose()?;
+            self.source.read(samples, now);
             let over = child.is_none() && (ended || stop || gone);
             if over || status.flatten().is_some() {
                 return Ok(status.flatten());
             }
+        }
+    }
+
+    /// Sleeps until samples are to be taken in; returns whether the process has ended, as far as
+    /// that shows here.
+    fn pause(
+        &mut self,
+        process: Option<&OwnedFd>,
+        patience: Duration,
+        samples: &mut Samples<'_>,
+    ) -> Result<bool, Error> {
+        if let Source::Stops(stops) = &mut self.source {
+            return stops.turn(samples).map(|()| false);
+        }
+        let looks = self.sum.is_none() && self.sees_off_cpu();
+        let soon = if looks { samples.patience() } else { patience };
+        Ok(ends_within(process, patience.min(soon)))
+    }
+
+    /// Looks at accounts: see [`Subject::look`].
+    fn look(&mut self) -> bool {
+        match &self.source {
+            Source::Rings(_) => self.subject.look(),
+            // It stands at its end, and is looked at there.
+            Source::Stops(_) => false,
+        }
+    }
+
+    /// The wait status of the child, if it has ended.
+    fn status_of(&self, pid: i32) -> Result<Option<i32>, Error> {
+        match &self.source {
+            Source::Rings(_) => {
+                sys::wait_now(pid).map_err(|errno| Error::call("waiting for the program", errno))
+            }
+            Source::Stops(stops) => Ok(stops.status()),
         }
     }
 
@@ -208,15 +243,15 @@ impl Attended<'_> {
     /// of one that was waited for.
     fn end_sampling(&mut self, samples: &mut Samples<'_>, over: bool) -> Result<(), Error> {
         let call = failed("reading the kernel's clocks");
-        self.rings.disable().map_err(&call)?;
+        self.source.disable().map_err(&call)?;
         let _ = self.subject.look();
         let now = now_ns();
-        samples.read(&mut self.rings, u64::MAX);
+        self.source.read(samples, u64::MAX);
         if !over {
             samples.end_waiting(now);
         }
         let live = samples.threads.live();
-        self.sum = Some(self.subject.since(&live, &self.rings, over).map_err(&call)?);
+        self.sum = Some(self.subject.since(&live, &self.source, over).map_err(&call)?);
         Ok(())
     }
 
@@ -226,10 +261,13 @@ impl Attended<'_> {
             self.end_sampling(&mut samples, status.is_some())?;
         }
         let cpu_ns = self.sum.unwrap_or(0);
-        let losses = self.rings.losses();
+        let losses = self.source.losses();
         let (period, taken) = (self.sampling.period_ns(), samples.taken);
         let lost = losses.lost + losses.damaged;
-        let remainder = Remainder::of(cpu_ns, period, taken, lost, self.sampling.sees_kernel());
+        let stops = self.source.stops();
+        // A stop shows whose time it is.
+        let knows = self.sampling.sees_kernel() || stops.is_some();
+        let remainder = Remainder::of(cpu_ns, period, taken, lost, knows);
         samples.finish(remainder);
         let kernel = (!samples.kernel.is_empty()).then(|| KernelNames::of(&samples.kernel));
         let hides_names = kernel.as_ref().is_some_and(KernelNames::are_hidden);
@@ -247,7 +285,7 @@ impl Attended<'_> {
             host: none,
             alone: Alone::default(),
         };
-        let ring_bytes = self.rings.ring_bytes();
+        let ring_bytes = self.source.ring_bytes();
         Ok(Times {
             outcome,
             cpu_ns,
@@ -260,6 +298,7 @@ impl Attended<'_> {
             labels,
             hides_names,
             ring_bytes,
+            stops,
         })
     }
 }

@@ -22,6 +22,11 @@ pub struct CostOfSample {
 }
 
 impl CostOfSample {
+    /// A median pause, if there is one.
+    pub(crate) fn of(ns: Option<u64>) -> Self {
+        Self { ns }
+    }
+
     /// Nanoseconds, if they could be measured.
     pub fn ns(self) -> Option<u64> {
         self.ns
@@ -65,7 +70,7 @@ pub(crate) fn measure(
     if rings.enable().is_err() {
         return Ok(CostOfSample::default());
     }
-    let pauses = watch_clock();
+    let pauses = watch_clock(DURATION_NS);
     let _ = rings.disable();
     let mut records = Vec::new();
     rings.take(&mut records);
@@ -89,12 +94,12 @@ pub(crate) fn records_switches(kernel: &Arc<dyn Kernel>, modes: Modes) -> bool {
     Rings::open(Arc::clone(kernel), &options).is_ok()
 }
 
-/// Beginnings and ends of pauses, in order.
-fn watch_clock() -> Vec<(u64, u64)> {
+/// Beginnings and ends of pauses within this time, in order.
+pub(crate) fn watch_clock(duration_ns: u64) -> Vec<(u64, u64)> {
     let mut pauses = Vec::new();
     let start = now_ns();
     let mut last = start;
-    while last < start + DURATION_NS {
+    while last < start + duration_ns {
         let now = now_ns();
         if now - last >= PAUSE_NS {
             pauses.push((last, now));
@@ -105,7 +110,7 @@ fn watch_clock() -> Vec<(u64, u64)> {
 }
 
 /// The lengths of the pauses that one of the times lies in.
-fn pauses_with(pauses: &[(u64, u64)], times: &[u64]) -> Vec<u64> {
+pub(crate) fn pauses_with(pauses: &[(u64, u64)], times: &[u64]) -> Vec<u64> {
     let pause = |time: &u64| {
         let after = pauses.partition_point(|(start, _)| start <= time);
         let (start, end) = pauses[after.checked_sub(1)?];
@@ -114,7 +119,8 @@ fn pauses_with(pauses: &[(u64, u64)], times: &[u64]) -> Vec<u64> {
     times.iter().filter_map(pause).collect()
 }
 
-fn median(mut lengths: Vec<u64>) -> Option<u64> {
+/// The median of enough lengths.
+pub(crate) fn median(mut lengths: Vec<u64>) -> Option<u64> {
     lengths.sort_unstable();
     (lengths.len() >= LEAST).then(|| lengths[lengths.len() / 2])
 }

@@ -12,7 +12,9 @@ use crate::attended::{Attended, Ends, SIGTERM, Subject, Times, process};
 use crate::clocks::Clocks;
 use crate::off_cpu::Spans;
 use crate::samples::Samples;
-use crate::{Error, Sampling};
+use crate::source::Source;
+use crate::stops::{self, Stops};
+use crate::{Error, Mechanism, Sampling};
 
 /// A program to be started.
 #[derive(Debug)]
@@ -40,39 +42,115 @@ pub struct Launch<'a> {
 /// The kernel refuses to sample, or the program cannot be started; nothing of it is executed then.
 pub fn record(
     sampling: &Sampling,
+    launch: Launch<'_>,
+    sink: &mut dyn Spans,
+) -> Result<Times, Error> {
+    match sampling.mechanism() {
+        Mechanism::Events => by_events(sampling, &launch, sink),
+        Mechanism::Stops => by_stops(sampling, launch, sink),
+    }
+}
+
+fn by_events(
+    sampling: &Sampling,
     launch: &Launch<'_>,
     sink: &mut dyn Spans,
 ) -> Result<Times, Error> {
-    let started = Instant::now();
-    let before = sys::cpu_times();
+    let begun = Begun::now();
     let mut opened = None;
     let pid = spawn::prepared(launch.program.as_os_str(), launch.argv, |pid| {
         let rings = sampling.open(pid, launch.children)?;
         opened = Some((rings, Clocks::begin(&[pid], launch.children)));
         Ok::<_, Error>(())
     })?;
-    let fds = (0..).zip(launch.lets_go).filter(|(_, lets_go)| *lets_go);
-    fds.for_each(|(fd, _)| sys::let_go_of_stream(fd));
+    launch.let_go();
     let Some((rings, clocks)) = opened else {
         return Err(Error::Call { what: "opening rings", errno: Errno::BADF });
     };
-    let words: Vec<_> = launch.argv.iter().map(|word| word.to_string_lossy()).collect();
-    let mut samples = Samples::new(words.join(" "), sampling, sink);
-    let ends =
-        Ends { program: launch.timeout.map(|time| (time, SIGTERM)), sampling: launch.duration };
+    let mut samples = Samples::new(launch.words(), sampling, sink);
+    let process = process(pid)?;
     let mut attended = Attended {
         subject: Subject::Child(pid, clocks),
-        rings,
+        source: Source::Rings(Box::new(rings)),
         sampling,
         control: &launch.control,
-        started,
-        ends,
+        started: begun.at,
+        ends: launch.ends(),
         sum: None,
     };
-    let status = attended.run(Some(&process(pid)?), &mut samples)?;
-    let mut times = attended.finish(samples, status)?;
-    let after = sys::cpu_times();
-    times.outcome.user = after[0].0.saturating_sub(before[0].0);
-    times.outcome.system = after[0].1.saturating_sub(before[0].1);
-    Ok(times)
+    let status = attended.run(Some(&process), &mut samples)?;
+    Ok(begun.completed(attended.finish(samples, status)?))
+}
+
+/// Samples by stops, in a thread that traces the program. With that thread the control ends: what
+/// the program has left behind goes on by itself, without another stop.
+fn by_stops(sampling: &Sampling, launch: Launch<'_>, sink: &mut dyn Spans) -> Result<Times, Error> {
+    std::thread::scope(|scope| {
+        let trace = move || traced(sampling, &launch, sink);
+        let thread = std::thread::Builder::new().name("lwp-time".into());
+        let thread = thread.spawn_scoped(scope, trace).map_err(|error| Error::Call {
+            what: "making a thread",
+            errno: Errno::from_io_error(&error).unwrap_or(Errno::AGAIN),
+        })?;
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+fn traced(sampling: &Sampling, launch: &Launch<'_>, sink: &mut dyn Spans) -> Result<Times, Error> {
+    let begun = Begun::now();
+    let pid = stops::start(launch.program.as_os_str(), launch.argv)?;
+    launch.let_go();
+    let clocks = Clocks::begin(&[pid], launch.children);
+    let mut samples = Samples::new(launch.words(), sampling, sink);
+    let stops = Stops::begin(pid, sampling.stops(launch.children), &mut samples)?;
+    let mut attended = Attended {
+        subject: Subject::Child(pid, clocks),
+        source: Source::Stops(Box::new(stops)),
+        sampling,
+        control: &launch.control,
+        started: begun.at,
+        ends: launch.ends(),
+        sum: None,
+    };
+    let status = attended.run(None, &mut samples)?;
+    Ok(begun.completed(attended.finish(samples, status)?))
+}
+
+impl Launch<'_> {
+    /// Leaves those of our streams to the program that are for it alone.
+    fn let_go(&self) {
+        let fds = (0..).zip(self.lets_go).filter(|(_, lets_go)| *lets_go);
+        fds.for_each(|(fd, _)| sys::let_go_of_stream(fd));
+    }
+
+    fn words(&self) -> String {
+        let words: Vec<_> = self.argv.iter().map(|word| word.to_string_lossy()).collect();
+        words.join(" ")
+    }
+
+    fn ends(&self) -> Ends {
+        Ends { program: self.timeout.map(|time| (time, SIGTERM)), sampling: self.duration }
+    }
+}
+
+/// The time at which a program was started, and what children had used by then.
+struct Begun {
+    at: Instant,
+    user: Duration,
+    system: Duration,
+}
+
+impl Begun {
+    fn now() -> Self {
+        let [(user, system), _] = sys::cpu_times();
+        Self { at: Instant::now(), user, system }
+    }
+
+    /// Adds what the program has used since.
+    fn completed(&self, mut times: Times) -> Times {
+        let [(user, system), _] = sys::cpu_times();
+        times.outcome.user = user.saturating_sub(self.user);
+        times.outcome.system = system.saturating_sub(self.system);
+        times
+    }
 }

@@ -25,7 +25,9 @@ mod reasons;
 mod remainder;
 mod samples;
 mod sleeper;
+mod source;
 mod stacks;
+mod stops;
 mod threads;
 
 use std::sync::Arc;
@@ -49,6 +51,7 @@ pub use off_cpu::{OffCpu, Spans, UNIT_NS};
 pub use remainder::Remainder;
 pub use samples::LabelNames;
 pub use stacks::Completeness;
+pub use stops::StopSums;
 
 /// The reason why a program could not be timed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -69,6 +72,12 @@ pub enum Error {
     /// There is no process with this number.
     #[error("there is no process {0}")]
     NoProcess(i32),
+    /// The kernel refuses to let lwp stop threads.
+    #[error("ptrace(2): {0}")]
+    NoStops(sys::Errno),
+    /// The kernel has no accounts of threads.
+    #[error("the kernel has no accounts of threads (CONFIG_SCHED_INFO)")]
+    NoAccounts,
     /// A call failed that mostly does not.
     #[error("{what}: {errno}")]
     Call {
@@ -77,6 +86,13 @@ pub enum Error {
         /// The kernel's error.
         errno: lwp_perf::Errno,
     },
+}
+
+impl Error {
+    /// The failure of a call.
+    fn call(what: &'static str, errno: sys::Errno) -> Self {
+        Self::Call { what, errno: lwp_perf::Errno::from_raw_os_error(errno.0) }
+    }
 }
 
 impl From<SpawnError> for Error {
@@ -88,10 +104,7 @@ impl From<SpawnError> for Error {
                 Self::NotExecutable(format!("killed by signal {signal}"))
             }
             SpawnError::Nul => Self::NotExecutable("an argument contains a NUL byte".to_owned()),
-            SpawnError::Trace(error) => Self::Call {
-                what: "making a process",
-                errno: lwp_perf::Errno::from_raw_os_error(error.0),
-            },
+            SpawnError::Trace(error) => Self::call("making a process", error),
         }
     }
 }
@@ -115,9 +128,19 @@ const ALL_RINGS: usize = 64 << 20;
 /// The most bytes of one ring.
 const LARGEST_RING: usize = 4 << 20;
 
+/// Who takes samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mechanism {
+    /// The kernel does, at events of its clock.
+    Events,
+    /// lwp does: it stops threads for a moment.
+    Stops,
+}
+
 /// The way in which time is sampled on this machine.
 #[derive(Clone, Debug)]
 pub struct Sampling {
+    mechanism: Mechanism,
     kernel: Arc<dyn Kernel>,
     modes: Modes,
     /// Bytes of the user stack in each sample; 0: no stacks.
@@ -148,7 +171,42 @@ impl Sampling {
         };
         let rate = rate.unwrap_or_else(|| cost.rate());
         let switches = cost::records_switches(&kernel, modes);
-        Ok(Self { kernel, modes, stack_bytes, cost, rate, switches })
+        let mechanism = Mechanism::Events;
+        Ok(Self { mechanism, kernel, modes, stack_bytes, cost, rate, switches })
+    }
+
+    /// Finds out what a sample costs that lwp takes itself, for where the kernel refuses to: it
+    /// traces the program, and stops threads for a moment. Rates are chosen as by
+    /// [`choose`](Self::choose).
+    ///
+    /// # Errors
+    ///
+    /// ptrace(2) is refused, or the kernel has no accounts of threads.
+    pub fn by_stops(stack_bytes: u32, rate: Option<u64>) -> Result<Self, Error> {
+        if !stops::has_accounts() {
+            return Err(Error::NoAccounts);
+        }
+        let cost = stops::measure(stack_bytes as usize)?;
+        Ok(Self {
+            mechanism: Mechanism::Stops,
+            kernel: Arc::new(Linux),
+            modes: Modes::USER,
+            stack_bytes,
+            cost,
+            rate: rate.unwrap_or_else(|| cost.rate()),
+            switches: false,
+        })
+    }
+
+    /// Who takes samples.
+    pub fn mechanism(&self) -> Mechanism {
+        self.mechanism
+    }
+
+    /// The way in which lwp stops threads.
+    fn stops(&self, children: bool) -> stops::Plan {
+        let stack_bytes = self.stack_bytes as usize;
+        stops::Plan { period_ns: self.period_ns(), stack_bytes, children }
     }
 
     /// Nanoseconds between two samples of a thread.

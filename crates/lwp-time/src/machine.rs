@@ -11,6 +11,7 @@ use crate::attended::{Attended, Ends, Subject, Times, failed};
 use crate::clocks::MachineClock;
 use crate::off_cpu::Spans;
 use crate::samples::Samples;
+use crate::source::Source;
 use crate::{Error, Sampling};
 
 /// The machine, sampled from now on.
@@ -48,7 +49,7 @@ impl<'a> Machine<'a> {
         }
         let mut attended = Attended {
             subject: Subject::Machine(clock),
-            rings,
+            source: Source::Rings(Box::new(rings)),
             sampling,
             control: &control,
             started,

@@ -44,6 +44,30 @@ pub struct LabelNames {
     pub functions: Vec<(u64, u64, String)>,
 }
 
+/// A thread that was stopped for a sample.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stopped<'a> {
+    pub pid: i32,
+    pub tid: i32,
+    /// The instruction that it goes on with.
+    pub ip: u64,
+    /// The kernel had its time: it came out of a system call.
+    pub in_call: bool,
+    /// Its registers in perf's order; `None` if its stack is not to be walked.
+    pub registers: Option<[u64; 17]>,
+    /// The bytes from its stack pointer up.
+    pub stack: &'a [u8],
+}
+
+/// How the walk over a stack ended, if not at its bottom.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Walked {
+    /// At the end of the copy.
+    pub cut: bool,
+    /// Where no table says how to go on.
+    pub lost: bool,
+}
+
 /// A record may be seen so much later than others of its time.
 const DISORDER_NS: u64 = 1_000_000;
 
@@ -116,7 +140,8 @@ impl<'a> Samples<'a> {
         }
     }
 
-    fn take_in(&mut self, time: u64, record: Record) {
+    /// Takes in what has happened, in its order.
+    pub fn take_in(&mut self, time: u64, record: Record) {
         let signed = |(pid, tid): (u32, u32)| (pid.cast_signed(), tid.cast_signed());
         match record {
             Record::Sample(sample) => self.sample(&sample),
@@ -157,15 +182,50 @@ impl<'a> Samples<'a> {
         places.clear();
         let serial = self.threads.sampled(pid, tid, self.sink);
         self.kernel_frames(sample, &mut places);
+        let copied = sample
+            .user_registers
+            .map(|values| Copied { registers: registers(values), stack: &sample.user_stack });
+        let ip = sample.ip.filter(|_| places.is_empty());
+        self.user_frames(pid, copied, ip, &mut places);
+        self.report(serial, places);
+    }
+
+    /// Takes a sample of a thread that was stopped for it.
+    pub fn stopped(&mut self, thread: Stopped<'_>) -> Walked {
+        let mut places = std::mem::take(&mut self.places);
+        places.clear();
+        let serial = self.threads.sampled(thread.pid, thread.tid, self.sink);
+        if thread.in_call {
+            let module = Some(self.stacks.label(KERNEL, self.sink));
+            places.push(Place { module, address: standing_for::HIDDEN_KERNEL });
+        }
+        let copied = thread
+            .registers
+            .map(|values| Copied { registers: registers(values), stack: thread.stack });
+        let before = self.stacks.completeness();
+        self.user_frames(thread.pid, copied, Some(thread.ip), &mut places);
+        let after = self.stacks.completeness();
+        self.report(serial, places);
+        Walked { cut: after.cut > before.cut, lost: after.lost > before.lost }
+    }
+
+    /// Returns whether a process is known to have code at an address.
+    pub fn knows(&mut self, pid: i32, address: u64) -> bool {
+        self.threads.space(pid).has(address)
+    }
+
+    /// Adds the frames of a copied stack; without one, the place of `ip`.
+    fn user_frames(
+        &mut self,
+        pid: i32,
+        copied: Option<Copied<'_>>,
+        ip: Option<u64>,
+        places: &mut Vec<Place>,
+    ) {
         let code = self.stacks.code(pid, self.threads.space(pid), self.sink);
-        let complete = match sample.user_registers {
-            Some(values) => {
-                let copied = Copied { registers: registers(values), stack: &sample.user_stack };
-                self.stacks.walk(pid, &code, copied, &mut places)
-            }
-            None => true,
-        };
-        if let Some(ip) = sample.ip.filter(|_| places.is_empty()) {
+        let is_copied = copied.is_some();
+        let complete = copied.is_none_or(|copied| self.stacks.walk(pid, &code, copied, places));
+        if let Some(ip) = ip.filter(|_| !is_copied || places.is_empty()) {
             let range = code.iter().find(|range| (range.start..range.end).contains(&ip));
             places.push(Place { module: range.map(|range| range.tag), address: ip });
         }
@@ -173,6 +233,9 @@ impl<'a> Samples<'a> {
             let module = Some(self.stacks.label(UNSEEN, self.sink));
             places.push(Place { module, address: standing_for::CALLERS });
         }
+    }
+
+    fn report(&mut self, serial: u32, places: Vec<Place>) {
         self.sink.sample(&profile::Sample { serial, event: 0, stack: &places });
         self.taken += 1;
         self.places = places;

@@ -41,6 +41,7 @@ mod sampled;
 mod serve;
 mod stat;
 mod timed;
+mod timed_by_stops;
 mod top;
 mod unnamed;
 mod unnoticed;

@@ -41,6 +41,11 @@ fn prepared(dir: &Path) -> bool {
 fn times(dir: &Path, rate: &str, arguments: &[&str]) -> BTreeMap<String, f64> {
     let command = ["record", "--time", "-q", "-F", rate, "--", "./program"];
     let (said, _) = lwp(dir, &[&command, arguments].concat());
+    said_times(&said)
+}
+
+/// What the program says that it has used, by function, in ns.
+pub(crate) fn said_times(said: &str) -> BTreeMap<String, f64> {
     let line = |line: &str| {
         let (name, ns) = line.split_once(' ').expect("name and time");
         (name.to_owned(), ns.parse().expect("ns"))
@@ -49,13 +54,13 @@ fn times(dir: &Path, rate: &str, arguments: &[&str]) -> BTreeMap<String, f64> {
 }
 
 /// A report by these keys.
-fn report(dir: &Path, keys: &str) -> Value {
+pub(crate) fn report(dir: &Path, keys: &str) -> Value {
     let (json, _) = lwp(dir, &["report", "--json", "-s", keys]);
     serde_json::from_str(&json).expect("JSON")
 }
 
 /// Nanoseconds by the value of the key.
-fn rows(report: &Value, key: &str) -> BTreeMap<String, f64> {
+pub(crate) fn rows(report: &Value, key: &str) -> BTreeMap<String, f64> {
     let mut rows = BTreeMap::new();
     for row in report["rows"].as_array().expect("rows") {
         let name = row[key].as_str().expect("a name").to_owned();
@@ -66,7 +71,11 @@ fn rows(report: &Value, key: &str) -> BTreeMap<String, f64> {
 
 /// Asserts that the functions' shares of what both know are equal: within half a point, or three
 /// standard errors of so many samples.
-fn assert_shares(truth: &BTreeMap<String, f64>, found: &BTreeMap<String, f64>, samples: f64) {
+pub(crate) fn assert_shares(
+    truth: &BTreeMap<String, f64>,
+    found: &BTreeMap<String, f64>,
+    samples: f64,
+) {
     let known = |all: &BTreeMap<String, f64>| -> f64 {
         truth.keys().filter(|name| *name != "all").filter_map(|name| all.get(name)).sum()
     };
@@ -222,22 +231,6 @@ fn the_end_is_the_program_s() {
     assert_ne!(killed.0, Some(0), "{}", killed.1);
     let command = [LWP, "record", "--time", "-q", "--timeout", "200", "--", "sleep", "60"];
     assert!(!run(&dir, &command).status.success());
-}
-
-#[test]
-fn a_refusal_says_why_and_leaves_the_recording_alone() {
-    let dir = fresh("refused");
-    if !compile(&dir, "no_perf_events.c", &[]) {
-        return;
-    }
-    std::fs::write(dir.join("lwp.data"), "kept").expect("written");
-    let output = run(&dir, &["./program", LWP, "record", "--time", "--", "/bin/echo", "ran"]);
-    let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(125), "{said}");
-    assert!(said.contains("a seccomp filter refuses perf_event_open"), "{said}");
-    assert!(said.contains("help: ") && said.contains("leave --time out"), "{said}");
-    assert_eq!(text(&output.stdout), "");
-    assert_eq!(std::fs::read(dir.join("lwp.data")).expect("kept"), b"kept");
 }
 
 #[test]

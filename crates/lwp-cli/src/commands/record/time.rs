@@ -9,8 +9,8 @@ use lwp_profile::{NamedCode, RecordedNames, SampledEvent};
 use lwp_report::number::{grouped, seconds};
 use lwp_terminal::say;
 use lwp_time::{
-    Attached, Error, LabelNames, Launch, MOST_STACK_BYTES, Machine, OffCpu, STACK_BYTES, Sampling,
-    Times,
+    Attached, Error, LabelNames, Launch, MOST_STACK_BYTES, Machine, Mechanism, OffCpu, STACK_BYTES,
+    Sampling, StopSums, Times,
 };
 use lwp_vcpu::{Control, Target};
 
@@ -37,9 +37,7 @@ pub(super) fn run(
 ) -> Result<(Ending, Times), Failure> {
     let time = args.duration.map(duration).transpose()?;
     let subject = Subject::of(args)?;
-    let kernel = Arc::new(lwp_time::Linux);
-    let sampling = Sampling::choose(kernel, stack_bytes(args), args.freq)
-        .map_err(|refused| refusal(&refused.into(), &subject.name()))?;
+    let sampling = choose(args, &subject)?;
     // The last recording stays where it is if the kernel refuses.
     let begun = subject.begin(&sampling, !args.counting.no_inherit)?;
     let recorder = Recorder::create(&args.output)?;
@@ -90,6 +88,38 @@ pub(super) fn run(
         let _ = failure.report();
     }
     Ok((args.counting.ending(companion, &times.outcome), times))
+}
+
+/// The way in which time is sampled: by the kernel, or, where that refuses, by stops of a program
+/// that lwp starts itself.
+fn choose(args: &RecordArgs, subject: &Subject) -> Result<Sampling, Failure> {
+    let (kernel, stack_bytes) = (Arc::new(lwp_time::Linux), stack_bytes(args));
+    let refused = match Sampling::choose(kernel, stack_bytes, args.freq) {
+        Ok(sampling) => return Ok(sampling),
+        Err(refused) => refused,
+    };
+    if subject.goes_on() {
+        return Err(refusal(&refused.into(), &subject.name()));
+    }
+    match Sampling::by_stops(stack_bytes, args.freq) {
+        Ok(sampling) => {
+            if !args.quiet {
+                say!("lwp: {}: lwp stops threads for samples instead", refused.cause);
+            }
+            Ok(sampling)
+        }
+        Err(error @ (Error::NoStops(_) | Error::NoAccounts)) => Err(Failure::new(
+            OWN_FAILURE,
+            format!("time cannot be sampled here: {}, and {error}", refused.cause),
+        )
+        .with_help(format!(
+            "{}; or allow ptrace (in a container: --cap-add SYS_PTRACE, or a seccomp profile with \
+             ptrace; kernel.yama.ptrace_scope below 3); or count instructions instead: leave \
+             --time out",
+            refused.help()
+        ))),
+        Err(error) => Err(refusal(&error, &subject.name())),
+    }
 }
 
 /// What is timed.
@@ -177,7 +207,7 @@ impl Subject {
                 let timeout = args.counting.machine.timeout();
                 let launch =
                     Launch { program, argv, children, lets_go, timeout, duration, control };
-                lwp_time::record(sampling, &launch, sink)
+                lwp_time::record(sampling, launch, sink)
             }
             (None, _) => unreachable!("what runs has been begun with"),
         };
@@ -210,6 +240,14 @@ fn finish(recorder: &Recorder, times: &Times) -> Result<(), Failure> {
         ("ring-bytes", times.ring_bytes.to_string()),
     ];
     recorder.info(&facts.map(|(key, value)| (key.to_owned(), value)));
+    if let Some(StopSums { samples, waiting, events }) = times.stops {
+        let facts = [
+            ("stops-for-samples", samples),
+            ("stops-without-processor", waiting),
+            ("other-stops", events),
+        ];
+        recorder.info(&facts.map(|(key, value)| (key.to_owned(), value.to_string())));
+    }
     if let Some(OffCpu { preempted, asleep, with_stack }) = times.off_cpu {
         let facts = [
             ("waiting-for-processor", preempted),
@@ -248,8 +286,12 @@ fn stack_bytes(args: &RecordArgs) -> u32 {
 fn facts(sampling: &Sampling) -> Vec<(String, String)> {
     let cost = sampling.cost().ns().map_or(String::new(), |ns| ns.to_string());
     let kernel = if sampling.sees_kernel() { "visible" } else { "hidden" };
+    let mechanism = match sampling.mechanism() {
+        Mechanism::Events => "cpu-clock",
+        Mechanism::Stops => "stops",
+    };
     let facts = [
-        ("mechanism", "cpu-clock".to_owned()),
+        ("mechanism", mechanism.to_owned()),
         ("rate", sampling.rate().to_string()),
         ("sample-cost", cost),
         ("kernel-time", kernel.to_owned()),
@@ -262,8 +304,12 @@ fn plan(sampling: &Sampling) -> String {
     let rate = sampling.rate();
     let cost = match sampling.cost().ns() {
         Some(ns) => {
+            let what = match sampling.mechanism() {
+                Mechanism::Events => "sample",
+                Mechanism::Stops => "stop for one",
+            };
             let (ms, part) = (ns as f64 / 1e6, ns as f64 * rate as f64 / 1e7);
-            format!("a sample takes {ms:.3} ms here, {part:.1} % in all")
+            format!("a {what} takes {ms:.3} ms here, {part:.1} % in all")
         }
         None => "what a sample costs here could not be measured".to_owned(),
     };
@@ -298,7 +344,9 @@ fn said(sampling: &Sampling, times: &Times) -> String {
             seconds(preempted),
         ));
     }
-    if !sampling.sees_kernel() {
+    if let Some(sums) = times.stops {
+        text.push_str(&stops(times, sums));
+    } else if !sampling.sees_kernel() {
         let part = 100.0 * times.remainder.kernel as f64 / times.cpu_ns.max(1) as f64;
         text.push_str(&format!(
             "lwp: the kernel is not visible: its {part:.1} %, by difference, are a row of their \
@@ -313,6 +361,40 @@ fn said(sampling: &Sampling, times: &Times) -> String {
         );
     }
     text
+}
+
+/// Per cent of the time without samples from which on a machine is too busy for stops.
+const MOST_UNSEEN: f64 = 10.0;
+
+/// How often threads were stopped, and what a stop doesn't show.
+fn stops(times: &Times, sums: StopSums) -> String {
+    let StopSums { samples, waiting, events } = sums;
+    let elapsed = times.outcome.elapsed.as_secs_f64().max(1e-9);
+    let unseen = 100.0 * times.remainder.unsampled as f64 / times.cpu_ns.max(1) as f64;
+    let busy = match unseen < MOST_UNSEEN {
+        true => String::new(),
+        false => format!(
+            "lwp: {unseen:.0} % of the time has no samples: the machine is too busy, and shares may \
+             be off by more than their margins\n\
+             help: time it when less runs beside it\n"
+        ),
+    };
+    let waited = match waiting {
+        0 => String::new(),
+        some => format!(
+            "lwp: {} samples show where a thread lost its processor, which favours system calls\n\
+             help: give the program and lwp more processors\n",
+            grouped(some)
+        ),
+    };
+    format!(
+        "# stops     {} for samples, {} for threads, programs and signals: {:.0} in each second\n\
+         lwp: the kernel's functions and the time off the processor are not visible to stops; \
+         system calls are [kernel, not visible]\n{busy}{waited}",
+        grouped(samples),
+        grouped(events),
+        (samples + events) as f64 / elapsed,
+    )
 }
 
 fn losses(times: &Times) -> String {
