@@ -82,11 +82,11 @@ pub struct RecordArgs {
     pub graph: bool,
 
     /// How to find callers. In exact recordings, `exact` measures what each function executes for
-    /// each of its callers; `inferred` shares counts out by numbers of calls, which is faster; `none`
-    /// does not record the targets of indirect calls either [default: exact; with -p, and on
+    /// each of its callers; `inferred` shares counts out by numbers of calls, which is faster;
+    /// `none` does not record the targets of indirect calls either [default: exact; with -p, and on
     /// processors without BMI2: inferred]. With samples, `shadow` unwinds from outside with unwind
-    /// tables; perf's `fp`, `lbr` and `dwarf` are accepted and do the same; `none` records no stacks
-    /// [default: shadow]
+    /// tables; perf's `fp`, `lbr` and `dwarf` are accepted and do the same; `none` records no
+    /// stacks [default: shadow]
     #[arg(long, value_name = "MODE", value_parser = CallGraph::parse, conflicts_with = "no_call_graph",
         help_heading = headings::SAMPLES)]
     pub call_graph: Option<CallGraph>,
