@@ -11,8 +11,7 @@ use rustc_hash::FxHashMap;
 use crate::profile::{Context, FunctionId, LocationId, Profile, ThreadId};
 
 /// Inlined functions of a profile, and counts of one event that are still to be shared out.
-pub(crate) struct Inlined<'a> {
-    profile: &'a Profile,
+pub(crate) struct Inlined {
     /// Functions that are inlined into each other, outermost first. The first chain is empty.
     chains: Vec<Vec<FunctionId>>,
     left: FxHashMap<(ThreadId, FunctionId), Vec<Share>>,
@@ -25,9 +24,9 @@ struct Share {
     count: u64,
 }
 
-impl<'a> Inlined<'a> {
+impl Inlined {
     /// With what the instructions of `profile` counted of the event with index `event`.
-    pub fn of(profile: &'a Profile, event: usize) -> Self {
+    pub fn of(profile: &Profile, event: usize) -> Self {
         let mut numbers = FxHashMap::from_iter([(Vec::new(), 0)]);
         let mut left: FxHashMap<_, Vec<Share>> = FxHashMap::default();
         for sample in &profile.samples {
@@ -50,17 +49,7 @@ impl<'a> Inlined<'a> {
         for (chain, number) in numbers {
             chains[number] = chain;
         }
-        Self { profile, chains, left }
-    }
-
-    /// The inlined functions of `caller` that a call at `site` was made from, outermost first.
-    pub fn around(
-        &self,
-        caller: FunctionId,
-        site: Option<LocationId>,
-    ) -> impl Iterator<Item = FunctionId> {
-        let site = site.filter(|site| self.profile.location(*site).function() == caller);
-        site.into_iter().flat_map(|site| chain(self.profile, site))
+        Self { chains, left }
     }
 
     /// Shares out what a context counted: chains of inlined functions, with the count of each.
@@ -71,6 +60,26 @@ impl<'a> Inlined<'a> {
         };
         parts.into_iter().map(|(chain, count)| (&self.chains[chain][..], count)).collect()
     }
+}
+
+/// The number of each context of `profile`: `call` enters a function from a numbered one, or from
+/// none. The inlined functions that a context was called from lie between it and its caller.
+pub(crate) fn numbered(
+    profile: &Profile,
+    mut call: impl FnMut(Option<u32>, FunctionId) -> u32,
+) -> Vec<u32> {
+    let contexts = &profile.contexts;
+    let mut numbers: Vec<u32> = Vec::with_capacity(contexts.len());
+    for context in contexts {
+        let caller = context.caller.map(|caller| {
+            let function = contexts[caller as usize].function;
+            let site = context.site.filter(|at| profile.location(*at).function() == function);
+            let around = site.into_iter().flat_map(|site| chain(profile, site));
+            around.fold(numbers[caller as usize], |at, function| call(Some(at), function))
+        });
+        numbers.push(call(caller, context.function));
+    }
+    numbers
 }
 
 /// The functions that an instruction is inlined into its function by, outermost first.

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
-use crate::inlined::Inlined;
+use crate::inlined::{self, Inlined};
 use crate::profile::{Context, FunctionId, LocationId, Profile, ThreadId};
 
 /// Measured contexts, all or some, with their counts of one event.
@@ -104,8 +104,13 @@ impl<'a> Measured<'a> {
         &self.apart
     }
 
+    /// The number of each context: `call` enters a function from a numbered one, or from none.
+    pub(crate) fn numbered(&self, call: impl FnMut(Option<u32>, FunctionId) -> u32) -> Vec<u32> {
+        inlined::numbered(self.profile, call)
+    }
+
     /// The inlined functions in them.
-    pub(crate) fn inlined(&self) -> Inlined<'a> {
+    pub(crate) fn inlined(&self) -> Inlined {
         Inlined::of(self.profile, self.event)
     }
 
@@ -287,21 +292,6 @@ impl ByFunction {
             self.nodes.push((caller, function));
         }
         number
-    }
-
-    /// Enters contexts, with the inlined functions that each was called from; returns the number of
-    /// each.
-    pub fn enter(&mut self, contexts: &[Context], inlined: &Inlined<'_>) -> Vec<u32> {
-        let mut numbers: Vec<u32> = Vec::with_capacity(contexts.len());
-        for context in contexts {
-            let caller = context.caller.map(|caller| {
-                let function = contexts[caller as usize].function;
-                let around = inlined.around(function, context.site);
-                around.fold(numbers[caller as usize], |at, function| self.call(Some(at), function))
-            });
-            numbers.push(self.call(caller, context.function));
-        }
-        numbers
     }
 
     /// What was counted, context by context, of which `numbers` has the number of each.

@@ -7,7 +7,7 @@
 
 use crate::graph::CallGraph;
 use crate::inclusive::Inclusive;
-use crate::inlined::Inlined;
+use crate::inlined;
 use crate::measured::{ByFunction, Measured};
 use crate::profile::{FunctionId, Profile, Sample, ThreadId, Values};
 
@@ -104,7 +104,7 @@ impl Inferred {
 /// The measured contexts of the threads that are wanted, by function.
 fn measured(profile: &Profile, event: usize, wanted: impl Fn(ThreadId) -> bool) -> Inferred {
     let mut by_function = ByFunction::default();
-    let numbers = by_function.enter(&profile.contexts, &Inlined::of(profile, event));
+    let numbers = inlined::numbered(profile, |caller, function| by_function.call(caller, function));
     let parts: Vec<Measured<'_>> = (0..profile.events.len())
         .filter_map(|event| Measured::part(profile, event, |context| wanted(context.thread)))
         .collect();

@@ -147,20 +147,17 @@ impl Tree {
     /// place of the call are one.
     pub fn of_measured(measured: &Measured<'_>) -> Self {
         let mut contexts = Contexts::default();
-        let mut numbers: Vec<u32> = Vec::with_capacity(measured.own().len());
+        let call = |caller: Option<u32>, function| {
+            contexts.call(caller.unwrap_or(Contexts::ROOT), function)
+        };
+        let numbers = measured.numbered(call);
         let mut inlined = measured.inlined();
-        for (context, own) in measured.contexts().iter().zip(measured.own()) {
-            let caller = context.caller.map_or(Contexts::ROOT, |caller| {
-                let function = measured.contexts()[caller as usize].function;
-                let around = inlined.around(function, context.site);
-                around.fold(numbers[caller as usize], |at, function| contexts.call(at, function))
-            });
-            let number = contexts.call(caller, context.function);
+        let counted = measured.contexts().iter().zip(measured.own());
+        for ((context, own), number) in counted.zip(numbers) {
             for (chain, count) in inlined.share(context, *own) {
                 let at = chain.iter().fold(number, |at, function| contexts.call(at, *function));
                 contexts.add(at, count);
             }
-            numbers.push(number);
         }
         for (function, count) in measured.apart() {
             let alone = contexts.call(Contexts::ROOT, *function);
