@@ -15,7 +15,7 @@ const LEVELS: &[(u8, &[&str])] = &[
     (0,   &["lwp-arch", "lwp-terminal"]),                             // facts
     (1,   &["lwp-source"]),                                           // interfaces
     (2,   &["lwp-contexts", "lwp-model", "lwp-uarch", "lwp-dbt", "lwp-profile", "lwp-languages"]), // pure logic
-    (3,   &["lwp-ptrace", "lwp-perf", "lwp-symbols", "lwp-unwind", "lwp-facts"]),   // system and formats
+    (3,   &["lwp-process", "lwp-perf", "lwp-symbols", "lwp-unwind", "lwp-facts"]),   // system and formats
     (4,   &["lwp-vcpu", "lwp", "lwp-export", "lwp-report", "lwp-reference"]), // engines, oracle
     (5,   &["lwp-cpc-core", "lwp-pctx-core", "lwp-page", "lwp-bench", "lwp-time", "lwp-step"]), // product libraries, pages
     (6,   &["lwp-cli", "lwp-capi", "lwp-cpc", "lwp-pctx", "cpc-tools"]),                       // edges
@@ -101,7 +101,7 @@ mod tests {
     fn arrows_go_down() {
         assert!(allowed("lwp-vcpu", "lwp-dbt", false));
         assert!(allowed("lwp-cli", "lwp-vcpu", false));
-        assert!(!allowed("lwp-dbt", "lwp-ptrace", false));
+        assert!(!allowed("lwp-dbt", "lwp-process", false));
         assert!(!allowed("lwp-dbt", "lwp-model", false));
         assert!(!allowed("lwp-arch", "lwp-testkit", false));
     }
@@ -129,11 +129,11 @@ mod tests {
     fn edges_are_read_from_metadata() {
         let metadata = serde_json::json!({ "packages": [
             { "name": "lwp-dbt", "dependencies": [
-                { "name": "iced-x86", "kind": null }, { "name": "lwp-ptrace", "kind": "dev" } ] },
-            { "name": "lwp-ptrace", "dependencies": [] },
+                { "name": "iced-x86", "kind": null }, { "name": "lwp-process", "kind": "dev" } ] },
+            { "name": "lwp-process", "dependencies": [] },
         ]});
         let packages = packages(&metadata).unwrap();
         let edges = edges(&metadata, &packages).unwrap();
-        assert_eq!(edges, [Edge { from: "lwp-dbt", to: "lwp-ptrace", dev: true }]);
+        assert_eq!(edges, [Edge { from: "lwp-dbt", to: "lwp-process", dev: true }]);
     }
 }

@@ -23,7 +23,7 @@ use rustix::net::{
     SocketAddrUnix, SocketFlags, SocketType, bind, recvmsg, sendto, socket_with,
 };
 
-use lwp_ptrace::wards;
+use lwp_process::wards;
 
 use crate::error::{Error, Result};
 use crate::{set, sys};

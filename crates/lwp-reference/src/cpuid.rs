@@ -3,7 +3,7 @@
 use lwp_arch::cpuid::{Leaf, fn8000_0001, fn8000_001c};
 use lwp_arch::xsave::{COMPONENT, Component, LwpXsave, XCR0_LWP, image};
 use lwp_model::{LwpUnit, Processor};
-use lwp_ptrace::sys;
+use lwp_process::sys;
 
 /// Bits 17:16 of ECX of leaf 8000_0008h for a time-stamp counter of 64 bits.
 const PTSC_64_BITS: u32 = 3 << 16;

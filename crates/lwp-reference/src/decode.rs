@@ -9,8 +9,8 @@ use lwp_arch::retired::{AccessKind, BranchKind};
 use lwp_arch::xsave::image::Save;
 use lwp_arch::{AppPc, LinearAddr};
 use lwp_model::Cpu;
-use lwp_ptrace::Vectors;
-use lwp_ptrace::regs::{CS_64, Raw, general_value};
+use lwp_process::Vectors;
+use lwp_process::regs::{CS_64, Raw, general_value};
 use lwp_uarch::{Operand, Step};
 
 /// Longest instruction in bytes.

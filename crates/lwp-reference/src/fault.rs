@@ -1,8 +1,8 @@
 //! Faults as the kernel shows them to a program.
 
 use lwp_arch::Fault;
-use lwp_ptrace::sys::SigInfo;
-use lwp_ptrace::{Errno, Tid, sys};
+use lwp_process::sys::SigInfo;
+use lwp_process::{Errno, Tid, sys};
 
 /// The signal information of SIGSEGV for a fault: an address and whether a page was there for #PF,
 /// neither for #GP. A unit that is always enabled raises no other.

@@ -3,8 +3,8 @@
 use lwp_arch::insn::{Gpr, Instruction, Mnemonic, Segment};
 use lwp_arch::{AppPc, Fault, LinearAddr};
 use lwp_model::{LinearMemory, Registers};
-use lwp_ptrace::Regs;
-use lwp_ptrace::regs::{Raw, general};
+use lwp_process::Regs;
+use lwp_process::regs::{Raw, general};
 
 use crate::decode::{Decoded, gpr_value};
 use crate::memory::TraceeMemory;

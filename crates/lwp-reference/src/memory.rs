@@ -2,7 +2,7 @@
 
 use lwp_arch::{LinearAddr, PageFault};
 use lwp_model::LinearMemory;
-use lwp_ptrace::{Tid, sys};
+use lwp_process::{Tid, sys};
 
 /// Memory of the process to which a stopped thread belongs.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use lwp_ptrace::Tid;
+use lwp_process::Tid;
 
 use crate::decode::Decoded;
 

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use lwp_arch::insn::Operands;
-use lwp_ptrace::limits::Room;
-use lwp_ptrace::spawn::{SpawnError, Variable};
-use lwp_ptrace::{Errno, Regs, Stop, Tid, Vectors, spawn, sys};
+use lwp_process::limits::Room;
+use lwp_process::spawn::{SpawnError, Variable};
+use lwp_process::{Errno, Regs, Stop, Tid, Vectors, spawn, sys};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
 use crate::cpuid;
@@ -490,8 +490,8 @@ fn touch_up(
         }
         Action::Step if decoded.pushes_flags => {
             let at = after.0.rsp + 1;
-            let [byte] = lwp_ptrace::memory::read_array(tid, at)?;
-            lwp_ptrace::memory::write_exact(tid, at, &[byte & !TRAP_FLAG_BYTE])
+            let [byte] = lwp_process::memory::read_array(tid, at)?;
+            lwp_process::memory::write_exact(tid, at, &[byte & !TRAP_FLAG_BYTE])
         }
         _ => Ok(()),
     }

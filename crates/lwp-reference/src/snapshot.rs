@@ -1,7 +1,7 @@
 //! Taking an instruction back: its registers and what it wrote, as they were before.
 
 use lwp_arch::retired::AccessKind;
-use lwp_ptrace::{Errno, Regs, Tid, memory, sys};
+use lwp_process::{Errno, Regs, Tid, memory, sys};
 
 use crate::decode::Decoded;
 

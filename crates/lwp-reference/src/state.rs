@@ -4,7 +4,7 @@ use lwp_arch::xsave::image::{self, Header, Save};
 use lwp_arch::xsave::{LwpXsave, XCR0_LWP};
 use lwp_arch::{Fault, LinearAddr, PageFault};
 use lwp_model::{Cpu, LinearMemory};
-use lwp_ptrace::{Tid, sys};
+use lwp_process::{Tid, sys};
 
 use crate::cpuid;
 use crate::decode::StateAccess;

@@ -5,8 +5,8 @@ use std::rc::Rc;
 use lwp_arch::retired::{Access, Branch};
 use lwp_arch::{AppPc, Fault, LinearAddr, Retired};
 use lwp_model::{LwpUnit, Signals, Xorshift32};
-use lwp_ptrace::sys::SigInfo;
-use lwp_ptrace::{Regs, Stop};
+use lwp_process::sys::SigInfo;
+use lwp_process::{Regs, Stop};
 use lwp_uarch::{Model, Operand};
 
 use crate::decode::Decoded;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use lwp_ptrace::sys;
+use lwp_process::sys;
 use lwp_vcpu::{Attended, Request};
 
 const SIGTERM: i32 = 15;

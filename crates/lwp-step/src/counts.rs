@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use lwp_arch::retired::BranchKind;
-use lwp_ptrace::{Tid, sys};
+use lwp_process::{Tid, sys};
 use lwp_reference::{Decoded, Observer, Task};
 use lwp_vcpu::profile::Sink;
 use lwp_vcpu::{Config, Counts, ProcessReport, ThreadReport};

@@ -20,8 +20,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use lwp_arch::EventFlags;
-use lwp_ptrace::spawn::SpawnError;
-use lwp_ptrace::{Errno, sys};
+use lwp_process::spawn::SpawnError;
+use lwp_process::{Errno, sys};
 use lwp_reference::{End, Failure, Hardware, Interrupt, Launch, run_observed};
 use lwp_uarch::{Caches, presets};
 use lwp_vcpu::profile::Sink;

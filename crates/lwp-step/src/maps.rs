@@ -5,8 +5,8 @@ use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use lwp_ptrace::tracee_files::{Mapped, open_mapped};
-use lwp_ptrace::{Tid, absent};
+use lwp_process::tracee_files::{Mapped, open_mapped};
+use lwp_process::{Tid, absent};
 
 /// An executable mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use lwp_perf::{Record, Rings};
-use lwp_ptrace::spawn::threads_of;
+use lwp_process::spawn::threads_of;
 use lwp_vcpu::Control;
 
 use crate::address_space::Mapped;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use lwp_perf::Errno;
 use lwp_perf::sampler::Losses;
-use lwp_ptrace::sys;
+use lwp_process::sys;
 use lwp_vcpu::{Alone, Control, Outcome, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use lwp_ptrace::sys;
+use lwp_process::sys;
 
 /// The accounts of some processes, and of the children that they have waited for, since sampling
 /// began.

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use lwp_perf::Errno;
-use lwp_ptrace::{spawn, sys};
+use lwp_process::{spawn, sys};
 use lwp_vcpu::Control;
 
 use crate::attended::{Attended, Ends, SIGTERM, Subject, Times, process};

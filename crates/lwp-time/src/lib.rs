@@ -36,8 +36,8 @@ use std::time::Duration;
 use lwp_perf::attr::kind;
 use lwp_perf::rings::{RingsOptions, Scope};
 use lwp_perf::{Event, Kernel, Modes, Rings, Unavailable};
-use lwp_ptrace::spawn::SpawnError;
-use lwp_ptrace::sys;
+use lwp_process::spawn::SpawnError;
+use lwp_process::sys;
 use lwp_vcpu::ExitStatus;
 
 pub use attach::Attached;
@@ -292,9 +292,9 @@ fn now_ns() -> u64 {
 
 /// The way in which a process has ended, from its wait status.
 fn ending(status: i32) -> ExitStatus {
-    match lwp_ptrace::Stop::from_status(status) {
-        lwp_ptrace::Stop::Killed { signal, core } => ExitStatus::Signal { signal, core },
-        lwp_ptrace::Stop::Exited(code) => ExitStatus::Code(code),
+    match lwp_process::Stop::from_status(status) {
+        lwp_process::Stop::Killed { signal, core } => ExitStatus::Signal { signal, core },
+        lwp_process::Stop::Exited(code) => ExitStatus::Code(code),
         _ => ExitStatus::Detached,
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use lwp_perf::Rings;
-use lwp_ptrace::spawn::threads_of;
+use lwp_process::spawn::threads_of;
 use lwp_vcpu::Control;
 
 use crate::attach::found;

@@ -4,7 +4,7 @@
 //! can be read. What was read belongs together if the thread has not run meanwhile, which its
 //! number of turns on a processor says.
 
-use lwp_ptrace::sys;
+use lwp_process::sys;
 
 /// Bytes of a stack that are read: as deep as most stacks of sleepers are.
 const STACK_BYTES: usize = 64 << 10;

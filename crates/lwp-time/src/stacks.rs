@@ -5,8 +5,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use lwp_ptrace::tracee_files::{Mapped as MappedFile, open_mapped};
-use lwp_ptrace::{absent, sys};
+use lwp_process::tracee_files::{Mapped as MappedFile, open_mapped};
+use lwp_process::{absent, sys};
 use lwp_unwind::{CodeRange, Ending, Frame, Image, Memory, RIP, RSP, Registers, Unwinder};
 use lwp_vcpu::profile::{Module, ModuleMapping, Place, Sink};
 use lwp_vcpu::program_files::Viewpoint;

@@ -22,8 +22,8 @@ use std::os::unix::ffi::OsStringExt;
 use std::time::{Duration, Instant};
 
 use lwp_perf::Record;
-use lwp_ptrace::sys;
-use lwp_ptrace::{Stop, Tracee};
+use lwp_process::sys;
+use lwp_process::{Stop, Tracee};
 use rustc_hash::FxHashMap;
 
 use crate::samples::{Samples, Stopped};
@@ -537,8 +537,8 @@ fn ids((pid, tid): (i32, i32)) -> (u32, u32) {
 ///
 /// The program cannot be executed, or ptrace(2) is refused.
 pub(crate) fn start(program: &std::ffi::OsStr, argv: &[OsString]) -> Result<i32, Error> {
-    let room = lwp_ptrace::limits::Room::default();
-    let tracee = lwp_ptrace::spawn::spawn(program, argv, None, false, room)?;
+    let room = lwp_process::limits::Room::default();
+    let tracee = lwp_process::spawn::spawn(program, argv, None, false, room)?;
     Ok(tracee.0)
 }
 

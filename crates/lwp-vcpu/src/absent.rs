@@ -1,11 +1,11 @@
-//! Code that a program has yet to fill: see [`lwp_ptrace::absent`].
+//! Code that a program has yet to fill: see [`lwp_process::absent`].
 //!
 //! The host does not read it. The thread that wants it is led to a routine that reads a byte there,
 //! and asks for the same code again: while it waits for whoever fills the page, it holds no lock of
 //! ours, and a signal finds it in front of the instruction.
 
 use lwp_dbt::{AppPc, Slot};
-use lwp_ptrace::{Tid, absent};
+use lwp_process::{Tid, absent};
 
 use crate::emulate::read_code;
 use crate::exit::ThreadCx;

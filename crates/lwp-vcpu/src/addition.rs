@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use lwp_ptrace::{Tid, memory};
+use lwp_process::{Tid, memory};
 
 use crate::maps::Mapping;
 

@@ -5,7 +5,7 @@
 //! every fragment of it there is room set aside for the stub that then takes its place.
 
 use lwp_dbt::{CachePc, CodeSink, HEAD};
-use lwp_ptrace::SharedMemory;
+use lwp_process::SharedMemory;
 
 use crate::memory_map::REACH;
 

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lwp_dbt::Slot;
-use lwp_ptrace::{Ptrace, Regs, sys};
+use lwp_process::{Ptrace, Regs, sys};
 
 use crate::config::{Config, Markers, Plan};
 use crate::exec;

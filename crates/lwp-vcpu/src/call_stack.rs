@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use lwp_languages::functions::Language;
 use lwp_languages::luajit;
-use lwp_ptrace::tracee_files::path_of;
-use lwp_ptrace::{Tid, sys};
+use lwp_process::tracee_files::path_of;
+use lwp_process::{Tid, sys};
 use lwp_unwind::{
     CodeRange, Ending, Frame, Image, Memory, RBP, RBX, RIP, RSP, Registers, Unwinder,
 };

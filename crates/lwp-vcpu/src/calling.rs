@@ -4,8 +4,8 @@
 use lwp_contexts::{Frame, Functions, Place, Stack, Stacks, Tree};
 use lwp_dbt::trace::Leave;
 use lwp_dbt::{FragmentId, Role, counter_index, transfer_stores};
-use lwp_ptrace::Tid;
-use lwp_ptrace::memory::read_u64;
+use lwp_process::Tid;
+use lwp_process::memory::read_u64;
 use rustc_hash::FxHashMap;
 
 use crate::contexts::{RawFrame, RawRecord, RecordWords, index_of, name_of};

@@ -12,7 +12,7 @@ use lwp_dbt::context::{MOST_SETS, MOST_WAYS};
 use lwp_dbt::plan::branch_bit;
 use lwp_languages::functions::Language;
 use lwp_model::{Processor, Proposal};
-use lwp_ptrace::sys::SigInfo;
+use lwp_process::sys::SigInfo;
 use lwp_uarch::presets::Preset;
 use lwp_uarch::{Caches, PredictorShape};
 
@@ -355,7 +355,7 @@ impl Config {
     }
 
     /// Returns whether the work of a thread is to be reported.
-    pub fn reports(&self, tid: lwp_ptrace::Tid) -> bool {
+    pub fn reports(&self, tid: lwp_process::Tid) -> bool {
         self.counted.only_thread.is_none_or(|only| only == tid)
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use lwp_dbt::context::{APPLY_MAX, APPLY_SHORT, RANGES_AT, ranges};
 use lwp_dbt::{EventDeltas, RequestKind, Slot, trace};
-use lwp_ptrace::{SharedMemory, Tid, sys};
+use lwp_process::{SharedMemory, Tid, sys};
 
 use crate::machine::Tasks;
 use crate::memory_map::{

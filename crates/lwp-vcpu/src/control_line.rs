@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::os::unix::fs::MetadataExt;
 
-use lwp_ptrace::{Tid, memory};
+use lwp_process::{Tid, memory};
 
 use crate::config::ControlLine;
 use crate::events::obeying::Held;

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use lwp_ptrace::Tid;
+use lwp_process::Tid;
 
 /// User and system time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

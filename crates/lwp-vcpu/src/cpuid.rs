@@ -1,7 +1,7 @@
 //! The processor that the program sees.
 
 use lwp_dbt::context::KnownCpuid;
-use lwp_ptrace::sys;
+use lwp_process::sys;
 
 use lwp_arch::cpuid::{Leaf, fn8000_0001, fn8000_001c};
 use lwp_arch::xsave::{COMPONENT, Component, LwpXsave, XCR0_LWP, image};

@@ -6,7 +6,7 @@ mod trial;
 use std::fs;
 
 use lwp_dbt::context::TargetFeatures;
-use lwp_ptrace::{SharedMemory, sys};
+use lwp_process::{SharedMemory, sys};
 
 use crate::maps;
 
@@ -56,7 +56,7 @@ impl Check {
 /// nothing else: it waits for children.
 pub fn checks() -> Vec<Check> {
     // As every run does: what can be raised is no obstacle.
-    lwp_ptrace::limits::lift();
+    lwp_process::limits::lift();
     let status = read("/proc/self/status");
     let mut checks = vec![
         kernel(&read("/proc/sys/kernel/osrelease")),

@@ -2,8 +2,8 @@
 //! hand: CPUID and XGETBV, and under determinism those that read the clock or draw random numbers.
 
 use lwp_arch::insn;
-use lwp_ptrace::regs::{Raw, Regs, general};
-use lwp_ptrace::{Tid, memory};
+use lwp_process::regs::{Raw, Regs, general};
+use lwp_process::{Tid, memory};
 
 use crate::machine::Machine;
 

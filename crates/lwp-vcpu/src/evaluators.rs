@@ -10,8 +10,8 @@ use lwp_dbt::context::calls::call_site;
 use lwp_dbt::{AppPc, CodeCache, FragmentId, Role, Unit, Value, ValueBase};
 use lwp_languages::counting::{Base, Counted};
 use lwp_languages::functions::Language;
-use lwp_ptrace::Tid;
-use lwp_ptrace::tracee_files::path_of;
+use lwp_process::Tid;
+use lwp_process::tracee_files::path_of;
 use rustc_hash::FxHashMap;
 
 use crate::config::Config;

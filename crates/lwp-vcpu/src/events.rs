@@ -30,8 +30,8 @@ pub mod wards;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use lwp_ptrace::sys::{self, Errno};
-use lwp_ptrace::{Stop, Tid, Tracee};
+use lwp_process::sys::{self, Errno};
+use lwp_process::{Stop, Tid, Tracee};
 use rustc_hash::FxHashSet;
 
 use crate::config::{Control, Target};

@@ -1,8 +1,8 @@
 //! Setting an address space up: after exec, and when a live process is taken over.
 
 use lwp_dbt::{Lwp, Slot};
-use lwp_ptrace::regs::{CS_64, Regs};
-use lwp_ptrace::{Tid, memory, sys};
+use lwp_process::regs::{CS_64, Regs};
+use lwp_process::{Tid, memory, sys};
 
 use crate::auxiliary::Auxiliary;
 use crate::config::{Config, Plan, Target};
@@ -150,7 +150,7 @@ pub fn prepare(machine: &Machine) -> sys::Result<Family> {
 }
 
 /// Leads a stopped thread with the application registers `regs` into translated code.
-pub fn enter(machine: &mut Machine, tid: Tid, regs: &Regs) -> lwp_ptrace::sys::Result<()> {
+pub fn enter(machine: &mut Machine, tid: Tid, regs: &Regs) -> lwp_process::sys::Result<()> {
     let Some((_, family)) = machine.space_of(tid) else { return Err(sys::Errno::ESRCH) };
     let enter = family.routine(family.translator.routines().enter);
     let Some(thread) = machine.tasks.threads.get_mut(&tid) else { return Err(sys::Errno::ESRCH) };

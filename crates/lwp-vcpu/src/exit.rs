@@ -4,7 +4,7 @@
 //! there too, so nothing else of the server reads a request's kind: [`Exit::decode`] is the border.
 
 use lwp_dbt::{AppPc, RequestKind, Slot};
-use lwp_ptrace::Tid;
+use lwp_process::Tid;
 
 use crate::contexts::Context;
 

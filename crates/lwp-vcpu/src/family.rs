@@ -8,7 +8,7 @@ use lwp_dbt::{
     AppPc, AppState, CachePc, CodeCache, CodeSource, Destination, EntryId, Fragment, FragmentId,
     Layout, Lwp, Neighbour, Plan, Region, RegionLimits, Translator, Unit,
 };
-use lwp_ptrace::{SharedMemory, limits, sys};
+use lwp_process::{SharedMemory, limits, sys};
 use rustc_hash::FxHashMap;
 
 use crate::calling::Sites;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use lwp_contexts::{Function, Functions};
-use lwp_ptrace::Tid;
+use lwp_process::Tid;
 use lwp_symbols::Elf;
 use rustc_hash::FxHashMap;
 

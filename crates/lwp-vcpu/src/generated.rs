@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use lwp_dbt::{CodeCache, ExecutionProfile, Targets};
-use lwp_ptrace::Tid;
+use lwp_process::Tid;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::contexts::Context;

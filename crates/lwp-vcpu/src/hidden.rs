@@ -5,7 +5,7 @@
 //! their own. The call is therefore answered without the kernel. The kernel learns of it when the
 //! process is let go, or is about to dump core.
 
-use lwp_ptrace::Tid;
+use lwp_process::Tid;
 
 use crate::exec::find_syscall;
 use crate::inject::Injector;

@@ -9,7 +9,7 @@
 use std::sync::OnceLock;
 
 use lwp_dbt::context::TABLE_SLOTS;
-use lwp_ptrace::Tid;
+use lwp_process::Tid;
 
 use crate::elf;
 use crate::family::EMPTY_TABLE;

@@ -15,7 +15,7 @@ use lwp_dbt::{
     AppPc, CachePc, CodeSource, CodeTarget, ExecutionProfile, Image, Knowledge, Lwp, Placement,
     Plan, Selection,
 };
-use lwp_ptrace::{SharedMemory, limits, memory, sys};
+use lwp_process::{SharedMemory, limits, memory, sys};
 use twox_hash::XxHash3_128;
 
 use crate::config::Config;
@@ -90,7 +90,9 @@ impl ModuleSource {
             Some(file) => {
                 // It stays open, and the rest of the host needs descriptors more.
                 let number = u64::from(file.as_raw_fd().unsigned_abs());
-                if limits::descriptors().is_some_and(|most| number + crate::RESERVED >= most) {
+                if limits::descriptors()
+                    .is_some_and(|most| number + lwp_process::limits::RESERVED >= most)
+                {
                     return None;
                 }
                 let stamp = Stamp::of(&file)?;

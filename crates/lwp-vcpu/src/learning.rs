@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use lwp_dbt::{CodeCache, Counters, ExecutionProfile, Targets};
-use lwp_ptrace::Tid;
+use lwp_process::Tid;
 use rustc_hash::FxHashMap;
 
 use crate::contexts::{Context, Contexts};

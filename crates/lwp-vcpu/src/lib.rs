@@ -14,7 +14,6 @@ mod arena;
 #[cfg(feature = "attack")]
 pub mod attack;
 mod attend;
-mod auxiliary;
 mod call_stack;
 mod calling;
 pub mod config;
@@ -23,36 +22,28 @@ mod control_line;
 mod cpu_clock;
 mod cpuid;
 pub mod doctor;
-mod elf;
 mod emulate;
 mod evaluators;
 mod events;
 mod exec;
 mod exit;
 mod family;
-mod first_stack;
 mod functions;
 mod generated;
 mod hidden;
 mod huge_table;
 mod identity;
-mod inject;
 mod keep;
 mod learning;
 mod lwp;
 mod machine;
-mod mapped_file;
-mod maps;
 mod markers;
 mod memory_map;
 mod native;
 mod notices;
 pub mod outcome;
-mod owner;
-mod pagemap;
 mod proc_files;
 pub mod profile;
-pub mod program_files;
 mod refusal;
 mod resource_limits;
 mod sampled_code;
@@ -73,8 +64,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use lwp_ptrace::spawn::SpawnError;
-use lwp_ptrace::{Ptrace, Tracee, limits, spawn, sys};
+use lwp_process::spawn::SpawnError;
+use lwp_process::{Ptrace, Tracee, limits, spawn, sys};
 
 pub use addition::Addition;
 pub use attend::{Attended, attend};
@@ -85,11 +76,13 @@ pub use config::{
 };
 pub use lwp_arch::EventFlags;
 pub use lwp_languages::functions::Language;
-pub use lwp_ptrace::limits::lift as lift_limits;
-pub use lwp_ptrace::sys::{
+pub use lwp_process::limits::lift as lift_limits;
+pub use lwp_process::program_files;
+pub use lwp_process::sys::{
     Arrivals, ChildEventsHeld, SigInfo, die_by, hold_child_events, pass_on_streams_and_signals,
     real_time_signals, unblock_signals,
 };
+use lwp_process::{auxiliary, elf, first_stack, inject, mapped_file, maps, owner, pagemap};
 pub use lwp_uarch::Caches;
 pub use lwp_uarch::presets::by_name as machine_named;
 pub use outcome::{Alone, Counts, Error, ExitStatus, Outcome, ProcessReport, ThreadReport};
@@ -180,9 +173,7 @@ fn run_virtually(
 
 /// Descriptors that the host keeps for itself: those that it always has, and those that it opens to
 /// look at a process. Without one of the latter it would know nothing of a process's memory.
-const DESCRIPTORS: u64 = RESERVED + 8;
-/// Descriptors that contexts and translated files leave to the rest of the host.
-const RESERVED: u64 = 16;
+const DESCRIPTORS: u64 = limits::RESERVED + 8;
 
 /// Fails if the host can have too few descriptors.
 fn enough_descriptors() -> Result<(), Error> {
@@ -379,7 +370,7 @@ fn spawn_error(program: &Path, error: SpawnError) -> Error {
         SpawnError::Nul => {
             Error::NotExecutable { program, cause: "an argument contains a NUL byte".into() }
         }
-        SpawnError::Trace(error) if lwp_ptrace::wards::are_had() => machine_error(
+        SpawnError::Trace(error) if lwp_process::wards::are_had() => machine_error(
             "tracing the program",
             error,
             "this is the virtual CPU already: run the inner command outside of `lwp`",

@@ -35,8 +35,8 @@ use lwp_arch::Fault;
 use lwp_arch::retired::{Access, AccessKind, BranchKind};
 use lwp_dbt::{EventDeltas, FragmentId, IpFilter, Selection, Slot};
 use lwp_model::{Cpu, LinearMemory, Signals, Xorshift32};
-use lwp_ptrace::Tid;
-use lwp_ptrace::regs::Raw;
+use lwp_process::Tid;
+use lwp_process::regs::Raw;
 
 use crate::config::{Config, LwpConfig};
 use crate::contexts::Context;

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lwp_ptrace::{Tid, Tracees, sys};
+use lwp_process::{Tid, Tracees, sys};
 
 use crate::config::Config;
 use crate::contexts::{Context, Contexts, FileId, Sum};

@@ -8,8 +8,8 @@
 
 use lwp_dbt::marker::Marker;
 use lwp_dbt::{AppPc, EventDeltas, Slot};
-use lwp_ptrace::regs::Regs;
-use lwp_ptrace::{Tid, memory};
+use lwp_process::regs::Regs;
+use lwp_process::{Tid, memory};
 
 use crate::config::{Markers, Plan};
 use crate::contexts::Sum;

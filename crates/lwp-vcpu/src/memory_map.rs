@@ -15,7 +15,7 @@
 use lwp_dbt::Layout;
 use lwp_dbt::context::TargetFeatures;
 use lwp_dbt::routines::NAME_TAG_BYTES;
-use lwp_ptrace::limits::Room;
+use lwp_process::limits::Room;
 
 /// Bytes of one thread's context and counters.
 pub const SLOT_BYTES: u64 = 24 << 20;
@@ -95,7 +95,7 @@ pub const REACH: u64 = (1 << 31) - (1 << 16);
 pub fn is_ours(mapping: &crate::maps::Mapping) -> bool {
     match mapping.inode {
         0 => LOW <= mapping.start && mapping.end <= LOW + crate::huge_table::TABLE,
-        inode => lwp_ptrace::shm::is_own(mapping.device, inode),
+        inode => lwp_process::shm::is_own(mapping.device, inode),
     }
 }
 

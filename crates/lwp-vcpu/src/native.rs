@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use lwp_ptrace::{Stop, Tracee, spawn, sys};
+use lwp_process::{Stop, Tracee, spawn, sys};
 
 use crate::attend::{Attended, attend};
 use crate::config::{Config, Control, Request, Target};

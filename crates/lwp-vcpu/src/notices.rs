@@ -11,8 +11,8 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use lwp_ptrace::userfault::{Reach, SYS_USERFAULTFD, Userfault, Write, Writes};
-use lwp_ptrace::{Tid, Tracees, sys};
+use lwp_process::userfault::{Reach, SYS_USERFAULTFD, Userfault, Write, Writes};
+use lwp_process::{Tid, Tracees, sys};
 use rustc_hash::FxHashMap;
 
 use crate::config::{Config, Guards, Target};

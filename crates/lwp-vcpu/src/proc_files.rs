@@ -13,8 +13,8 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Component, Path};
 
 use lwp_dbt::{PcSource, Slot};
-use lwp_ptrace::child::without_fixed_layout;
-use lwp_ptrace::{Tid, memory};
+use lwp_process::child::without_fixed_layout;
+use lwp_process::{Tid, memory};
 use rustix::fs::{AtFlags, MemfdFlags, Mode, OFlags, StatxFlags};
 
 use crate::config::Config;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use iced_x86::{Decoder, DecoderOptions};
 use lwp_contexts::Tree;
 use lwp_dbt::{EventDeltas, Execution, Fragment, FragmentId, Role};
-use lwp_ptrace::Tid;
+use lwp_process::Tid;
 use rustc_hash::FxHashMap;
 
 use crate::addition::Addition;

@@ -1,7 +1,7 @@
 //! Reasons why a process cannot be attached to, and what can be done about them.
 
-use lwp_ptrace::spawn::threads_of;
-use lwp_ptrace::sys::Errno;
+use lwp_process::spawn::threads_of;
+use lwp_process::sys::Errno;
 
 use crate::Error;
 use crate::maps::Status;

@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 
 use lwp_dbt::Slot;
-use lwp_ptrace::{Tid, limits, memory};
+use lwp_process::{Tid, limits, memory};
 
 use crate::machine::{CodeCaches, Machine, Where};
 use crate::memory_map::{DATA_BYTES, HARD_BYTES, OVERHEAD_BYTES};

@@ -8,7 +8,7 @@
 use std::os::unix::fs::MetadataExt;
 
 use lwp_dbt::IpFilter;
-use lwp_ptrace::Tid;
+use lwp_process::Tid;
 
 use crate::config::Config;
 use crate::machine::{CodeCaches, Tasks, Where};

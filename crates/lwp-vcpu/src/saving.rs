@@ -12,7 +12,7 @@ use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use lwp_dbt::ExecutionProfile;
-use lwp_ptrace::sys;
+use lwp_process::sys;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::config::Config;

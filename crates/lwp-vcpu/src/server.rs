@@ -12,7 +12,7 @@ use std::thread::Scope;
 use std::time::{Duration, Instant};
 
 use lwp_dbt::{Candidate, Queue};
-use lwp_ptrace::{Tid, sys};
+use lwp_process::{Tid, sys};
 
 use crate::AbortOnPanic;
 use crate::generated;

@@ -6,9 +6,9 @@ use lwp_dbt::{
     AppState, CachePc, CodeCache, Commit, EventDeltas, FlagWriter, FragmentId, PcSource,
     RequestKind, Role, Slot,
 };
-use lwp_ptrace::Tid;
-use lwp_ptrace::memory::{read_u64, write_u64};
-use lwp_ptrace::regs::{Raw, Regs, general_value};
+use lwp_process::Tid;
+use lwp_process::memory::{read_u64, write_u64};
+use lwp_process::regs::{Raw, Regs, general_value};
 
 use crate::calling::Unmade;
 use crate::contexts::{Context, Sum};
@@ -91,7 +91,7 @@ impl Machine {
             | Commit::SigreturnArmed
             | Commit::SigreturnLanded => {}
             Commit::RunSyscallDone => {
-                if !lwp_ptrace::regs::restart::is(cache.0.rax) {
+                if !lwp_process::regs::restart::is(cache.0.rax) {
                     finish_syscall(self, tid, cache.0.rax, &mut view.app);
                 }
             }
@@ -422,7 +422,7 @@ fn overwritten_flags(tid: Tid, (writer, known): (FlagWriter, Option<&[u8]>), reg
     let code = match known {
         Some(known) => known,
         None => {
-            let read = lwp_ptrace::sys::read_memory(tid, writer.pc.0, &mut now).unwrap_or(0);
+            let read = lwp_process::sys::read_memory(tid, writer.pc.0, &mut now).unwrap_or(0);
             &now[..read]
         }
     };

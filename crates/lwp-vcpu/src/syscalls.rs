@@ -3,8 +3,8 @@
 use lwp_dbt::Slot;
 use lwp_dbt::block::Emulated;
 use lwp_dbt::context::SyscallClass;
-use lwp_ptrace::child::{with_fixed_layout, without_fixed_layout};
-use lwp_ptrace::{absent, memory};
+use lwp_process::child::{with_fixed_layout, without_fixed_layout};
+use lwp_process::{absent, memory};
 
 use crate::contexts::Context;
 use crate::proc_files;

@@ -40,7 +40,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use lwp_dbt::{CachePc, Fragment, FragmentId, RequestKind, Slot};
-use lwp_ptrace::{Tracees, sys};
+use lwp_process::{Tracees, sys};
 
 use crate::config::{Config, Plan};
 use crate::contexts::Context;

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use lwp_dbt::{AppPc, Candidate, ExecutionProfile, RegionLimits};
-use lwp_ptrace::Tid;
+use lwp_process::Tid;
 use rustc_hash::FxHashSet;
 
 use crate::config::Warm;

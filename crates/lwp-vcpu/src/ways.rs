@@ -18,7 +18,7 @@
 use std::sync::atomic::{Ordering, fence};
 
 use lwp_dbt::{Layout, Slot};
-use lwp_ptrace::Tid;
+use lwp_process::Tid;
 
 use crate::contexts::{Context, Contexts};
 use crate::machine::{CodeCaches, Machine, Tasks, Where};

@@ -6,7 +6,7 @@
 //! write. From the moment at which such a file is opened the code that it concerns compares itself
 //! before it runs. What other programs than those of a run write is not seen.
 
-use lwp_ptrace::Tid;
+use lwp_process::Tid;
 
 use crate::machine::{CodeCaches, Machine};
 use crate::proc_files::{flags_of, known_of};

@@ -6,7 +6,7 @@
 //! kernel saves that. The data pointer is an address of the program's anyway.
 
 use lwp_dbt::{CachePc, Slot};
-use lwp_ptrace::{Tid, Tracees, memory};
+use lwp_process::{Tid, Tracees, memory};
 
 use crate::contexts::Context;
 use crate::machine::{CodeCaches, Tasks};

@@ -10,7 +10,7 @@
 use std::fs;
 use std::io::{Read, Write, pipe};
 
-use lwp_ptrace::{Errno, Tracee, spawn, sys, wards};
+use lwp_process::{Errno, Tracee, spawn, sys, wards};
 
 use crate::error::field;
 use crate::host::{self, Means};
@@ -144,7 +144,7 @@ fn permit(tracee: Tracee, sleeper: &Sleeper, copy: Pid) {
 fn take(child: Pid, created: bool) -> Result<Pctx, Error> {
     let pctx = Pctx::capture(child)?;
     if created {
-        let _ = sys::set_options(child, lwp_ptrace::tracee::OPTIONS);
+        let _ = sys::set_options(child, lwp_process::tracee::OPTIONS);
     }
     pctx.created.set(created);
     Ok(pctx)
@@ -167,8 +167,8 @@ pub(crate) fn command_line(pid: Pid) -> String {
 mod tests {
     use std::ffi::OsString;
 
-    use lwp_ptrace::Stop;
-    use lwp_ptrace::limits::Room;
+    use lwp_process::Stop;
+    use lwp_process::limits::Room;
 
     use super::*;
 

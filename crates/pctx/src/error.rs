@@ -6,8 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use lwp_ptrace::Errno;
-use lwp_ptrace::spawn::SpawnError;
+use lwp_process::Errno;
+use lwp_process::spawn::SpawnError;
 
 use crate::Pid;
 

@@ -3,8 +3,8 @@
 
 use std::os::fd::OwnedFd;
 
-use lwp_ptrace::wards::{self, Event};
-use lwp_ptrace::{Errno, sys};
+use lwp_process::wards::{self, Event};
+use lwp_process::{Errno, sys};
 
 use crate::lwps::State;
 use crate::run::{End, Flow, Handlers, Status};

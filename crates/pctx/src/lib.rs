@@ -84,12 +84,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, ThreadId};
 
-use lwp_ptrace::limits::Room;
-use lwp_ptrace::tracee::OPTIONS;
-use lwp_ptrace::{spawn, sys, wards};
+use lwp_process::limits::Room;
+use lwp_process::tracee::OPTIONS;
+use lwp_process::{spawn, sys, wards};
 
 pub use error::{Error, find_program};
-pub use lwp_ptrace::Errno;
+pub use lwp_process::Errno;
 pub use lwps::LwpId;
 pub use run::{End, Flow, Handlers, Status};
 

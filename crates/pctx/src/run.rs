@@ -6,7 +6,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use lwp_ptrace::{Errno, Stop, Tracee, spawn, sys, wards};
+use lwp_process::{Errno, Stop, Tracee, spawn, sys, wards};
 
 use crate::child::{self, Followed};
 use crate::host::Means;

@@ -14,8 +14,8 @@
 
 use std::fs;
 
-use lwp_ptrace::regs::CS_64;
-use lwp_ptrace::{Errno, Regs, Tracee, sys};
+use lwp_process::regs::CS_64;
+use lwp_process::{Errno, Regs, Tracee, sys};
 
 use crate::error::field;
 use crate::{Error, Pid};

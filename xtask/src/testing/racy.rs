@@ -37,5 +37,5 @@ pub const RACY: &[&str] = &[
     "cpc-tools::it::cputrack::",                          // ticks
     "lwp-pctx-core::processes::",
     "lwp-pctx::it::",
-    "lwp-ptrace::waiting::",
+    "lwp-process::waiting::",
 ];

@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use lwp_ptrace::sys::{self, ChildDisposition, Errno};
+use lwp_process::sys::{self, ChildDisposition, Errno};
 
 /// Rings whenever a tracee has stopped or ended.
 #[derive(Debug)]

@@ -5,8 +5,8 @@
 //! have moved, and programs rely on that. So lwp has the thread write the rest, and returns the
 //! sum.
 
-use lwp_ptrace::regs::CS_64;
-use lwp_ptrace::{Regs, Tracee};
+use lwp_process::regs::CS_64;
+use lwp_process::{Regs, Tracee};
 
 /// A write whose rest is written.
 #[derive(Clone, Copy, Debug)]

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use lwp_ptrace::regs::CS_64;
-use lwp_ptrace::sys;
-use lwp_ptrace::{Regs, Stop, Tracee};
+use lwp_process::regs::CS_64;
+use lwp_process::sys;
+use lwp_process::{Regs, Stop, Tracee};
 
 use super::rest::Rest;
 

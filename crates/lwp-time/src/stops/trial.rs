@@ -3,8 +3,8 @@
 use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
 use std::time::{Duration, Instant};
 
-use lwp_ptrace::sys::{self, Errno};
-use lwp_ptrace::{Stop, Tracee};
+use lwp_process::sys::{self, Errno};
+use lwp_process::{Stop, Tracee};
 
 use super::bell::soon;
 use super::thread::Stood;

@@ -5,7 +5,7 @@
 
 use std::fs::File;
 
-use lwp_ptrace::Tid;
+use lwp_process::Tid;
 use lwp_unwind::{Generated, Source, Unwinder};
 use rustc_hash::FxHashMap;
 

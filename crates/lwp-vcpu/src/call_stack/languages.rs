@@ -10,7 +10,7 @@ use std::sync::Arc;
 use lwp_languages::functions::{Frame as LanguageFrame, Function, Functions, Language};
 use lwp_languages::interpreter::{Interpreter, Process, Thread, Who};
 use lwp_languages::merge::{self, Activation, Merged, Native};
-use lwp_ptrace::{Tid, sys};
+use lwp_process::{Tid, sys};
 use lwp_unwind::{CodeRange, Ending, Frame, RBP, RBX, RDX};
 use rustc_hash::FxHashMap;
 

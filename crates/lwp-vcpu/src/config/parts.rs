@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lwp_ptrace::sys;
+use lwp_process::sys;
 
 use super::{Addition, Cache, CodePlace, ControlLine, Language, Markers, SampledCode, Sampling};
 

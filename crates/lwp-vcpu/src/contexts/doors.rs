@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use lwp_ptrace::{SharedMemory, sys};
+use lwp_process::{SharedMemory, sys};
 
 use super::{ContextFile, FileId};
 use crate::memory_map::{DOORS, DOORS_AT, SLEEP_AT};

@@ -7,8 +7,8 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use lwp_dbt::Slot;
-use lwp_ptrace::shm::Inode;
-use lwp_ptrace::{SharedFile, SharedMemory, sys};
+use lwp_process::shm::Inode;
+use lwp_process::{SharedFile, SharedMemory, sys};
 
 use crate::memory_map::{CONTEXTS_BYTES, SLOT_BYTES, SLOTS, STEPS, mapped_slots, slot_offset};
 

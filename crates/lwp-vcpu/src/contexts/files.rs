@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use lwp_ptrace::limits;
-use lwp_ptrace::shm::Inode;
-use lwp_ptrace::sys::{self, Errno};
+use lwp_process::limits;
+use lwp_process::shm::Inode;
+use lwp_process::sys::{self, Errno};
 use rustc_hash::FxHashMap;
 
 use super::{ContextFile, Doors, FileId};
@@ -51,7 +51,7 @@ impl Files {
     ///
     /// # Errors
     ///
-    /// Those of [`lwp_ptrace::SharedFile::new`].
+    /// Those of [`lwp_process::SharedFile::new`].
     pub fn add(&mut self) -> sys::Result<FileId> {
         self.add_and_leave(0)
     }
@@ -120,7 +120,7 @@ impl Files {
     pub fn tidy(&mut self) {
         self.left.clear();
         while self.ahead.len() < AHEAD
-            && let Ok(file) = make(crate::RESERVED)
+            && let Ok(file) = make(lwp_process::limits::RESERVED)
         {
             self.ahead.push(file);
         }

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use lwp_ptrace::sys;
-use lwp_ptrace::userfault::{Reach, Userfault};
+use lwp_process::sys;
+use lwp_process::userfault::{Reach, Userfault};
 
 use super::{Check, Status, field, read};
 

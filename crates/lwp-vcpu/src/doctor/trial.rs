@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use lwp_dbt::Layout;
-use lwp_ptrace::spawn::{self, SpawnError};
-use lwp_ptrace::{Tracee, sys};
+use lwp_process::spawn::{self, SpawnError};
+use lwp_process::{Tracee, sys};
 
 use super::Check;
 use crate::config::{Config, Plan};
@@ -53,7 +53,7 @@ fn end(tracee: Tracee) {
     let _ = sys::kill(tracee.0, SIGKILL);
     loop {
         match tracee.wait() {
-            Ok(lwp_ptrace::Stop::Killed { .. } | lwp_ptrace::Stop::Exited(_)) | Err(_) => return,
+            Ok(lwp_process::Stop::Killed { .. } | lwp_process::Stop::Exited(_)) | Err(_) => return,
             Ok(_) => drop(tracee.cont(0)),
         }
     }

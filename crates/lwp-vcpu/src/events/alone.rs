@@ -17,9 +17,9 @@ use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Reg
 use lwp_arch::PageFault;
 use lwp_dbt::block::saves_state;
 use lwp_dbt::{RequestKind, Slot};
-use lwp_ptrace::regs::{Raw, Regs, general, general_value};
-use lwp_ptrace::sys::Errno;
-use lwp_ptrace::{Tid, memory};
+use lwp_process::regs::{Raw, Regs, general, general_value};
+use lwp_process::sys::Errno;
+use lwp_process::{Tid, memory};
 
 use super::trap_flag::TRAP_FLAG;
 use crate::contexts::Context;

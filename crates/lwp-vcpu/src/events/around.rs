@@ -2,8 +2,8 @@
 //! that, as natively they go on behind memory that is not mapped.
 
 use lwp_dbt::Slot;
-use lwp_ptrace::Tid;
-use lwp_ptrace::regs::Regs;
+use lwp_process::Tid;
+use lwp_process::regs::Regs;
 
 use super::Handled;
 use super::needs::go_on_behind;

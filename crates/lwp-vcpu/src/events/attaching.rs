@@ -1,9 +1,9 @@
 //! Taking over a live process.
 
 use lwp_dbt::Slot;
-use lwp_ptrace::regs::Regs;
-use lwp_ptrace::sys::Errno;
-use lwp_ptrace::{Tid, Tracee};
+use lwp_process::regs::Regs;
+use lwp_process::sys::Errno;
+use lwp_process::{Tid, Tracee};
 
 use super::image::new_report;
 use super::{calm, sequences, settling};

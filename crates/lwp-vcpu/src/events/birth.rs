@@ -3,9 +3,9 @@
 use std::fs;
 
 use lwp_dbt::{Layout, Slot};
-use lwp_ptrace::regs::{Raw, Regs};
-use lwp_ptrace::sys::{Common, Errno};
-use lwp_ptrace::{Stop, Tid, view};
+use lwp_process::regs::{Raw, Regs};
+use lwp_process::sys::{Common, Errno};
+use lwp_process::{Stop, Tid, view};
 
 use super::departure::release;
 use super::moving::{Flags, contexts_for, has_in_common};
@@ -173,7 +173,7 @@ pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bo
         None => is_thread_of(pid, child),
     };
     let known = flags.map_or_else(
-        || Flags::Told(lwp_ptrace::memory::read_u64(maker, regs.0.rdi).ok()),
+        || Flags::Told(lwp_process::memory::read_u64(maker, regs.0.rdi).ok()),
         Flags::Known,
     );
     let shares_memory = has_in_common(pid, child, known, Common::Memory);

@@ -21,9 +21,9 @@
 use std::time::{Duration, Instant};
 
 use lwp_dbt::Slot;
-use lwp_ptrace::Tid;
-use lwp_ptrace::regs::{Regs, restart};
-use lwp_ptrace::sys::Errno;
+use lwp_process::Tid;
+use lwp_process::regs::{Regs, restart};
+use lwp_process::sys::Errno;
 
 use super::pacing::Held;
 use super::{Handled, pacing};

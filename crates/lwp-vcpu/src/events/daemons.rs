@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use lwp_ptrace::sys;
+use lwp_process::sys;
 
 use crate::machine::Machine;
 

@@ -1,6 +1,6 @@
 //! Threads that end, or that go on without us.
 
-use lwp_ptrace::Tid;
+use lwp_process::Tid;
 
 use super::{Handled, wards};
 use crate::machine::{Machine, Mode};

@@ -7,8 +7,8 @@
 use std::time::{Duration, Instant};
 
 use lwp_dbt::Slot;
-use lwp_ptrace::Tid;
-use lwp_ptrace::regs::restart;
+use lwp_process::Tid;
+use lwp_process::regs::restart;
 
 use super::{Handled, flush};
 use crate::hidden;

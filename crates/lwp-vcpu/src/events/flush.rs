@@ -9,9 +9,9 @@
 //! An address space that two processes share is not flushed: the parent of a vfork cannot be
 //! stopped before its child is gone. Code that finds no room there runs an instruction at a time.
 
-use lwp_ptrace::Tid;
-use lwp_ptrace::regs::{Raw, Regs, restart};
-use lwp_ptrace::sys::Errno;
+use lwp_process::Tid;
+use lwp_process::regs::{Raw, Regs, restart};
+use lwp_process::sys::Errno;
 
 use super::needs::{count_instruction, go_on, step};
 use super::signals::rearm;

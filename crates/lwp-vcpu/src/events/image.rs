@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use lwp_ptrace::Tid;
+use lwp_process::Tid;
 
 use super::departure::release;
 use super::{Handled, wards};

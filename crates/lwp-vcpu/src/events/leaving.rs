@@ -8,8 +8,8 @@
 //! stopped before its child is gone.
 
 use lwp_dbt::Slot;
-use lwp_ptrace::regs::{Regs, restart};
-use lwp_ptrace::{Stop, Tid};
+use lwp_process::regs::{Regs, restart};
+use lwp_process::{Stop, Tid};
 use rustc_hash::FxHashMap;
 
 use super::signals::rearm;

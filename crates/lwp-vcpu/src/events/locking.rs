@@ -6,8 +6,8 @@
 //! them is unlocked at once (`Mapper::map_late`).
 
 use lwp_dbt::Slot;
-use lwp_ptrace::regs::Regs;
-use lwp_ptrace::{Tid, limits};
+use lwp_process::regs::Regs;
+use lwp_process::{Tid, limits};
 
 use super::Handled;
 use super::needs::go_on_behind;

@@ -1,7 +1,7 @@
 //! The contexts that a new process gets, and the way in which it comes to them.
 
-use lwp_ptrace::Tid;
-use lwp_ptrace::sys::{self, Common};
+use lwp_process::Tid;
+use lwp_process::sys::{self, Common};
 
 use crate::contexts::FileId;
 use crate::machine::{Machine, Moving};
@@ -30,7 +30,7 @@ pub(super) fn contexts_for(
         false if machine.tasks.filtered => moving_past_filter(child),
         false => Moving::Itself,
     };
-    let file = machine.contexts.files.add_and_leave(crate::RESERVED);
+    let file = machine.contexts.files.add_and_leave(lwp_process::limits::RESERVED);
     match (file, moving) {
         (Ok(file), _) => (file, moving),
         (Err(_), Moving::Never(_)) => (makers, moving),

@@ -5,9 +5,9 @@ use std::time::Instant;
 use iced_x86::{Code, Instruction, Register};
 use lwp_dbt::block::{Block, CodeSource, Decoding, saves_state, stored_pointer};
 use lwp_dbt::{AppPc, Commit, EventDeltas, Slot};
-use lwp_ptrace::Tid;
-use lwp_ptrace::regs::{Raw, Regs, general_value};
-use lwp_ptrace::sys::{self, Errno};
+use lwp_process::Tid;
+use lwp_process::regs::{Raw, Regs, general_value};
+use lwp_process::sys::{self, Errno};
 
 use super::signals::deliver;
 use super::trap_flag::{self, TRAP_FLAG, is_syscall};
@@ -391,7 +391,7 @@ pub fn stepped(
         return deliver(machine, tid, signal, None, regs);
     }
     if trap {
-        if lwp_ptrace::regs::restart::is(regs.0.rax) && regs.in_syscall() {
+        if lwp_process::regs::restart::is(regs.0.rax) && regs.in_syscall() {
             regs.0.rip -= 2;
             regs.0.rax = regs.0.orig_rax;
         }

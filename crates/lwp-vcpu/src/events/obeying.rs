@@ -3,8 +3,8 @@
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
-use lwp_ptrace::Tid;
-use lwp_ptrace::regs::Regs;
+use lwp_process::Tid;
+use lwp_process::regs::Regs;
 
 use super::needs::go_on;
 use super::{Handled, SIGTERM, Tracer, passing};

@@ -21,9 +21,9 @@
 use std::time::{Duration, Instant};
 
 use lwp_dbt::{Commit, Slot};
-use lwp_ptrace::regs::Regs;
-use lwp_ptrace::sys::{Errno, SigInfo};
-use lwp_ptrace::{Stop, Tid};
+use lwp_process::regs::Regs;
+use lwp_process::sys::{Errno, SigInfo};
+use lwp_process::{Stop, Tid};
 
 use super::calm::{self, NEVER_BLOCKED, bit, is_handled};
 use super::{Handled, dying, flush, wards};

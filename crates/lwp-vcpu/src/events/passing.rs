@@ -6,8 +6,8 @@
 
 use std::time::{Duration, Instant};
 
-use lwp_ptrace::Tid;
-use lwp_ptrace::sys::{self, Errno, SigInfo};
+use lwp_process::Tid;
+use lwp_process::sys::{self, Errno, SigInfo};
 
 use super::{Handled, calm};
 use crate::machine::{Machine, Mode};

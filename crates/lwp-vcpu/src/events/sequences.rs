@@ -5,7 +5,7 @@
 //! lwp starts. A live process has registered its threads already: it is left alone if it has
 //! critical sections. Otherwise its threads stay registered, and so are those that it makes.
 
-use lwp_ptrace::{Tid, Tracee, memory};
+use lwp_process::{Tid, Tracee, memory};
 use object::{Object, ReadCache};
 use rustc_hash::FxHashSet;
 

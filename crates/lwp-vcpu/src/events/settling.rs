@@ -18,8 +18,8 @@
 use std::time::Duration;
 
 use lwp_dbt::Slot;
-use lwp_ptrace::regs::Regs;
-use lwp_ptrace::{Tid, memory};
+use lwp_process::regs::Regs;
+use lwp_process::{Tid, memory};
 use rustc_hash::FxHashMap;
 
 use super::Handled;

@@ -2,9 +2,9 @@
 
 use lwp_arch::insn;
 use lwp_dbt::{Commit, RequestKind};
-use lwp_ptrace::Tid;
-use lwp_ptrace::regs::Regs;
-use lwp_ptrace::sys::{Errno, SigInfo};
+use lwp_process::Tid;
+use lwp_process::regs::Regs;
+use lwp_process::sys::{Errno, SigInfo};
 
 use super::calm::{self, Ignored};
 use super::needs::{count_instruction, go_on, satisfy, step, stepped};
@@ -210,7 +210,7 @@ pub fn rearm(machine: &mut Machine, tid: Tid, cache: &Regs, app: &Regs, out: boo
     if let Some(family) = machine.family_at(tid, cache.0.rip) {
         let landing = family.routine(family.translator.routines().sigreturn);
         let at = app.0.rsp + lwp_dbt::routines::SIGFRAME_RIP as u64;
-        let _ = lwp_ptrace::memory::write_u64(tid, at, landing);
+        let _ = lwp_process::memory::write_u64(tid, at, landing);
     }
 }
 

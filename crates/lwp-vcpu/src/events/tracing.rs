@@ -11,9 +11,9 @@
 use std::time::{Duration, Instant};
 
 use lwp_dbt::Slot;
-use lwp_ptrace::regs::{Raw, Regs};
-use lwp_ptrace::sys::Errno;
-use lwp_ptrace::{Tid, memory};
+use lwp_process::regs::{Raw, Regs};
+use lwp_process::sys::Errno;
+use lwp_process::{Tid, memory};
 use rustc_hash::FxHashMap;
 
 use super::needs::{go_on, go_on_behind};
@@ -117,7 +117,7 @@ pub fn concerns(machine: &mut Machine, tid: Tid, slot: usize) -> bool {
                 Status::read(tid).has_filters_of(&host)
             };
             first != TRACEME
-                && first < lwp_ptrace::wards::PROBE
+                && first < lwp_process::wards::PROBE
                 && (context.get(Slot::NoSyscalls) == 0 || own())
         }
         nr::WAIT4 => {

@@ -6,9 +6,9 @@
 //! is no trap behind a system call either, but behind the instruction that follows it.
 
 use lwp_dbt::Commit;
-use lwp_ptrace::regs::Regs;
-use lwp_ptrace::sys::Errno;
-use lwp_ptrace::{Tid, memory};
+use lwp_process::regs::Regs;
+use lwp_process::sys::Errno;
+use lwp_process::{Tid, memory};
 
 use super::needs::{go_on, step};
 use super::signals::rearm;
@@ -81,7 +81,7 @@ pub fn at_syscall(machine: &mut Machine, tid: Tid) -> Handled {
     if !returned && !matches!(view.state.commit, Commit::AfterSyscall | Commit::RunSyscallDone) {
         return machine.tracees.cont_syscall(tid);
     }
-    if lwp_ptrace::regs::restart::is(cache.0.rax) && cache.in_syscall() {
+    if lwp_process::regs::restart::is(cache.0.rax) && cache.in_syscall() {
         // A signal comes first, which finds the flag in its place.
         return machine.tracees.cont_syscall(tid);
     }

@@ -3,16 +3,16 @@
 //! The host is the tracer of both, so it tells the one (the *guardian*) of the events of the other
 //! (its *ward*), and keeps a thread in the ptrace stop in which it is anyway until the guardian
 //! lets it go on. A guardian asks by requests of ptrace(2) that no kernel has
-//! ([`lwp_ptrace::wards`]); the server answers them, and leaves to the tracer the part that takes
+//! ([`lwp_process::wards`]); the server answers them, and leaves to the tracer the part that takes
 //! ptrace. Guardians see no registers and no memory: they can do no more than the kernel lets them.
 
 use std::collections::VecDeque;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use lwp_ptrace::sys::Errno;
-use lwp_ptrace::wards::{self as door, kind};
-use lwp_ptrace::{Tid, memory};
+use lwp_process::sys::Errno;
+use lwp_process::wards::{self as door, kind};
+use lwp_process::{Tid, memory};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Handled, SIGKILL, birth, calm};

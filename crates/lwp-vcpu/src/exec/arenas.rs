@@ -1,6 +1,6 @@
 //! Arenas of an address space, those that it has from the start and later ones.
 
-use lwp_ptrace::Tid;
+use lwp_process::Tid;
 
 use super::mapping::{Mapper, arena_map, verify};
 use super::places::{Reach, planned_arena, with_wanted};

@@ -1,7 +1,7 @@
 //! Changes to what a new program finds: its stack, and its auxiliary vector.
 
-use lwp_ptrace::regs::{CS_64, Regs};
-use lwp_ptrace::{Tid, memory};
+use lwp_process::regs::{CS_64, Regs};
+use lwp_process::{Tid, memory};
 
 use crate::auxiliary::{AT_HWCAP, AT_HWCAP2, AT_IGNORE, AT_RANDOM, AT_SYSINFO_EHDR, Auxiliary};
 use crate::config::{Config, CpuModel, Target};

@@ -2,8 +2,8 @@
 //! fork has made.
 
 use lwp_dbt::routines::NAME_TAG_BYTES;
-use lwp_ptrace::regs::Regs;
-use lwp_ptrace::{Tid, limits};
+use lwp_process::regs::Regs;
+use lwp_process::{Tid, limits};
 
 use super::mapping::{Mapper, READ_WRITE, open_on_stack, path_of, verify};
 use super::{

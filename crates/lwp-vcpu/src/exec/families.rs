@@ -1,6 +1,6 @@
 //! The families of address spaces: made, shared, and left for others.
 
-use lwp_ptrace::{Tid, limits, sys};
+use lwp_process::{Tid, limits, sys};
 
 use super::mapping::{undumped, verify};
 use super::places::{Anchors, plan_arenas, with_wanted};

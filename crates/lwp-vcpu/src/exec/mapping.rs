@@ -4,11 +4,11 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use lwp_dbt::Layout;
-use lwp_ptrace::limits::LockedMemory;
-use lwp_ptrace::mapped::Expected;
-use lwp_ptrace::regs::Regs;
-use lwp_ptrace::shm::Inode;
-use lwp_ptrace::{Tid, Tracees, memory};
+use lwp_process::limits::LockedMemory;
+use lwp_process::mapped::Expected;
+use lwp_process::regs::Regs;
+use lwp_process::shm::Inode;
+use lwp_process::{Tid, Tracees, memory};
 
 use super::contexts::{map_contexts, with_contexts};
 use super::{

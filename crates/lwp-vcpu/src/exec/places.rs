@@ -1,7 +1,7 @@
 //! The places of arenas in an address space.
 
 use lwp_dbt::Layout;
-use lwp_ptrace::Tid;
+use lwp_process::Tid;
 
 use super::GIB;
 use crate::arena::Arena;

@@ -1,7 +1,7 @@
 //! Sides of an address space: what threads with a profile of Lightweight Profiling run on.
 
 use lwp_dbt::{Lwp, Selection};
-use lwp_ptrace::Tid;
+use lwp_process::Tid;
 
 use super::families::family_for;
 use super::mapping::{Mapper, undumped, verify};

@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use lwp_ptrace::SharedMemory;
+use lwp_process::SharedMemory;
 use rustc_hash::FxHashMap;
 
 use super::modules::Module;

@@ -1,7 +1,7 @@
 //! Fragments whose code has changed: cutting them off.
 
 use lwp_dbt::{AppPc, Destination, Fragment, FragmentId};
-use lwp_ptrace::memory;
+use lwp_process::memory;
 
 use super::{Family, Module, UnitId, overlays, range_of};
 use crate::notices::pages_of;

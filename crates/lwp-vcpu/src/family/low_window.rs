@@ -6,7 +6,7 @@ use std::sync::Arc;
 use lwp_dbt::block::Emulated;
 use lwp_dbt::context::KnownCpuid;
 use lwp_dbt::{Layout, Translator};
-use lwp_ptrace::SharedMemory;
+use lwp_process::SharedMemory;
 
 use super::tables::Tables;
 use crate::syscalls;

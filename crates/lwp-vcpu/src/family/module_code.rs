@@ -5,7 +5,7 @@ use std::ops::Range;
 use iced_x86::{Decoder, DecoderError, DecoderOptions};
 use lwp_arch::insn;
 use lwp_dbt::{AppPc, CodeSource};
-use lwp_ptrace::memory;
+use lwp_process::memory;
 use rustc_hash::FxHashMap;
 
 use super::PAGE;
@@ -42,7 +42,7 @@ impl CodeSource for ModuleCode<'_> {
         let buffer = &mut buffer[..want];
         let mut none = Pages::default();
         let read = match (&mut self.pages, self.source) {
-            (None, None) => lwp_ptrace::sys::read_memory(self.tid, pc.0, buffer).unwrap_or(0),
+            (None, None) => lwp_process::sys::read_memory(self.tid, pc.0, buffer).unwrap_or(0),
             (pages, source) => {
                 let pages = pages.as_deref_mut().unwrap_or(&mut none);
                 pages.read(pc.0, buffer, |page, bytes| match source {
@@ -56,7 +56,7 @@ impl CodeSource for ModuleCode<'_> {
     }
 
     fn read_data(&mut self, address: u64, buffer: &mut [u8]) -> usize {
-        lwp_ptrace::sys::read_memory(self.tid, address, buffer).unwrap_or(0)
+        lwp_process::sys::read_memory(self.tid, address, buffer).unwrap_or(0)
     }
 
     fn function(&mut self, pc: AppPc) -> Option<Range<u64>> {

@@ -125,7 +125,7 @@ impl CodeSource for UnitCode<'_> {
     }
 
     fn read_data(&mut self, address: u64, buffer: &mut [u8]) -> usize {
-        lwp_ptrace::sys::read_memory(self.tid, address, buffer).unwrap_or(0)
+        lwp_process::sys::read_memory(self.tid, address, buffer).unwrap_or(0)
     }
 
     fn gives_notice(&mut self, pc: AppPc, len: usize) -> bool {

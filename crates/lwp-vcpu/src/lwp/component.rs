@@ -17,9 +17,9 @@ use lwp_arch::{Fault, LinearAddr, PageFault};
 use lwp_dbt::Slot;
 use lwp_dbt::block::saves_state;
 use lwp_model::LinearMemory;
-use lwp_ptrace::Tid;
-use lwp_ptrace::regs::{Raw, Regs, general_value};
-use lwp_ptrace::sys;
+use lwp_process::Tid;
+use lwp_process::regs::{Raw, Regs, general_value};
+use lwp_process::sys;
 
 use super::CPU;
 use super::Profiling;

@@ -7,7 +7,7 @@ use lwp_arch::{EventKind, RingOffset};
 use lwp_dbt::Slot;
 use lwp_dbt::context::{CORE_BY_RDPID, PROCESSOR_SEGMENT};
 use lwp_model::{Direct, LwpUnit, Xorshift32};
-use lwp_ptrace::sys;
+use lwp_process::sys;
 
 use super::countdown::Countdown;
 use super::unit::ThreadUnit;

@@ -8,8 +8,8 @@ use lwp_arch::retired::BranchKind;
 use lwp_dbt::block::{Block, Terminator};
 use lwp_dbt::{AppPc, CachePc, Checks, EventDeltas, FragmentId, RegionLimits, RequestKind, Slot};
 use lwp_model::LinearMemory;
-use lwp_ptrace::Tid;
-use lwp_ptrace::regs::Raw;
+use lwp_process::Tid;
+use lwp_process::regs::Raw;
 
 use super::Profiling;
 use super::known::DueFor;

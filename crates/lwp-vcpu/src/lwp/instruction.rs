@@ -6,8 +6,8 @@ use lwp_arch::retired::BranchKind;
 use lwp_arch::{AppPc as Ip, Fault};
 use lwp_dbt::{AppPc, CachePc, EventDeltas, Lwp, RequestKind, Slot};
 use lwp_model::{Data1, Insert, LinearMemory, Registers};
-use lwp_ptrace::Tid;
-use lwp_ptrace::regs::{Raw, Regs, general, general_value};
+use lwp_process::Tid;
+use lwp_process::regs::{Raw, Regs, general, general_value};
 
 use super::Profiling;
 use super::memory::TraceeMemory;
@@ -197,7 +197,7 @@ impl Profiling<'_> {
         self.config.lwp.as_ref()?;
         let pc = app.0.rip;
         let mut bytes = [0; insn::LONGEST];
-        let got = lwp_ptrace::sys::read_memory(tid, pc, &mut bytes).unwrap_or(0);
+        let got = lwp_process::sys::read_memory(tid, pc, &mut bytes).unwrap_or(0);
         let instruction = insn::decode(&bytes[..got], CodeSize::Bits64).ok()?;
         self.tasks.lwp_collect(self.contexts, tid);
         if let Some(lwp) = self.tasks.lwp_mut(tid) {
@@ -365,7 +365,7 @@ impl Registers for Stopped {
 /// The instruction at `pc`.
 pub(super) fn decode(tid: Tid, pc: u64) -> Option<Instruction> {
     let mut bytes = [0; insn::LONGEST];
-    let got = lwp_ptrace::sys::read_memory(tid, pc, &mut bytes).unwrap_or(0);
+    let got = lwp_process::sys::read_memory(tid, pc, &mut bytes).unwrap_or(0);
     let mut decoder = Decoder::with_ip(64, &bytes[..got], pc, DecoderOptions::NONE);
     let instruction = decoder.decode();
     (!instruction.is_invalid()).then_some(instruction)

@@ -7,7 +7,7 @@
 
 use lwp_dbt::Slot;
 use lwp_dbt::context::kept::{COUNT_SHIFT, HEADER, KEPT_BYTES, NO_STACK, STACK_UNIT};
-use lwp_ptrace::Tid;
+use lwp_process::Tid;
 use lwp_unwind::{RIP, Registers};
 
 use super::countdown::countdown;

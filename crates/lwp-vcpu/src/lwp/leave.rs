@@ -3,8 +3,8 @@
 
 use lwp_dbt::context::RESULT_NARROW;
 use lwp_dbt::{AppState, CodeCache, Commit, FragmentId, RequestKind, Slot};
-use lwp_ptrace::Tid;
-use lwp_ptrace::regs::{Raw, general};
+use lwp_process::Tid;
+use lwp_process::regs::{Raw, general};
 
 use super::Profiled;
 use super::Profiling;
@@ -180,7 +180,7 @@ fn counts_and_waits(kind: RequestKind) -> bool {
 #[cfg(test)]
 mod tests {
     use lwp_dbt::PcSource;
-    use lwp_ptrace::regs::Regs;
+    use lwp_process::regs::Regs;
 
     use super::*;
     use crate::contexts::Contexts;

@@ -2,7 +2,7 @@
 
 use lwp_arch::{LinearAddr, PageFault};
 use lwp_model::LinearMemory;
-use lwp_ptrace::{Tid, sys};
+use lwp_process::{Tid, sys};
 
 /// The memory of a tracee, with the rights that its own code has.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use lwp_dbt::block::Block;
 use lwp_dbt::context::{LWP_LOW_MAX, LWP_SHIFT};
 use lwp_dbt::{AppPc, Slot};
-use lwp_ptrace::Tid;
+use lwp_process::Tid;
 
 use super::Executed;
 use super::Profiling;

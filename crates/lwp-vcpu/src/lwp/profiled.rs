@@ -3,8 +3,8 @@
 use lwp_dbt::block::Block;
 use lwp_dbt::context::{KnownCut, NO_PROCESSOR};
 use lwp_dbt::{CachePc, Slot};
-use lwp_ptrace::regs::Raw;
-use lwp_ptrace::{Tid, Tracees, Vectors};
+use lwp_process::regs::Raw;
+use lwp_process::{Tid, Tracees, Vectors};
 
 use super::known::DueFor;
 use super::noted::Note;

@@ -1,6 +1,6 @@
 //! The LWP units of threads, with what retires in them.
 
-use lwp_ptrace::{Tid, Tracees};
+use lwp_process::{Tid, Tracees};
 
 use super::memory::TraceeMemory;
 use super::{Executed, Profiled, instruction, sampler};

@@ -14,8 +14,8 @@ use lwp_dbt::operands::Use;
 use lwp_dbt::plan::branch_bit;
 use lwp_dbt::{AppPc, Selection, Slot};
 use lwp_model::{Occurrences, Xorshift32};
-use lwp_ptrace::Tid;
-use lwp_ptrace::regs::Regs;
+use lwp_process::Tid;
+use lwp_process::regs::Regs;
 use lwp_unwind::Registers;
 
 use super::due::{instruction_pcs, lead_to_kept};

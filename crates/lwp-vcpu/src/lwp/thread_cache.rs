@@ -10,8 +10,8 @@ use lwp_arch::retired::Access;
 use lwp_dbt::context::{META_REPEATS, MOST_NOTES, NOTE_GOES_ON, UNDOS};
 use lwp_dbt::operands::{self, MemoryOperand, Spread, Use};
 use lwp_dbt::{AppPc, AppState, CachePc, FragmentId, PcSource, RequestKind, Slot};
-use lwp_ptrace::regs::{Raw, general_value};
-use lwp_ptrace::{Tid, Vectors};
+use lwp_process::regs::{Raw, general_value};
+use lwp_process::{Tid, Vectors};
 use lwp_uarch::Caches;
 
 use super::dcache::{DataCache, Touched, kind};

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use lwp_dbt::Selection;
-use lwp_ptrace::Tid;
+use lwp_process::Tid;
 use rustc_hash::FxHashMap;
 
 use super::Tasks;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use lwp_ptrace::Tid;
+use lwp_process::Tid;
 
 use super::{Account, CodeCaches, Machine, Observers, Tasks};
 use crate::config::{Config, Plan};

@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use lwp_ptrace::{Tid, sys};
+use lwp_process::{Tid, sys};
 
 use crate::events::passing::Passing;
 

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use lwp_ptrace::Tid;
+use lwp_process::Tid;
 
 use super::reports::Reports;
 use super::{Tasks, Thread};

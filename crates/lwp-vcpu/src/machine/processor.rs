@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use lwp_dbt::block::Emulated;
-use lwp_ptrace::{SharedMemory, sys};
+use lwp_process::{SharedMemory, sys};
 
 use crate::config::{Config, LwpConfig, Plan};
 use crate::cpuid::VirtualCpu;

@@ -4,8 +4,8 @@ use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use lwp_model::Xorshift32;
-use lwp_ptrace::Tid;
-use lwp_ptrace::regs::Regs;
+use lwp_process::Tid;
+use lwp_process::regs::Regs;
 
 use crate::contexts::{FileId, Sum};
 use crate::events::calm::{Calm, Ignored};

@@ -22,8 +22,8 @@ use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lwp_dbt::{RequestKind, Slot};
-use lwp_ptrace::regs::Regs;
-use lwp_ptrace::{Tid, memory, sys};
+use lwp_process::regs::Regs;
+use lwp_process::{Tid, memory, sys};
 use rustc_hash::FxHashSet;
 
 use super::{Guarding, Notices, Page, State, pages_of};

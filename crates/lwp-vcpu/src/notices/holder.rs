@@ -7,8 +7,8 @@
 
 use std::time::{Duration, Instant};
 
-use lwp_ptrace::Tid;
-use lwp_ptrace::tracee::awaited;
+use lwp_process::Tid;
+use lwp_process::tracee::awaited;
 
 /// A thread that is not the writer is out of reach after it has been so for this long.
 const PATIENCE: Duration = Duration::from_secs(1);

@@ -24,8 +24,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lwp_arch::insn;
-use lwp_ptrace::sys::{Errno, SigInfo};
-use lwp_ptrace::{Tid, memory};
+use lwp_process::sys::{Errno, SigInfo};
+use lwp_process::{Tid, memory};
 use rustc_hash::FxHashSet;
 
 use super::{Guarding, Means, Notices, PAGE, Page, Source, State, about_to_be_written, pages_of};

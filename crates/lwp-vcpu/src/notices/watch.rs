@@ -7,8 +7,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
-use lwp_ptrace::sys;
-use lwp_ptrace::userfault::Write;
+use lwp_process::sys;
+use lwp_process::userfault::Write;
 
 use super::holder::Holder;
 use super::{END, FIRST_PAUSE, Notices, PAUSED, Waiting, about_to_be_written};
@@ -102,8 +102,8 @@ mod tests {
     use std::sync::mpsc;
     use std::thread::JoinHandle;
 
-    use lwp_ptrace::userfault::{Reach, Userfault};
-    use lwp_ptrace::{Tid, memory};
+    use lwp_process::userfault::{Reach, Userfault};
+    use lwp_process::{Tid, memory};
 
     use super::super::fills::Unasked;
     use super::super::{Means, PAGE, pages_of};

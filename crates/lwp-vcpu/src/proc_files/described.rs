@@ -4,7 +4,7 @@
 use std::os::fd::OwnedFd;
 
 use lwp_dbt::Slot;
-use lwp_ptrace::{Tid, memory};
+use lwp_process::{Tid, memory};
 use rustix::fs::{AtFlags, StatxFlags, StatxTimestamp};
 
 use super::ProcFiles;

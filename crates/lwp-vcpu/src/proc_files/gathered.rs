@@ -5,7 +5,7 @@ use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lwp_ptrace::{Tid, sys, tracee_files};
+use lwp_process::{Tid, sys, tracee_files};
 
 use super::text::{self, Ours};
 use super::{Kind, ProcFile, as_set};

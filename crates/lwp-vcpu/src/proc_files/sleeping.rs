@@ -1,6 +1,6 @@
 //! Sleep of a thread's own accord, as the kernel describes it.
 
-use lwp_ptrace::Tid;
+use lwp_process::Tid;
 
 use crate::memory_map::{CONTEXTS_AT, SLOTS, slot_offset};
 

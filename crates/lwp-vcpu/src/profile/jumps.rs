@@ -3,7 +3,7 @@
 use iced_x86::Instruction;
 use lwp_dbt::context::calls::call_site_counter;
 use lwp_dbt::{CachePc, Counters, EventDeltas, FragmentId, PcSource, Role, Slot};
-use lwp_ptrace::Tid;
+use lwp_process::Tid;
 use rustc_hash::FxHashMap;
 
 use super::words::{last_of, look_at_words};

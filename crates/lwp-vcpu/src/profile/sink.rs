@@ -5,7 +5,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use lwp_ptrace::absent;
+use lwp_process::absent;
 
 use super::Jump;
 use crate::addition::Addition;

@@ -7,7 +7,7 @@
 
 use iced_x86::{Decoder, DecoderOptions, Instruction, OpKind};
 use lwp_dbt::{AppPc, FragmentId};
-use lwp_ptrace::{Tid, sys};
+use lwp_process::{Tid, sys};
 use rustc_hash::FxHashMap;
 
 use super::{BlockEnd, block_end};

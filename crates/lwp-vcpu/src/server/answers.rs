@@ -1,7 +1,7 @@
 //! Answers to exits of threads.
 
 use lwp_dbt::{AppPc, CachePc, RequestKind, Slot};
-use lwp_ptrace::Tid;
+use lwp_process::Tid;
 
 use super::Backlog;
 use super::syscall_done;

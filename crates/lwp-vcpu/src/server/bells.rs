@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use lwp_ptrace::sys;
+use lwp_process::sys;
 
 use crate::contexts::{DoorGroup, Doors};
 

@@ -1,7 +1,7 @@
 //! System calls that threads make with the host's help.
 
 use lwp_dbt::{AppPc, Lwp, RegionLimits, RequestKind, Slot};
-use lwp_ptrace::Tid;
+use lwp_process::Tid;
 
 use super::Answer;
 use super::dispatch::FIRST;

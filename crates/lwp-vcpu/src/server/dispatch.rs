@@ -1,7 +1,7 @@
 //! Finding or making the translation that a thread goes on with.
 
 use lwp_dbt::{AppPc, CachePc, Candidate, EntryId, Region, RegionLimits, RequestKind, Slot};
-use lwp_ptrace::Tid;
+use lwp_process::Tid;
 
 use super::Answer;
 use super::{Backlog, Spare};
@@ -275,7 +275,7 @@ fn triple(family: &Family, entry: EntryId) -> [u64; 3] {
 
 /// Takes entries out of an address space's indirect table, through the memory of `tid`.
 pub fn remove_entries(tid: Tid, family: &Family, gone: &[EntryId]) {
-    use lwp_ptrace::memory::{read_u64, write_u64};
+    use lwp_process::memory::{read_u64, write_u64};
     let miss = family.routine(family.translator.routines().ask.rcx);
     for &entry in gone {
         let [mut place, chain, stub] = triple(family, entry);

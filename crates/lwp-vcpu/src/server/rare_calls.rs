@@ -1,8 +1,8 @@
 //! System calls that seldom concern code, and those that are made natively.
 
 use lwp_dbt::Slot;
-use lwp_ptrace::regs::Regs;
-use lwp_ptrace::{Tid, Tracee};
+use lwp_process::regs::Regs;
+use lwp_process::{Tid, Tracee};
 
 use super::calls::{note_filter, settle_effect};
 use crate::absent;

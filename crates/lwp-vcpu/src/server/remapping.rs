@@ -1,6 +1,6 @@
 //! Changes to the memory of programs: the code that comes, goes and is written to, and the heap.
 
-use lwp_ptrace::Tid;
+use lwp_process::Tid;
 
 use crate::contexts::Contexts;
 use crate::family::{Family, UnitId};

@@ -6,7 +6,7 @@
 //! spinning has brought.
 
 use lwp_dbt::{NO_PROCESSOR, PROCESSOR_SEGMENT};
-use lwp_ptrace::sys;
+use lwp_process::sys;
 
 /// The judgement whether the program's threads and the server have processors of their own.
 #[derive(Debug)]

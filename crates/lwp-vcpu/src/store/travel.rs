@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 
-use lwp_ptrace::memory;
+use lwp_process::memory;
 use rustix::fs::{self, Mode, OFlags};
 use twox_hash::XxHash3_128;
 

@@ -1,9 +1,9 @@
 //! Calls that seldom concern code: those of the 32-bit table, and advice about memory in parts.
 
 use lwp_dbt::Slot;
-use lwp_ptrace::child::with_fixed_layout;
-use lwp_ptrace::regs::Raw;
-use lwp_ptrace::{absent, memory};
+use lwp_process::child::with_fixed_layout;
+use lwp_process::regs::Raw;
+use lwp_process::{absent, memory};
 
 use super::{
     ARCH_GET_CPUID, ARCH_SET_CPUID, EINVAL, ENODEV, ENOSYS, EPERM, Effect,
@@ -205,7 +205,7 @@ pub fn bytes_of_segment(segments: &str, id: i32) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lwp_ptrace::regs::Regs;
+    use lwp_process::regs::Regs;
 
     fn registers() -> Raw {
         let [rbx, rcx, rdx, rsi, rdi] = [0xffff_ffff_0000_1000, 0x2000, 7, 0x32, 9];

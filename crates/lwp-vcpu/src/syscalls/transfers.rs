@@ -16,8 +16,8 @@
 //! splice(2), tee(2) and vmsplice(2) return after a part natively too, as sendfile(2) to a pipe
 //! does.
 
-use lwp_ptrace::regs::Regs;
-use lwp_ptrace::{Tid, memory};
+use lwp_process::regs::Regs;
+use lwp_process::{Tid, memory};
 use rustix::fs::FileType;
 
 use super::nr::{GETRANDOM, PREAD64, WRITE, WRITEV};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use lwp_ptrace::regs::Regs;
-use lwp_ptrace::{memory, sys};
+use lwp_process::regs::Regs;
+use lwp_process::{memory, sys};
 
 use super::nr::{CLONE, CLONE3, FORK, RT_SIGRETURN, VFORK};
 
@@ -137,7 +137,7 @@ pub fn minds_signals(tid: i32, regs: &Regs, hidden: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lwp_ptrace::regs::Raw;
+    use lwp_process::regs::Raw;
 
     fn call(number: u64, rsi: u64, rdx: u64) -> Regs {
         Regs(Raw { orig_rax: number, rsi, rdx, ..Regs::default().0 })

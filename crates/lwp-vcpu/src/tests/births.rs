@@ -1,9 +1,9 @@
 //! New threads, processes and programs, and ends.
 
 use lwp_dbt::Slot;
-use lwp_ptrace::regs::Regs;
-use lwp_ptrace::tracees::Until;
-use lwp_ptrace::{Stop, Tid, Tracee};
+use lwp_process::regs::Regs;
+use lwp_process::tracees::Until;
+use lwp_process::{Stop, Tid, Tracee};
 
 use super::script::Done::{self, Called, Detached, Goes, Interrupted, Killed};
 use super::stage::{Idle, Stage};
@@ -230,7 +230,7 @@ fn a_thread_that_cannot_be_led_on_ends_its_process_with_a_status_of_ours() {
 /// A stack with no argument and no variable, as a new program finds it.
 fn fresh_stack(stage: &Stage) {
     for word in 0..16 {
-        lwp_ptrace::memory::write_u64(stage.tid, stage.rsp() + word * 8, 0).expect("a stack");
+        lwp_process::memory::write_u64(stage.tid, stage.rsp() + word * 8, 0).expect("a stack");
     }
 }
 

@@ -7,7 +7,7 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl};
 use lwp_dbt::context::TargetFeatures;
 use lwp_dbt::context::calls::{CALL_BYTES, CALL_OFTEN, CALLS_AT, call_site, call_slot};
 use lwp_dbt::{Commit, EventDeltas, FragmentId, RequestKind, Role, Slot};
-use lwp_ptrace::regs::Regs;
+use lwp_process::regs::Regs;
 
 use super::recording::{Notes, recorded, recorded_with_calls};
 use super::{Answer, Scene, branches, leaf, pc_of};

@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use lwp_dbt::{Commit, RequestKind, Slot};
-use lwp_ptrace::regs::{Raw, restart};
-use lwp_ptrace::tracees::Until;
-use lwp_ptrace::{Stop, sys};
+use lwp_process::regs::{Raw, restart};
+use lwp_process::tracees::Until;
+use lwp_process::{Stop, sys};
 
 use super::needs::needs;
 use super::script::Done::{self, Called, Goes};
@@ -32,7 +32,7 @@ fn executed(scene: &mut Scene, bytes: &'static [u8], regs: Raw) -> Option<Raw> {
     let code: Box<[u8]> = [bytes, &[0; 16]].concat().into();
     let rip = code.as_ptr() as u64;
     let tid = scene.tid;
-    let app = lwp_ptrace::Regs(Raw { rip, ..regs });
+    let app = lwp_process::Regs(Raw { rip, ..regs });
     let after = emulate::instruction(&mut scene.machine, tid, &app)?.0;
     assert_eq!(after.rip, rip + bytes.len() as u64);
     Some(after)
@@ -40,7 +40,7 @@ fn executed(scene: &mut Scene, bytes: &'static [u8], regs: Raw) -> Option<Raw> {
 
 #[test]
 fn instructions_that_differ_from_run_to_run_have_the_virtual_processor_s_results() {
-    let none = lwp_ptrace::Regs::default().0;
+    let none = lwp_process::Regs::default().0;
     let mut scene = deterministic();
     let cpu = scene.machine.processor.cpu.clone();
     let asked = Raw { rax: 7, rcx: 0, ..none };
@@ -66,7 +66,7 @@ fn instructions_that_differ_from_run_to_run_have_the_virtual_processor_s_results
 #[test]
 fn random_numbers_are_the_same_in_every_run_and_go_where_they_are_wanted() {
     const CARRY: u64 = 1;
-    let ones = Raw { rax: u64::MAX, r9: u64::MAX, eflags: 0x8d5, ..lwp_ptrace::Regs::default().0 };
+    let ones = Raw { rax: u64::MAX, r9: u64::MAX, eflags: 0x8d5, ..lwp_process::Regs::default().0 };
     let drawn = || {
         let mut scene = deterministic();
         let draw = |bytes| {

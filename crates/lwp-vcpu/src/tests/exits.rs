@@ -1,7 +1,7 @@
 //! Every exit, and its answer.
 
 use lwp_dbt::{RequestKind, Slot};
-use lwp_ptrace::regs::Regs;
+use lwp_process::regs::Regs;
 
 use super::{Answer, Scene, branches, leaf, pc_of};
 use crate::config::{CpuModel, Markers, Plan};

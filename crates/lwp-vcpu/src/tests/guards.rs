@@ -1,7 +1,7 @@
 //! Guards of pages with code, by their protection.
 
 use lwp_dbt::{RequestKind, Slot};
-use lwp_ptrace::tracees::Until;
+use lwp_process::tracees::Until;
 
 use super::script::Done::{self, Called, Goes, Interrupted};
 use super::stage::{Idle, Stage};
@@ -93,7 +93,7 @@ fn a_call_that_fills_a_guarded_page_waits_until_it_can() {
     assert_eq!(machine.tasks.threads[&tid].errand.need, Some(Need::Guard));
     drop(machine);
     stage.stands(tid, &waits);
-    let done = stage.stop(tid, lwp_ptrace::Stop::Interrupted);
+    let done = stage.stop(tid, lwp_process::Stop::Interrupted);
     assert!(done.contains(&protects(pages[0], ALL)), "{done:?}");
     assert_eq!(done.last(), Some(&Goes(tid, Until::Event, 0)));
     assert!(!protected(&stage, tid).contains(&pages[0]));
@@ -138,7 +138,7 @@ fn a_copy_that_fork_makes_is_guarded_as_the_original() {
     forking.0.orig_rax = nr::FORK;
     stage.stands(stage.tid, &forking);
     stage.script.thread(stage.tid, |thread| thread.message = child.tid as u64);
-    stage.stop(stage.tid, lwp_ptrace::Stop::Child);
+    stage.stop(stage.tid, lwp_process::Stop::Child);
     assert_eq!(protected(&stage, child.tid), pages);
     // Each has its own from then on.
     stage.machine().guarding().do_without_notices(child.tid);

@@ -1,7 +1,7 @@
 //! Threads that leave translated code, at any place in it.
 
 use lwp_dbt::{Commit, PcSource, RequestKind, Slot};
-use lwp_ptrace::regs::Regs;
+use lwp_process::regs::Regs;
 
 use super::{Scene, branches, leaf, pc_of};
 

@@ -1,9 +1,9 @@
 //! Processes that are let go as a whole.
 
 use lwp_dbt::{RequestKind, Slot};
-use lwp_ptrace::regs::Regs;
-use lwp_ptrace::tracees::Until;
-use lwp_ptrace::{Stop, Tid};
+use lwp_process::regs::Regs;
+use lwp_process::tracees::Until;
+use lwp_process::{Stop, Tid};
 
 use super::script::Done::{Detached, Goes, Interrupted};
 use super::stage::{Idle, Stage};

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use lwp_dbt::context::{META_REPEATS, NOTE_GOES_ON};
 use lwp_dbt::{FragmentId, RequestKind, Slot};
-use lwp_ptrace::regs::Regs;
+use lwp_process::regs::Regs;
 
 use super::profiles::{address, cut, instruction, sampled};
 use super::{Answer, Scene, leaf, pc_of};

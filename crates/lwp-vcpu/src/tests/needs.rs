@@ -5,9 +5,9 @@ use std::os::fd::AsRawFd;
 use std::sync::mpsc::channel;
 
 use lwp_dbt::{RequestKind, Slot};
-use lwp_ptrace::Stop;
-use lwp_ptrace::regs::Regs;
-use lwp_ptrace::tracees::Until;
+use lwp_process::Stop;
+use lwp_process::regs::Regs;
+use lwp_process::tracees::Until;
 
 use super::script::Done::{self, Called, Goes};
 use super::stage::Stage;
@@ -90,13 +90,13 @@ fn an_instruction_is_executed_with_the_program_s_registers_and_segment_base() {
 fn the_flags_that_are_pushed_have_no_trap_flag_of_ours() {
     let (stage, _) = Stage::at(pc_of(leaf));
     let pc = code(b"\x9c\x90");
-    lwp_ptrace::memory::write_u64(stage.tid, stage.rsp(), 0x346).expect("a stack");
+    lwp_process::memory::write_u64(stage.tid, stage.rsp(), 0x346).expect("a stack");
     let done = executed(&stage, pc, 1);
     stage.expect_entered(stage.tid, pc + 1, &done);
     assert_eq!(stage.word(0), 0x246);
     // Another instruction's operand is none.
     let other = code(b"\x50\x90");
-    lwp_ptrace::memory::write_u64(stage.tid, stage.rsp(), 0x346).expect("a stack");
+    lwp_process::memory::write_u64(stage.tid, stage.rsp(), 0x346).expect("a stack");
     executed(&stage, other, 1);
     assert_eq!(stage.word(0), 0x346);
 }

@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 
 use lwp_dbt::{RequestKind, Slot};
-use lwp_ptrace::regs::Regs;
+use lwp_process::regs::Regs;
 
 use super::limits::{CALLGRIND, request_about};
 use super::recording::{mark, recorded};

@@ -4,7 +4,7 @@ use std::fs::OpenOptions;
 use std::os::fd::AsRawFd;
 
 use lwp_dbt::{Checks, RequestKind, Selection, Slot};
-use lwp_ptrace::limits;
+use lwp_process::limits;
 
 use super::needs::needs;
 use super::profiles::{Words, load, profiling};
@@ -100,7 +100,7 @@ fn a_thread_with_a_profile_runs_on_a_side_of_its_own() {
     let waits = stage.asking(other.tid, RequestKind::Step, pc);
     stage.stands(other.tid, &waits);
     stage.machine().ask_tracer(other.tid, Need::Side);
-    let done = stage.stop(other.tid, lwp_ptrace::Stop::Interrupted);
+    let done = stage.stop(other.tid, lwp_process::Stop::Interrupted);
     assert!(!done.iter().any(|it| matches!(it, Called(..))), "{done:?}");
     assert_eq!(stage.machine().tasks.threads[&other.tid].side, Some(side));
 }

@@ -9,12 +9,12 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lwp_dbt::routines::BATCH_WORDS;
-use lwp_ptrace::mapped::Expected;
-use lwp_ptrace::memory::{read_u64, write_u64};
-use lwp_ptrace::shm::Inode;
-use lwp_ptrace::sys::{Errno, Result, SigInfo};
-use lwp_ptrace::tracees::{Call, Tracees, Until};
-use lwp_ptrace::{Regs, Stop, Tid};
+use lwp_process::mapped::Expected;
+use lwp_process::memory::{read_u64, write_u64};
+use lwp_process::shm::Inode;
+use lwp_process::sys::{Errno, Result, SigInfo};
+use lwp_process::tracees::{Call, Tracees, Until};
+use lwp_process::{Regs, Stop, Tid};
 
 /// Something that the engine has done to a thread, besides looking at it and setting its registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

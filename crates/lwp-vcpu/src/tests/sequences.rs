@@ -1,7 +1,7 @@
 //! Restartable sequences of processes that lwp attaches to.
 
 use lwp_dbt::{RequestKind, Slot};
-use lwp_ptrace::{Stop, Tid, Tracee};
+use lwp_process::{Stop, Tid, Tracee};
 
 use super::script::Done::Goes;
 use super::stage::{Idle, Stage};

@@ -6,7 +6,7 @@ use std::thread::{Builder, yield_now};
 use std::time::{Duration, Instant};
 
 use lwp_dbt::{CachePc, RequestKind, Slot};
-use lwp_ptrace::sys;
+use lwp_process::sys;
 
 use super::stage::Idle;
 use super::{Scene, branches, leaf, pc_of};

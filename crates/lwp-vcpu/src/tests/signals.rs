@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use lwp_dbt::{RequestKind, Slot};
-use lwp_ptrace::Stop;
-use lwp_ptrace::regs::Regs;
-use lwp_ptrace::tracees::Until;
+use lwp_process::Stop;
+use lwp_process::regs::Regs;
+use lwp_process::tracees::Until;
 
 use super::needs::needs;
 use super::script::Done::{Detached, Goes, Interrupted, Listens, Sent};
@@ -458,8 +458,8 @@ fn a_handler_is_chosen_when_no_signal_is_on_its_way_that_was_ignored_before() {
 /// A signal that the test's process has a handler for, which changes nothing here.
 fn handled_signal() -> i32 {
     const SIGCHLD: i32 = 17;
-    let event = Box::leak(Box::new(lwp_ptrace::sys::event_fd().expect("an eventfd")));
-    lwp_ptrace::sys::signal_child_events(event).expect("a handler");
+    let event = Box::leak(Box::new(lwp_process::sys::event_fd().expect("an eventfd")));
+    lwp_process::sys::signal_child_events(event).expect("a handler");
     SIGCHLD
 }
 

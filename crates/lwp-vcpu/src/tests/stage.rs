@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use lwp_dbt::routines::Routines;
 use lwp_dbt::{CachePc, Commit, PcSource, RequestKind, Slot};
-use lwp_ptrace::regs::{CS_64, Regs};
-use lwp_ptrace::tracees::Until;
-use lwp_ptrace::{Stop, Tid, Tracees, sys};
+use lwp_process::regs::{CS_64, Regs};
+use lwp_process::tracees::Until;
+use lwp_process::{Stop, Tid, Tracees, sys};
 
 use super::Scene;
 use super::script::{Done, Script};
@@ -120,7 +120,7 @@ impl Stage {
 
     /// The word of the stack at `offset` from its pointer.
     pub fn word(&self, offset: u64) -> u64 {
-        lwp_ptrace::memory::read_u64(self.tid, self.rsp() + offset).expect("it is there")
+        lwp_process::memory::read_u64(self.tid, self.rsp() + offset).expect("it is there")
     }
 
     /// Registers of a thread outside of system calls.

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use lwp_dbt::routines::SIGFRAME_RIP;
 use lwp_dbt::{Commit, RequestKind, Slot};
-use lwp_ptrace::regs::{Regs, restart};
+use lwp_process::regs::{Regs, restart};
 
 use super::{Answer, Scene, leaf, pc_of};
 use crate::state::{View, disarm};

@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixDatagram;
 
 use lwp_dbt::Slot;
-use lwp_ptrace::regs::Regs;
+use lwp_process::regs::Regs;
 
 use super::Scene;
 use crate::syscalls::Transfer;

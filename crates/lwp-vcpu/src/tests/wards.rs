@@ -1,9 +1,9 @@
 //! Processes that others control: what a guardian is told of its ward, and what it can have done.
 
-use lwp_ptrace::regs::Regs;
-use lwp_ptrace::tracees::Until;
-use lwp_ptrace::wards::{self as door, kind};
-use lwp_ptrace::{Stop, Tid};
+use lwp_process::regs::Regs;
+use lwp_process::tracees::Until;
+use lwp_process::wards::{self as door, kind};
+use lwp_process::{Stop, Tid};
 
 use super::script::Done::{self, Detached, Goes, Interrupted, Killed};
 use super::stage::{Idle, Stage};
@@ -50,7 +50,7 @@ impl Pair {
     /// The next event of the ward: kind and thread.
     fn next(&self) -> Option<[u64; 2]> {
         let at = self.event.as_ptr() as u64;
-        let read = |offset| lwp_ptrace::memory::read_u64(self.stage.tid, at + offset);
+        let read = |offset| lwp_process::memory::read_u64(self.stage.tid, at + offset);
         match self.ask(door::NEXT, self.ward.tid, at, 0) {
             1 => Some([0, 8].map(|offset| read(offset).expect("it is there"))),
             none => {

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 
-use lwp_ptrace::sys;
+use crate::sys;
 
 use crate::maps::Mapping;
 

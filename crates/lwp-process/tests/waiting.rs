@@ -2,9 +2,9 @@
 
 use std::ffi::OsStr;
 
-use lwp_ptrace::limits::Room;
-use lwp_ptrace::sys::{self, Errno};
-use lwp_ptrace::{Tracee, spawn};
+use lwp_process::limits::Room;
+use lwp_process::sys::{self, Errno};
+use lwp_process::{Tracee, spawn};
 
 const SIGKILL: i32 = 9;
 const ETIMEDOUT: Errno = Errno(110);

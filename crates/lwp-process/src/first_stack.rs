@@ -6,8 +6,8 @@
 //! and so does the alignment of everything on it, which counts depend on. Nor have all kernels the
 //! same entries.
 
-use lwp_ptrace::Tid;
-use lwp_ptrace::memory;
+use crate::Tid;
+use crate::memory;
 
 use crate::maps::Mapping;
 

@@ -13,7 +13,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use lwp_ptrace::{Tid, limits};
+use crate::{Tid, limits};
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -161,7 +161,7 @@ pub fn hold(tid: Tid, mapping: &Mapping) -> Option<Arc<File>> {
     }
     let file = mapped(tid, mapping)?;
     let number = u64::from(file.as_raw_fd().unsigned_abs());
-    if limits::descriptors().is_some_and(|most| number + crate::RESERVED >= most / 2) {
+    if limits::descriptors().is_some_and(|most| number + limits::RESERVED >= most / 2) {
         return None;
     }
     let file = Arc::new(file);

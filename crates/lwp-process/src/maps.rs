@@ -5,8 +5,8 @@ use std::fs;
 use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use lwp_ptrace::absent;
-use lwp_ptrace::tracee_files::{self, Mapped};
+use crate::absent;
+use crate::tracee_files::{self, Mapped};
 
 /// One mapping of a tracee.
 #[derive(Clone, Debug, PartialEq, Eq)]

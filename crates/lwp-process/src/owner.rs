@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use lwp_ptrace::Tid;
+use crate::Tid;
 
 use crate::maps::Status;
 

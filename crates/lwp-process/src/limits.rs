@@ -16,6 +16,9 @@ use crate::sys::{self, Errno, Result};
 /// to tracees.
 const LIFTED: [Resource; 4] = [Resource::As, Resource::Data, Resource::Fsize, Resource::Nofile];
 
+/// Descriptors that files of contexts, translations and programs leave to the rest of the host.
+pub const RESERVED: u64 = 16;
+
 /// The bytes by which limits of a program are raised for memory that is not its own.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Room {

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use lwp_ptrace::{Tid, memory};
+use crate::{Tid, memory};
 
 /// Most functions of one file.
 const MOST_FUNCTIONS: usize = 1 << 20;

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use lwp_dbt::routines::BATCH_WORDS;
-use lwp_ptrace::limits::MoreFiles;
-use lwp_ptrace::mapped::Expected;
-use lwp_ptrace::shm::Inode;
-use lwp_ptrace::tracees::{self, Tracees};
-use lwp_ptrace::{Stop, Tid, handover, memory, view};
+use crate::limits::MoreFiles;
+use crate::mapped::Expected;
+use crate::shm::Inode;
+use crate::tracees::{self, Tracees};
+use crate::{Stop, Tid, handover, memory, view};
 
 use crate::maps::Status;
 
@@ -44,8 +43,11 @@ fn receiving(scratch: u64) -> Vec<u8> {
     bytes
 }
 
+/// Words of a system call in a list of them: its number and six arguments.
+pub const CALL_WORDS: usize = 7;
+
 /// A system call: its number and arguments.
-pub type Call = [u64; BATCH_WORDS];
+pub type Call = [u64; CALL_WORDS];
 
 /// A mapping to be made of a file of ours.
 #[derive(Clone, Copy, Debug)]
@@ -241,7 +243,7 @@ impl Injector {
         let tid = self.tid;
         let text_at = (top - text.len() as u64) & !15;
         let calls = make(text_at);
-        let end: Call = [0; BATCH_WORDS];
+        let end: Call = [0; CALL_WORDS];
         let mut list: Vec<u8> =
             calls.iter().chain([&end]).flatten().flat_map(|word| word.to_le_bytes()).collect();
         let at = text_at - list.len() as u64;
@@ -258,7 +260,7 @@ impl Injector {
             return Some(Err(format!("system calls in the program: {error}")));
         }
         let result = |call: &[u8]| i64::from_le_bytes(call[..8].try_into().expect("eight bytes"));
-        Some(Ok(list.chunks_exact(BATCH_WORDS * 8).take(calls.len()).map(result).collect()))
+        Some(Ok(list.chunks_exact(CALL_WORDS * 8).take(calls.len()).map(result).collect()))
     }
 }
 

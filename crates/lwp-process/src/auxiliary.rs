@@ -1,6 +1,6 @@
 //! The auxiliary vector, by which the kernel tells a new program of itself.
 
-use lwp_ptrace::{Tid, memory};
+use crate::{Tid, memory};
 
 use crate::maps::read_whole;
 

@@ -1,15 +1,25 @@
-//! Control of tracees: the only crate that calls ptrace.
+//! A process, seen and controlled from outside: its stops, registers and memory, its mappings and the
+//! files behind them, and system calls made in it. The only crate that calls ptrace.
 //!
 //! All unsafe code is in four files: [`sys`] (one function per system call), [`shm`] (memory shared
 //! with the tracees), [`child`] (a process that becomes a program) and [`userfault`] (notice of
 //! writes). Everything else is built on them.
 
 pub mod absent;
+pub mod auxiliary;
 pub mod child;
+pub mod elf;
+pub mod first_stack;
 pub mod handover;
+pub mod inject;
 pub mod limits;
 pub mod mapped;
+pub mod mapped_file;
+pub mod maps;
 pub mod memory;
+pub mod owner;
+pub mod pagemap;
+pub mod program_files;
 pub mod regs;
 pub mod shm;
 pub mod spawn;
