@@ -463,12 +463,10 @@ fn trials() -> Trials {
             () if is("LWP_GUARD", "protect") => Guards::Protection,
             () => Guards::Best,
         },
-        foresees: is("LWP_FORESEE", "1"),
         arena_bytes: number("LWP_ARENA_BYTES").and_then(|bytes| bytes.parse().ok()),
         waste: number("LWP_WASTE").and_then(|fragments| fragments.parse().ok()),
         improve: number("LWP_IMPROVE")
             .and_then(|after| Some(Duration::from_millis(after.parse().ok()?))),
-        overlays: !is("LWP_OVERLAYS", "0"),
         far: !is("LWP_FAR", "0"),
         keeps: !is("LWP_KEEP", "0"),
         trace: std::env::var_os("LWP_TRACE").is_some(),

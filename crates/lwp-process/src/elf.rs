@@ -1,31 +1,22 @@
-//! Statements of a mapped ELF file about its own code, read from the process that maps it: the
-//! starts of functions, and those of them that it has pointers to.
+//! What a mapped ELF file says of itself, read from the process that maps it: where its functions
+//! start, and how many libraries it needs.
 //!
 //! Nothing here is believed further than that something may be worth translating.
-
-use std::collections::BTreeSet;
 
 use crate::{Tid, memory};
 
 /// Most functions of one file.
 const MOST_FUNCTIONS: usize = 1 << 20;
-/// Most pointers to functions that are looked for in one file, and bytes that are looked through
-/// for them.
-const MOST_POINTERS: usize = 1 << 13;
-const MOST_BYTES: u64 = 1 << 22;
 
 const PT_LOAD: u32 = 1;
 const PT_DYNAMIC: u32 = 2;
 const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
-const PF_WRITE: u32 = 2;
 
 /// A mapped file's program headers, as far as they are of use; addresses are the process's.
 #[derive(Debug, Default)]
 struct Layout {
     /// The number that is added to the addresses in the file.
     bias: u64,
-    /// Addresses and sizes, in the file, of what may be written to.
-    data: Vec<(u64, u64)>,
     dynamic: Option<(u64, u64)>,
     unwind: Option<u64>,
 }
@@ -34,20 +25,6 @@ struct Layout {
 /// search: stripped files have it too.
 pub fn functions(tid: Tid, base: u64) -> Vec<u64> {
     layout(tid, base).and_then(|layout| starts(tid, &layout)).unwrap_or_default()
-}
-
-/// The starts of the functions that the data of the ELF file mapped from `base` point to: tables of
-/// methods, hooks, constructors. A third of them are called, in programs that were looked at; of
-/// all functions, or of all exported ones, a twentieth.
-pub fn pointed_to(tid: Tid, base: u64) -> Vec<u64> {
-    let Some(layout) = layout(tid, base) else { return Vec::new() };
-    let mut found = BTreeSet::new();
-    if layout.bias != 0 {
-        relocated(tid, &layout, &mut found);
-    } else {
-        written(tid, &layout, &mut found);
-    }
-    found.into_iter().collect()
 }
 
 /// The number of libraries that the ELF file mapped from `base` names as needed, if it is linked
@@ -76,14 +53,8 @@ fn layout(tid: Tid, base: u64) -> Option<Layout> {
     for index in 0..u64::from(count) {
         let header: [u8; 56] = memory::read_array(tid, at.checked_add(index * 56)?).ok()?;
         let (address, bytes) = (word(&header, 16), word(&header, 32));
-        let [kind, flags] = [0, 4].map(|at| word(&header, at) as u32);
-        match kind {
-            PT_LOAD => {
-                lowest = lowest.min(address & !4095);
-                if flags & PF_WRITE != 0 {
-                    out.data.push((address, bytes));
-                }
-            }
+        match word(&header, 0) as u32 {
+            PT_LOAD => lowest = lowest.min(address & !4095),
             PT_DYNAMIC => out.dynamic = Some((address, bytes)),
             PT_GNU_EH_FRAME => unwind = Some(address),
             _ => {}
@@ -110,46 +81,6 @@ fn starts(tid: Tid, layout: &Layout) -> Option<Vec<u64>> {
         start.wrapping_add(i64::from(distance) as u64)
     };
     Some(rows.chunks_exact(8).map(address).collect())
-}
-
-/// Takes the addresses that the dynamic linker is told to write into the data, which it may not
-/// have done yet.
-fn relocated(tid: Tid, layout: &Layout, found: &mut BTreeSet<u64>) -> Option<()> {
-    const DT_RELA: u64 = 7;
-    const DT_RELASZ: u64 = 8;
-    const R_X86_64_RELATIVE: u64 = 8;
-    let starts: BTreeSet<u64> = starts(tid, layout)?.into_iter().collect();
-    let (at, bytes) = layout.dynamic?;
-    let dynamic = read(tid, layout.bias.wrapping_add(at), bytes.min(4096))?;
-    let tag = |wanted: u64| {
-        let entry = dynamic.chunks_exact(16).find(|entry| word(entry, 0) == wanted)?;
-        Some(word(entry, 8))
-    };
-    let (table, bytes) = (tag(DT_RELA)?, tag(DT_RELASZ)?);
-    // The dynamic linker adds the bias in its own copy, for some.
-    let table = if table < layout.bias { table.wrapping_add(layout.bias) } else { table };
-    for entry in read(tid, table, bytes.min(MOST_BYTES))?.chunks_exact(24) {
-        let target = layout.bias.wrapping_add(word(entry, 16));
-        if word(entry, 8) == R_X86_64_RELATIVE && starts.contains(&target) {
-            found.insert(target);
-            if found.len() >= MOST_POINTERS {
-                break;
-            }
-        }
-    }
-    Some(())
-}
-
-/// Takes the words of the data that are where a function starts.
-fn written(tid: Tid, layout: &Layout, found: &mut BTreeSet<u64>) -> Option<()> {
-    let starts: BTreeSet<u64> = starts(tid, layout)?.into_iter().collect();
-    for &(at, bytes) in &layout.data {
-        let data =
-            read(tid, layout.bias.wrapping_add(at).next_multiple_of(8), bytes.min(MOST_BYTES))?;
-        let words = data.chunks_exact(8).map(|bytes| word(bytes, 0));
-        found.extend(words.filter(|word| starts.contains(word)).take(MOST_POINTERS));
-    }
-    Some(())
 }
 
 fn read(tid: Tid, address: u64, bytes: u64) -> Option<Vec<u8>> {
@@ -185,11 +116,6 @@ mod tests {
         assert!(found.len() > 100, "{}", found.len());
         assert!(found.binary_search(&own).is_ok(), "{own:#x} is not among them");
         assert_eq!(functions(pid, 0x10), [] as [u64; 0]);
-        // The test's own functions are pointed to by the list of tests.
-        let pointed = pointed_to(pid, first.start);
-        assert!(pointed.len() > 20 && pointed.len() < found.len(), "{}", pointed.len());
-        assert!(pointed.iter().all(|pc| found.binary_search(pc).is_ok()));
-        assert_eq!(pointed_to(pid, 0x10), [] as [u64; 0]);
         assert!((1..10).contains(&libraries(pid, first.start)));
         assert_eq!(libraries(pid, 0x10), 0);
     }

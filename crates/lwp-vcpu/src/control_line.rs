@@ -43,22 +43,20 @@ impl Line {
     }
 }
 
-impl ControlLine {
-    /// Returns whether a call of a thread writes to it.
-    pub fn is_written_by(&self, tid: Tid, pending: &Pending) -> bool {
-        if !matches!(pending.number, nr::WRITE | nr::WRITEV) {
-            return false;
-        }
-        let path = format!("/proc/{tid}/fd/{}", pending.args[0] as i32);
-        let file = std::fs::metadata(path);
-        file.is_ok_and(|it| *self == Self { device: it.dev(), inode: it.ino() })
+/// Returns whether a call of a thread writes to `line`.
+pub fn is_written_by(line: ControlLine, tid: Tid, pending: &Pending) -> bool {
+    if !matches!(pending.number, nr::WRITE | nr::WRITEV) {
+        return false;
     }
+    let path = format!("/proc/{tid}/fd/{}", pending.args[0] as i32);
+    let file = std::fs::metadata(path);
+    file.is_ok_and(|it| line == ControlLine { device: it.dev(), inode: it.ino() })
 }
 
 /// Has a thread whose call has written `bytes` stand still until its commands have taken
 /// effect. Returns false where they have no command.
 pub fn awaits_effect(machine: &mut Machine, tid: Tid, pending: &Pending, bytes: u64) -> bool {
-    if !machine.config.counted.control_line.is_some_and(|line| line.is_written_by(tid, pending)) {
+    if !machine.config.counted.control_line.is_some_and(|line| is_written_by(line, tid, pending)) {
         return false;
     }
     let text = written(tid, pending, (bytes as usize).min(MOST_BYTES));

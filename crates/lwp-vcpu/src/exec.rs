@@ -1,24 +1,23 @@
 //! Setting an address space up: after exec, and when a live process is taken over.
 
-use lwp_dbt::{Lwp, Slot};
+use lwp_dbt::Slot;
 use lwp_process::regs::{CS_64, Regs};
 use lwp_process::{Tid, memory, sys};
 
 use crate::auxiliary::Auxiliary;
-use crate::config::{Config, Plan, Target};
+use crate::config::Target;
 use crate::contexts::ContextFile;
-use crate::family::{Basis, Family, Kind};
+use crate::family::{Family, Kind};
 use crate::huge_table;
 use crate::inject::Injector;
-use crate::lwp::sampled_selection;
-use crate::machine::{Machine, Mode, Observers};
+use crate::machine::{Machine, Mode};
 use crate::maps::{self, Mapping, Status};
-use crate::memory_map::{LOW, is_ours, low_window};
+use crate::memory_map::is_ours;
 use crate::notices::FaultAction;
 use crate::owner::Owner;
-use crate::profile::Profiler;
 use crate::space::Space;
 pub use arenas::{add_arena, settle_far};
+pub use beginning::settled_stack;
 pub use contexts::{grow_contexts, grow_contexts_to, move_in};
 use families::family_for;
 pub use families::flush;
@@ -120,7 +119,7 @@ pub fn new_space(
         let most = most.min(GIB).next_multiple_of(LEAST).max(LEAST);
         arenas.iter_mut().for_each(|(_, bytes, _)| *bytes = most.min(*bytes));
     }
-    let kind = Kind { basis: machine.config.first_basis(&machine.observers), owner, arenas };
+    let kind = Kind { basis: machine.observers.first_basis(&machine.config), owner, arenas };
     let family = family_for(machine, kind)?;
     machine.tasks.forget_cuts(&machine.contexts);
     let mut space = Space::new(family, machine.caches.usual_arenas(family));
@@ -140,7 +139,7 @@ pub fn new_space(
 pub fn prepare(machine: &Machine) -> sys::Result<Family> {
     let family = Family::new(
         0,
-        &machine.config.first_basis(&machine.observers),
+        &machine.observers.first_basis(&machine.config),
         machine.processor.emulated,
     )?;
     for known in machine.processor.cpu.asked_at_start() {
@@ -164,42 +163,6 @@ pub fn enter(machine: &mut Machine, tid: Tid, regs: &Regs) -> lwp_process::sys::
     keep_base(&mut cache);
     cache.forget_syscall();
     machine.tracees.set_regs(tid, &cache)
-}
-
-impl Config {
-    /// The plan of translated code.
-    pub fn plan_of_code(&self, observers: &Observers) -> lwp_dbt::Plan {
-        match self.plan {
-            Plan::Plain => lwp_dbt::Plan::Plain,
-            Plan::Exact if self.measures_contexts(observers) => lwp_dbt::Plan::Contexts,
-            Plan::Exact if observers.profiler.as_ref().is_some_and(Profiler::wants_calls) => {
-                lwp_dbt::Plan::Calls
-            }
-            Plan::Exact => lwp_dbt::Plan::Exact,
-        }
-    }
-
-    /// Returns whether calling contexts are measured: where everything is counted, and nothing else
-    /// uses the words in which instructions are added up.
-    fn measures_contexts(&self, observers: &Observers) -> bool {
-        let wanted = observers.profiler.as_ref().is_some_and(Profiler::wants_contexts);
-        let counted = &self.counted;
-        let always = counted.start_enabled
-            && counted.markers.is_none()
-            && counted.control_line.is_none()
-            && counted.within.is_empty();
-        wanted && always && self.lwp.is_none() && !self.watches() && !self.samples()
-    }
-
-    /// The things that the code of a new program's family depends on.
-    pub fn first_basis(&self, observers: &Observers) -> Basis {
-        let lwp = match self.lwp {
-            _ if self.watches() => Lwp::On(sampled_selection(self)),
-            Some(_) => Lwp::Off,
-            None => Lwp::Absent,
-        };
-        Basis { plan: self.plan_of_code(observers), lwp, layout: low_window(LOW) }
-    }
 }
 
 /// Leaves the program's gs selector as it is where the kernel keeps a segment's base apart from its

@@ -86,9 +86,6 @@ impl Counted {
 
 /// Looks which generated code is executed often, where that is due, and lays superblocks over it.
 pub fn improve(machine: &mut Machine) {
-    if !machine.config.trials.overlays {
-        return;
-    }
     let worth = machine.config.trials.improve.map_or(WORTH, |after| after.min(WORTH));
     let now = Instant::now();
     for index in 0..machine.caches.spaces.len() {

@@ -9,14 +9,12 @@
 #![forbid(unsafe_code)]
 
 mod absent;
-mod addition;
 mod arena;
 #[cfg(feature = "attack")]
 pub mod attack;
 mod attend;
 mod call_stack;
 mod calling;
-pub mod config;
 mod contexts;
 mod control_line;
 mod cpu_clock;
@@ -41,12 +39,11 @@ mod markers;
 mod memory_map;
 mod native;
 mod notices;
-pub mod outcome;
 mod proc_files;
 pub mod profile;
 mod refusal;
 mod resource_limits;
-mod sampled_code;
+mod sample_filters;
 mod saving;
 mod server;
 mod space;
@@ -67,13 +64,7 @@ use std::time::Instant;
 use lwp_process::spawn::SpawnError;
 use lwp_process::{Ptrace, Tracee, limits, spawn, sys};
 
-pub use addition::Addition;
 pub use attend::{Attended, attend};
-pub use config::{
-    Cache, Config, Control, CountedConfig, CpuModel, Interrupt, KeptConfig, LwpConfig, Markers,
-    Plan, ProgramConfig, ReportConfig, Request, Sampled, Sampling, SamplingConfig, Target, Warm,
-    can_watch_caches,
-};
 pub use lwp_arch::EventFlags;
 pub use lwp_languages::functions::Language;
 pub use lwp_process::limits::lift as lift_limits;
@@ -83,10 +74,15 @@ pub use lwp_process::sys::{
     real_time_signals, unblock_signals,
 };
 use lwp_process::{auxiliary, elf, first_stack, inject, mapped_file, maps, owner, pagemap};
+pub use lwp_run::{
+    Addition, Alone, Cache, CodePlace, Config, Control, CountedConfig, Counts, CpuModel, Error,
+    ExitStatus, Interrupt, KeptConfig, LwpConfig, Markers, Outcome, Plan, ProcessReport,
+    ProgramConfig, ReportConfig, Request, Sampled, SampledCode, Sampling, SamplingConfig, Target,
+    ThreadReport, Warm, can_watch_caches, config, outcome,
+};
+use lwp_run::{addition, sampled_code};
 pub use lwp_uarch::Caches;
 pub use lwp_uarch::presets::by_name as machine_named;
-pub use outcome::{Alone, Counts, Error, ExitStatus, Outcome, ProcessReport, ThreadReport};
-pub use sampled_code::{CodePlace, SampledCode};
 
 use cpu_clock::{CpuClocks, CpuTimes};
 use events::Tracer;
@@ -259,7 +255,7 @@ impl Start {
                     room,
                 ) {
                     Ok(tracee) => {
-                        config.program.let_go_of_streams();
+                        sys::let_go_of_streams(config.program.lets_go);
                         Ok(Self::Program(tracee))
                     }
                     Err(SpawnError::Killed { signal, core }) => {

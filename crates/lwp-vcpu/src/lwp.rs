@@ -43,7 +43,7 @@ use crate::contexts::Context;
 use crate::machine::Thread;
 pub use component::{BeforeState, restores_lwp};
 use countdown::{Countdown, countdown};
-pub use dcache::{LEAST_WAY_BYTES, can_be_kept, can_be_watched, masks};
+pub use dcache::masks;
 pub use gather::Gather;
 pub use instruction::is_elsewhere;
 use kept::Kept;

@@ -33,7 +33,7 @@ pub fn run(config: &Config, control: Option<Control>, reason: &str) -> Result<Ou
         let started = spawn::untraced(program.as_os_str(), argv, environment, !config.program.aslr);
         let born = born;
         let pid = started.map_err(|error| spawn_error(program, error))?;
-        config.program.let_go_of_streams();
+        sys::let_go_of_streams(config.program.lets_go);
         let _ = born.send(pid);
         let status = Tracee(pid).wait();
         over.store(true, Ordering::Relaxed);

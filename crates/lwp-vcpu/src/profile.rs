@@ -26,13 +26,11 @@ use crate::program_files;
 
 mod interpreted;
 mod jumps;
-mod sink;
 mod words;
 
 use interpreted::{Interpreted, Target};
-pub use jumps::Jump;
-pub use sink::{
-    Block, BlockCount, BlockEnd, Context, ContextKind, LanguageFunction, Misses, Module,
+pub use lwp_run::sink::{
+    Block, BlockCount, BlockEnd, Context, ContextKind, Jump, LanguageFunction, Misses, Module,
     ModuleMapping, Place, Sample, Sink, ThreadExecutions,
 };
 use words::Words;

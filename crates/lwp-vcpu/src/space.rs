@@ -343,9 +343,6 @@ impl Space {
             family.modules.note_code(id, tid, mapping);
         }
         family.restore(id, group);
-        // What has been translated in an earlier run says better what is wanted.
-        let module = &mut family.modules[id];
-        module.unforeseen = !vdso && module.unit.restored_fragments() == 0;
         Some(id)
     }
 }

@@ -424,26 +424,6 @@ fn programs_started_over_and_over_count_the_same() {
     }
 }
 
-/// What is translated and never executed counts nothing.
-#[test]
-fn foreseen_functions_change_no_counts() {
-    let counts = |foresee: bool| {
-        let mut lwp = Command::new(LWP);
-        lwp.args(["stat", "--no-cache", "-x,", "-e", "instructions,branches", "--"]);
-        // Not a shell: it formats its parent's process number, which may have a digit more.
-        lwp.args(["find", "/", "-maxdepth", "0", "-exec", "echo", "{}", ";"]);
-        lwp.args(["-exec", "ls", "-d", "{}", ";"].repeat(8));
-        lwp.env("LWP_FORESEE", if foresee { "1" } else { "0" });
-        let output = lwp.output().expect("lwp starts");
-        assert!(output.status.success(), "{}", stderr(&output));
-        let counts = |line: &str| line.split(',').next().unwrap_or_default().to_owned();
-        stderr(&output).lines().map(counts).collect::<Vec<_>>()
-    };
-    let [with, without] = [true, false].map(counts);
-    assert_eq!(with.len(), 2, "{with:?}");
-    assert_eq!(with, without);
-}
-
 /// The intervals of a run, while it runs and at its end, have all that it executed and nothing
 /// twice.
 #[test]

@@ -77,10 +77,20 @@ pub(crate) fn inherited() -> Option<Inherited> {
 
 /// Puts the null device in the place of standard input (0) or standard output (1), so that whoever
 /// holds the other end learns when the program has closed it. Where there is none, it stays.
-pub fn let_go_of_stream(fd: i32) {
+fn let_go_of_stream(fd: i32) {
     if let Ok(none) = File::options().read(true).write(true).open("/dev/null") {
         // SAFETY: numbers only. The stream stays a valid descriptor.
         unsafe { libc::dup2(none.as_raw_fd(), fd) };
+    }
+}
+
+/// Lets go of standard input and standard output, in this order, where that is asked for: the
+/// program that was started has them, and their other ends learn when it closes them.
+pub fn let_go_of_streams(lets_go: [bool; 2]) {
+    for (fd, lets_go) in (0..).zip(lets_go) {
+        if lets_go {
+            let_go_of_stream(fd);
+        }
     }
 }
 

@@ -32,7 +32,7 @@ pub fn start_image(machine: &mut Machine, tid: Tid, parent: i32) -> Handled {
     let mut regs = machine.tracees.regs(tid)?;
     let added = machine.observers.extended_stack(&machine.config, tid, &regs);
     regs.0.rsp = added.unwrap_or(regs.0.rsp);
-    let settled = machine.config.settled_stack(tid, &regs);
+    let settled = exec::settled_stack(&machine.config, tid, &regs);
     regs.0.rsp = settled.unwrap_or(regs.0.rsp);
     if added.or(settled).is_some() {
         machine.tracees.set_regs(tid, &regs)?;

@@ -24,16 +24,14 @@ impl Observers {
     }
 }
 
-impl Config {
-    /// The place that the stack of a program that begins with these registers has been moved to:
-    /// under determinism, the place where it always is.
-    pub fn settled_stack(&self, tid: Tid, regs: &Regs) -> Option<u64> {
-        let launched = matches!(self.target, Target::Launch { .. });
-        if !self.program.deterministic || !launched || regs.0.cs != CS_64 {
-            return None;
-        }
-        first_stack::settle(tid, regs.0.rsp, &maps::read(tid))
+/// The place that the stack of a program that begins with these registers has been moved to: under
+/// determinism, the place where it always is.
+pub fn settled_stack(config: &Config, tid: Tid, regs: &Regs) -> Option<u64> {
+    let launched = matches!(config.target, Target::Launch { .. });
+    if !config.program.deterministic || !launched || regs.0.cs != CS_64 {
+        return None;
     }
+    first_stack::settle(tid, regs.0.rsp, &maps::read(tid))
 }
 
 impl Processor {

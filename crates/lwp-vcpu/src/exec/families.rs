@@ -116,7 +116,7 @@ pub(super) fn family_for(machine: &mut Machine, kind: Kind) -> Result<usize, Str
         return Ok(index);
     }
     let index = place_for_family(machine)?;
-    let prepared = match index == 0 && kind.basis == machine.config.first_basis(&machine.observers)
+    let prepared = match index == 0 && kind.basis == machine.observers.first_basis(&machine.config)
     {
         true => machine.caches.prepared.take(),
         false => None,
@@ -143,7 +143,7 @@ pub(super) fn family_for(machine: &mut Machine, kind: Kind) -> Result<usize, Str
     family.modules.within.clone_from(&machine.config.counted.within);
     family.modules.evaluators = Evaluators::of(
         &machine.config,
-        machine.config.plan_of_code(&machine.observers).counts_calls(),
+        machine.observers.plan_of_code(&machine.config).counts_calls(),
     );
     let places = machine.observers.profiler.is_some() && !machine.config.samples();
     if places {

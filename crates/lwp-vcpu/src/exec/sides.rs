@@ -91,7 +91,7 @@ fn map_side(
     let owner = owner.clone();
     let mappings = maps::read(tid);
     let site = find_syscall_of_program(tid, &mappings)?;
-    let (lwp, plan) = (Lwp::On(selection), machine.config.plan_of_code(&machine.observers));
+    let (lwp, plan) = (Lwp::On(selection), machine.observers.plan_of_code(&machine.config));
     let room = low_for_side(&mappings).filter(|_| windows < LOW_WINDOWS);
     let mut surplus = Vec::new();
     let (kind, place) = match room {

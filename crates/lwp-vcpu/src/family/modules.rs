@@ -48,8 +48,6 @@ pub struct Module {
     pub code: Option<ModuleSource>,
     /// The data needed to keep it beyond the run.
     pub kept: Option<Kept>,
-    /// Nobody has looked yet which functions its data point to, and nothing of it was kept.
-    pub unforeseen: bool,
     /// Application code read so far, by page; only where it cannot change.
     pub(super) pages: Pages,
     /// The fragments made of each page, where code may change; some have been cut off since.
@@ -69,7 +67,6 @@ impl Module {
             cuts: Unit::new(checks),
             code: None,
             kept: None,
-            unforeseen: false,
             pages: Pages::default(),
             made_of: FxHashMap::default(),
         }

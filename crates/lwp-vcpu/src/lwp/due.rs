@@ -186,7 +186,7 @@ impl Profiling<'_> {
     fn lwp_know_cut(&mut self, tid: Tid, cut: &Led, next: Option<CachePc>, event: DueFor) -> bool {
         // What cut fragments execute is counted by the host, where it is. Samples lead to it
         // anyway.
-        let counted = self.config.plan_of_code(self.observers) != lwp_dbt::Plan::Plain
+        let counted = self.observers.plan_of_code(self.config) != lwp_dbt::Plan::Plain
             || self.observers.profiler.is_some();
         if !cut.lasts || counted && event != DueFor::Sample {
             return false;

@@ -169,7 +169,7 @@ fn may_fault(status: &Status, attached: bool) -> bool {
 /// them: the host does not count what cut fragments execute then.
 pub(super) fn gather_of(answer: &Answer<'_>, changes: u64) -> Option<Gather> {
     let machine = &*answer.machine;
-    let plain = machine.config.plan_of_code(&machine.observers) == lwp_dbt::Plan::Plain;
+    let plain = machine.observers.plan_of_code(&machine.config) == lwp_dbt::Plan::Plain;
     let thread = machine.tasks.threads.get(&answer.cx.tid).filter(|_| plain)?;
     machine.observers.call_stacks.gather((answer.cx.tid, thread.pid), changes)
 }

@@ -2,13 +2,17 @@
 
 use std::time::Instant;
 
+use lwp_dbt::Lwp;
 use lwp_process::Tid;
 
 use super::reports::Reports;
 use super::{Tasks, Thread};
 use crate::call_stack::CallStacks;
-use crate::config::Config;
+use crate::config::{Config, Plan};
 use crate::cpu_clock::CpuClocks;
+use crate::family::Basis;
+use crate::lwp::sampled_selection;
+use crate::memory_map::{LOW, low_window};
 use crate::outcome::{Alone, ProcessReport};
 use crate::profile::{Executions, Profiler};
 
@@ -82,5 +86,41 @@ impl Observers {
             threads,
             uncounted,
         })
+    }
+}
+
+impl Observers {
+    /// The plan of translated code.
+    pub fn plan_of_code(&self, config: &Config) -> lwp_dbt::Plan {
+        match config.plan {
+            Plan::Plain => lwp_dbt::Plan::Plain,
+            Plan::Exact if self.measures_contexts(config) => lwp_dbt::Plan::Contexts,
+            Plan::Exact if self.profiler.as_ref().is_some_and(Profiler::wants_calls) => {
+                lwp_dbt::Plan::Calls
+            }
+            Plan::Exact => lwp_dbt::Plan::Exact,
+        }
+    }
+
+    /// Returns whether calling contexts are measured: where everything is counted, and nothing else
+    /// uses the words in which instructions are added up.
+    fn measures_contexts(&self, config: &Config) -> bool {
+        let wanted = self.profiler.as_ref().is_some_and(Profiler::wants_contexts);
+        let counted = &config.counted;
+        let always = counted.start_enabled
+            && counted.markers.is_none()
+            && counted.control_line.is_none()
+            && counted.within.is_empty();
+        wanted && always && config.lwp.is_none() && !config.watches() && !config.samples()
+    }
+
+    /// The things that the code of a new program's family depends on.
+    pub fn first_basis(&self, config: &Config) -> Basis {
+        let lwp = match config.lwp {
+            _ if config.watches() => Lwp::On(sampled_selection(config)),
+            Some(_) => Lwp::Off,
+            None => Lwp::Absent,
+        };
+        Basis { plan: self.plan_of_code(config), lwp, layout: low_window(LOW) }
     }
 }

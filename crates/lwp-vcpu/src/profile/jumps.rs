@@ -4,33 +4,17 @@ use iced_x86::Instruction;
 use lwp_dbt::context::calls::call_site_counter;
 use lwp_dbt::{CachePc, Counters, EventDeltas, FragmentId, PcSource, Role, Slot};
 use lwp_process::Tid;
+use lwp_run::sink::{BlockEnd, Jump, Place};
 use rustc_hash::FxHashMap;
 
 use super::words::{last_of, look_at_words};
-use super::{BlockEnd, Executions, Place, Profiler, block_end, positive, unit_at};
+use super::{Executions, Profiler, block_end, positive, unit_at};
 use crate::contexts::Context;
 use crate::family::{Family, RestoredCode, UnitId};
 use crate::lwp::{give_back, rest_of};
 use crate::machine::{Counting, Observers, Tasks};
 use crate::server::Answer;
 use crate::state::View;
-
-/// The number of times that a branch led to a place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Jump {
-    /// The branch.
-    pub from: Place,
-    /// The place that it led to. Of a conditional branch, that may be the instruction behind it.
-    pub to: Place,
-    /// The kind of the branch.
-    pub end: BlockEnd,
-    /// Executed alone: these executions are no block's.
-    pub alone: bool,
-    /// Taken; only a conditional branch may not be.
-    pub taken: bool,
-    /// The number of times.
-    pub times: u64,
-}
 
 impl Executions {
     /// The indirect call at the end of `fragment` led to `target` so much more often than was

@@ -5,6 +5,7 @@ use lwp_process::Tid;
 
 use super::Answer;
 use super::dispatch::FIRST;
+use crate::control_line::is_written_by;
 use crate::events::{moving, sequences, settling, tracing, wards};
 use crate::exit::ThreadCx;
 use crate::hidden;
@@ -60,7 +61,7 @@ impl Answer<'_> {
                 .config
                 .counted
                 .control_line
-                .is_some_and(|line| line.is_written_by(tid, &pending))
+                .is_some_and(|line| is_written_by(line, tid, &pending))
             && !self.machine.proc_files().tells_of_ours(tid, &pending);
         if alone && self.run_and_go(&pending) {
             return;

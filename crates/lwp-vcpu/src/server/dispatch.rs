@@ -6,7 +6,6 @@ use lwp_process::Tid;
 use super::Answer;
 use super::{Backlog, Spare};
 use crate::absent;
-use crate::elf;
 use crate::exit::ThreadCx;
 use crate::family::{Code, Family, UnitId};
 use crate::lwp::ThreadLwp;
@@ -22,8 +21,6 @@ const CROWDED_REGION: usize = 96;
 /// Most doubt with which translating pays while a thread waits, and while none does.
 const MOST_DOUBT: u8 = 8;
 const SPARE_DOUBT: u8 = 12;
-/// Doubt that a function is called because something points to it.
-const FORESEEN: u8 = 11;
 
 /// More entries than share a slot of the indirect table, some of them by chance.
 const MOST_LINKS: usize = 1 << 12;
@@ -45,7 +42,7 @@ impl Answer<'_> {
             most_doubt: MOST_DOUBT,
         };
         let alone = alone || !spins;
-        let Some((head, mut rest)) = self.translation(pc, indirect, limits) else {
+        let Some((head, rest)) = self.translation(pc, indirect, limits) else {
             if absent::lead_to_absent(self.machine, self.cx, pc) {
                 return None;
             }
@@ -54,9 +51,6 @@ impl Answer<'_> {
             return None;
         };
         self.go(pc, head);
-        if self.machine.config.trials.foresees && !alone {
-            foresee(self.machine, tid, pc, &mut rest);
-        }
         (!rest.is_empty() && !alone).then_some(Backlog { tid, found: rest })
     }
 
@@ -214,17 +208,6 @@ fn translate_elsewhere(
     }
 }
 
-/// Adds what the data of the module at `pc` point to, once.
-fn foresee(machine: &mut Machine, tid: Tid, pc: AppPc, rest: &mut Vec<Candidate>) {
-    let Some((space, family)) = machine.space_of(tid) else { return };
-    let Some((_, range)) = space.code.at(pc.0) else { return };
-    let module = &mut family.modules[range.unit];
-    if std::mem::take(&mut module.unforeseen) {
-        let found = elf::pointed_to(tid, module.extent.0).into_iter();
-        rest.extend(found.map(|pc| Candidate::indirect(AppPc(pc), FORESEEN)));
-    }
-}
-
 /// Translates some of what may be executed soon.
 pub(super) fn work_off(machine: &mut Machine, spare: &mut Spare) {
     let next = spare.queue.pop(SPARE_DOUBT);
@@ -232,9 +215,7 @@ pub(super) fn work_off(machine: &mut Machine, spare: &mut Spare) {
         spare.left = 0;
         return;
     };
-    // What is only foreseen gets its first blocks translated.
-    let doubt = if next.doubt < FORESEEN { next.doubt } else { SPARE_DOUBT + 8 };
-    let limits = RegionLimits { fragments: 1, doubt, most_doubt: SPARE_DOUBT };
+    let limits = RegionLimits { fragments: 1, doubt: next.doubt, most_doubt: SPARE_DOUBT };
     if let Some(region) = translate_ahead(spare.tid, space, family, next, limits) {
         spare.left = spare.left.saturating_sub(region.fragments.max(1));
         spare.queue.requeue(&region.rest);

@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use lwp_process::absent;
+use lwp_process::maps::{self, Mapping};
 
-use super::Jump;
 use crate::addition::Addition;
-use crate::maps::{self, Mapping};
 
 /// Receives what was executed. Modules and blocks come before the first thread that executed them.
 ///
@@ -163,6 +162,23 @@ pub struct Block {
     pub end: BlockEnd,
     /// The target of its direct branch.
     pub target: Option<u64>,
+}
+
+/// The number of times that a branch led to a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Jump {
+    /// The branch.
+    pub from: Place,
+    /// The place that it led to. Of a conditional branch, that may be the instruction behind it.
+    pub to: Place,
+    /// The kind of the branch.
+    pub end: BlockEnd,
+    /// Executed alone: these executions are no block's.
+    pub alone: bool,
+    /// Taken; only a conditional branch may not be.
+    pub taken: bool,
+    /// The number of times.
+    pub times: u64,
 }
 
 /// The number of times that a thread has executed a block.

@@ -9,10 +9,7 @@ use std::os::unix::fs::MetadataExt;
 
 use lwp_dbt::IpFilter;
 use lwp_process::Tid;
-
-use crate::config::Config;
-use crate::machine::{CodeCaches, Tasks, Where};
-use crate::maps::Mapping;
+use lwp_process::maps::Mapping;
 
 /// The code that is sampled.
 ///
@@ -50,7 +47,7 @@ pub enum CodePlace {
 
 impl SampledCode {
     /// The filter of all code, where that can be said.
-    pub(crate) fn everywhere(&self) -> Option<IpFilter> {
+    pub fn everywhere(&self) -> Option<IpFilter> {
         match self.place {
             CodePlace::Addresses { base, limit } => {
                 Some(IpFilter { base, limit, inverted: self.inverted })
@@ -60,13 +57,13 @@ impl SampledCode {
     }
 
     /// The filter of code that does not belong to the file.
-    pub(crate) fn elsewhere(&self) -> IpFilter {
+    pub fn elsewhere(&self) -> IpFilter {
         // No address lies in it.
         self.everywhere().unwrap_or(IpFilter { base: 1, limit: 0, inverted: self.inverted })
     }
 
     /// The filter of code of `mapping`, one of thread `tid`'s, if what is sampled begins in it.
-    pub(crate) fn in_mapping(&self, tid: Tid, mapping: &Mapping) -> Option<IpFilter> {
+    pub fn in_mapping(&self, tid: Tid, mapping: &Mapping) -> Option<IpFilter> {
         let CodePlace::File { device, inode, first, last } = self.place else { return None };
         let offsets = mapping.offset..mapping.offset + (mapping.end - mapping.start);
         if mapping.inode != inode || !offsets.contains(&first) {
@@ -81,34 +78,6 @@ impl SampledCode {
     }
 }
 
-impl Where<'_> {
-    /// The IP filter at `pc`, in the address space of a thread.
-    fn sampled_ip_at(&self, config: &Config, tid: Tid, pc: u64) -> Option<IpFilter> {
-        let code = config.counted.code.as_ref()?;
-        let of_unit = || {
-            let space = self.caches.spaces.get(self.tasks.space_index(tid)?)?.as_ref()?;
-            let (_, range) = space.code.at(pc)?;
-            let family = self.caches.families.get(space.family)?.as_ref()?;
-            family.modules.get(range.unit)?.unit.filter
-        };
-        code.everywhere().or_else(of_unit).or(Some(code.elsewhere()))
-    }
-}
-
-impl Tasks {
-    /// The host is about to deal with the instruction at `pc` of a thread whose samples are
-    /// filtered.
-    pub fn filter_samples_at(&mut self, config: &Config, caches: &CodeCaches, tid: Tid, pc: u64) {
-        if config.counted.code.is_none() {
-            return;
-        }
-        let ip = caches.of(self).sampled_ip_at(config, tid, pc);
-        if let Some(lwp) = self.lwp_mut(tid) {
-            lwp.filter_by(ip);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,7 +87,7 @@ mod tests {
         let exe = std::env::current_exe().expect("a path");
         let file = std::fs::metadata(&exe).expect("a file");
         let own = std::process::id() as Tid;
-        let mappings = crate::maps::read(own);
+        let mappings = lwp_process::maps::read(own);
         let mapping = mappings.iter().find(|it| it.execute && it.inode == file.ino());
         let mapping = mapping.expect("the program is mapped");
         let place = CodePlace::File {

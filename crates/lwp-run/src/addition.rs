@@ -6,9 +6,8 @@
 
 use std::path::Path;
 
+use lwp_process::maps::Mapping;
 use lwp_process::{Tid, memory};
-
-use crate::maps::Mapping;
 
 /// Arguments and variables that some programs begin with in addition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -17,7 +17,7 @@ use lwp_uarch::presets::Preset;
 use lwp_uarch::{Caches, PredictorShape};
 
 use crate::addition::Addition;
-use crate::lwp::LEAST_WAY_BYTES;
+use crate::caches::{LEAST_WAY_BYTES, can_be_kept, can_be_watched};
 use crate::outcome::ProcessReport;
 use crate::sampled_code::{CodePlace, SampledCode};
 
@@ -137,7 +137,7 @@ impl LwpConfig {
     /// One clause that names the limit.
     pub fn fits(caches: &Caches) -> Result<(), String> {
         let shape = caches.levels.first().ok_or("there is no level")?.shape;
-        match crate::lwp::can_be_kept(&shape) {
+        match can_be_kept(&shape) {
             true => Ok(()),
             false => Err(format!(
                 "the first level has {} sets of {} lines; the virtual CPU keeps at most {MOST_SETS} sets \
@@ -152,7 +152,7 @@ impl LwpConfig {
 /// Returns whether the misses of a modelled data cache can be counted on this machine: its
 /// processor needs BMI2 and FSGSBASE.
 pub fn can_watch_caches() -> bool {
-    crate::lwp::can_be_watched()
+    can_be_watched()
 }
 
 impl Default for LwpConfig {
@@ -283,8 +283,6 @@ pub enum Guards {
 pub struct Trials {
     /// The way to notice writes to generated code.
     pub guards: Guards,
-    /// Functions that a module's data point to are translated in spare time.
-    pub foresees: bool,
     /// Most bytes of an arena, where that is less than usual.
     pub arena_bytes: Option<u64>,
     /// Number of fragments of changing code from which on waste is flushed, where that is less than
@@ -293,8 +291,6 @@ pub struct Trials {
     /// The time after which a program is laid out anew while it runs, where that is not the usual
     /// one.
     pub improve: Option<Duration>,
-    /// Superblocks are laid over generated code.
-    pub overlays: bool,
     /// Code without room near it is translated far away from it.
     pub far: bool,
     /// Threads take samples by themselves.
@@ -307,11 +303,9 @@ impl Default for Trials {
     fn default() -> Self {
         Self {
             guards: Guards::Best,
-            foresees: false,
             arena_bytes: None,
             waste: None,
             improve: None,
-            overlays: true,
             far: true,
             keeps: true,
             trace: false,

@@ -4,8 +4,6 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lwp_process::sys;
-
 use super::{Addition, Cache, CodePlace, ControlLine, Language, Markers, SampledCode, Sampling};
 
 /// The sampling of events.
@@ -98,17 +96,6 @@ pub struct ProgramConfig {
     pub lets_go: [bool; 2],
 }
 
-impl ProgramConfig {
-    /// The program has its streams: lets go of those that it is to have alone.
-    pub(crate) fn let_go_of_streams(&self) {
-        for (fd, lets_go) in (0..).zip(self.lets_go) {
-            if lets_go {
-                sys::let_go_of_stream(fd);
-            }
-        }
-    }
-}
-
 impl Default for ProgramConfig {
     fn default() -> Self {
         Self {
@@ -150,7 +137,7 @@ impl Default for ReportConfig {
 /// The translations that are kept from run to run.
 #[derive(Clone, Debug, Default)]
 pub struct KeptConfig {
-    /// The cache in which they are kept; see [`crate::store`].
+    /// The cache in which they are kept; see [`Cache`].
     pub cache: Option<Cache>,
     /// Translate code for the cache when a process ends: code of the files that it has mapped.
     pub warm: Option<Warm>,
