@@ -215,7 +215,7 @@ impl Counting<'_> {
         });
         let sites: Vec<Site> = sites.filter(|it| evaluator.entries.contains(&it.pc)).collect();
         let space = self.tasks.space_index(tid);
-        if let Some(context) = self.contexts.of(self.tasks, tid) {
+        if let Some(context) = self.tasks.context(self.contexts, tid) {
             told.iter().for_each(|counter| context.counters().set(*counter, !code));
         }
         let threads = self.tasks.threads.keys().copied();

@@ -35,7 +35,6 @@ mod waste;
 
 pub use arenas::Arenas;
 use blocks::Blocks;
-pub use low_window::EMPTY_TABLE;
 use low_window::LowWindow;
 use module_code::ModuleCode;
 pub use module_code::{Pages, is_cut_short};

@@ -122,7 +122,7 @@ pub(super) fn look(
     let threads = machine.tasks.threads_in(index);
     let Some((_, family)) = machine.caches.side(index) else { return false };
     let mut counted = Counted::new(first, &family.code_cache);
-    for context in threads.iter().filter_map(|tid| machine.contexts.of(&machine.tasks, *tid)) {
+    for context in threads.iter().filter_map(|tid| machine.tasks.context(&machine.contexts, *tid)) {
         counted.add(first, &family.code_cache, context);
     }
     let before = std::mem::replace(counts, counted.counts.clone());

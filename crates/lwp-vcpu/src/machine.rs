@@ -94,7 +94,7 @@ impl Machine {
 
     /// A thread's context.
     pub fn context(&self, tid: Tid) -> Option<Context<'_>> {
-        self.contexts.of(&self.tasks, tid)
+        self.tasks.context(&self.contexts, tid)
     }
 
     /// Returns the address space and family of a thread.

@@ -209,7 +209,7 @@ impl<'a> ProcFiles<'a> {
     /// Returns whether the file that a thread has open at `fd` is one that shows what is ours.
     pub fn shows_us(&self, tid: Tid, fd: i32) -> bool {
         let filtered =
-            self.contexts.of(self.tasks, tid).is_none_or(|it| it.get(Slot::NoSyscalls) != 0);
+            self.tasks.context(self.contexts, tid).is_none_or(|it| it.get(Slot::NoSyscalls) != 0);
         let shows = |file: ProcFile| match file.kind {
             Kind::Mem => false,
             // A thread finds itself in the call that reads this.
@@ -454,7 +454,7 @@ fn pc_behind_call(files: &ProcFiles<'_>, tid: Tid, pc: u64) -> Option<u64> {
     let (state, _) = files.caches.family_at(base, pc)?.state_at(pc)?;
     match state.pc {
         PcSource::Known(pc) => Some(pc.0),
-        PcSource::ContextNext => Some(files.contexts.of(files.tasks, tid)?.get(Slot::Next)),
+        PcSource::ContextNext => Some(files.tasks.context(files.contexts, tid)?.get(Slot::Next)),
         _ => None,
     }
 }

@@ -26,7 +26,6 @@ mod dispatch;
 mod early_reports;
 mod rare_calls;
 mod remapping;
-mod spin_policy;
 mod wait_predictor;
 
 pub use answers::Answer;
@@ -35,9 +34,9 @@ pub use calls::{arrange_call, settle_effect, syscall_done};
 pub use dispatch::remove_entries;
 use dispatch::work_off;
 use early_reports::EarlyReports;
+pub use lwp_mailbox::SpinPolicy;
 pub use rare_calls::{about_to_call_of_32_bits, called_natively, put_back_held};
 pub use remapping::drop_code;
-pub use spin_policy::SpinPolicy;
 use wait_predictor::{Wait, WaitPredictor};
 
 /// Fragments translated after an answer, while nobody asks for anything.

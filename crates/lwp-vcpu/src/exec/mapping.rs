@@ -17,11 +17,12 @@ use super::{
 };
 use crate::arena::Arena;
 use crate::contexts::{Contexts, FileId};
-use crate::family::{EMPTY_TABLE, Family};
+use crate::family::Family;
 use crate::huge_table;
 use crate::inject::{Call, Injector, Map, RECEIVE_BYTES, RED_ZONE};
 use crate::machine::{CodeCaches, Machine, Tasks};
 use crate::maps::{self, Status};
+use crate::memory_map::EMPTY_TABLE;
 use crate::memory_map::is_ours;
 
 /// Flags of open(2), for files that the program is to read and for its contexts. Whatever is opened,
@@ -99,7 +100,7 @@ impl Mapper<'_> {
         injector: &mut Injector,
         family: usize,
     ) -> Result<u64, String> {
-        let context = self.contexts.of(self.tasks, injector.tid).ok_or("no such thread")?;
+        let context = self.tasks.context(self.contexts, injector.tid).ok_or("no such thread")?;
         let Some(Some(family)) = self.caches.families.get(family) else {
             return Err("no such family".into());
         };

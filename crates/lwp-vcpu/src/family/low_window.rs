@@ -9,12 +9,10 @@ use lwp_dbt::{Layout, Translator};
 use lwp_process::SharedMemory;
 
 use super::tables::Tables;
+use crate::memory_map::EMPTY_TABLE;
 use crate::syscalls;
 
 const PAGE: u32 = 4096;
-/// Bytes of an empty indirect table that the template holds: address spaces map them as often as
-/// their table takes. Few pages to write, and few mappings for fork to copy.
-pub const EMPTY_TABLE: u64 = 256 << 10;
 
 /// The low window as the host writes it.
 #[derive(Debug)]

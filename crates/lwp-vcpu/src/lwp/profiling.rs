@@ -51,7 +51,7 @@ impl Profiling<'_> {
 
     /// A thread's context.
     pub(super) fn context(&self, tid: Tid) -> Option<Context<'_>> {
-        self.contexts.of(self.tasks, tid)
+        self.tasks.context(self.contexts, tid)
     }
 
     /// One instruction of a thread has been executed by the host, and not been charged.

@@ -7,7 +7,7 @@ use lwp_model::Xorshift32;
 use lwp_process::Tid;
 use lwp_process::regs::Regs;
 
-use crate::contexts::{FileId, Sum};
+use crate::contexts::{Context, Contexts, FileId, Sum};
 use crate::events::calm::{Calm, Ignored};
 use crate::events::dying::Dying;
 use crate::events::flush::ParkedCall;
@@ -289,6 +289,11 @@ pub struct Tasks {
 }
 
 impl Tasks {
+    /// The context of a thread of the run.
+    pub fn context<'c>(&self, contexts: &'c Contexts, tid: Tid) -> Option<Context<'c>> {
+        Some(contexts.context(self.threads.get(&tid)?.slot))
+    }
+
     /// Notes which thread has a context slot.
     pub fn set_slot(&mut self, slot: usize, tid: Tid) {
         if self.slots.len() <= slot {

@@ -42,8 +42,10 @@ impl ProcFiles<'_> {
             nr::FSTATFS_32 => (path, statfs_32(real)),
             nr::FSTATFS64_32 => (third, statfs64_32(real)),
             _ => {
-                let at =
-                    self.contexts.of(self.tasks, tid).map_or(0, |context| context.get(Slot::R8));
+                let at = self
+                    .tasks
+                    .context(self.contexts, tid)
+                    .map_or(0, |context| context.get(Slot::R8));
                 (at, statx(real, mask as u32))
             }
         };

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use lwp_dbt::context::{META_REPEATS, NOTE_GOES_ON};
+use lwp_dbt::context::{META_REPEATS, NOTE_GOES_ON, NOTES_AT};
 use lwp_dbt::{FragmentId, RequestKind, Slot};
 use lwp_process::regs::Regs;
 
@@ -117,7 +117,6 @@ fn misses_are_counted_by_instruction_and_kind() {
     assert_eq!(scene.context().get(Slot::LwpKeeps), 1);
     let pc = pc_of(leaf);
     let note = |what: u64, pc: u64| pc << 16 | what & !0xfff;
-    let words = scene.context().lwp();
     let notes = [
         [1 << 20, note(LOAD, pc)],
         // The second line of the same access.
@@ -126,7 +125,9 @@ fn misses_are_counted_by_instruction_and_kind() {
         // The outer levels have it by now.
         [1 << 20, note(LOAD, pc + 1)],
     ];
-    notes.iter().enumerate().for_each(|(at, note)| words.set_note(at as u64, *note));
+    for (at, word) in (u64::from(NOTES_AT)..).step_by(8).zip(notes.concat()) {
+        scene.context().forge(at, word);
+    }
     scene.set(Slot::LwpNotes, notes.len() as u64);
     scene.machine.tasks.lwp_collect(&scene.machine.contexts, scene.tid);
     let [first, second] = misses(&scene).try_into().expect("two instructions");

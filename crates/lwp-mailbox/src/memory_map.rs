@@ -16,6 +16,7 @@ use lwp_dbt::Layout;
 use lwp_dbt::context::TargetFeatures;
 use lwp_dbt::routines::NAME_TAG_BYTES;
 use lwp_process::limits::Room;
+use lwp_process::maps::Mapping;
 
 /// Bytes of one thread's context and counters.
 pub const SLOT_BYTES: u64 = 24 << 20;
@@ -39,6 +40,9 @@ const _: () = {
     use lwp_dbt::context::calls::{CALLS_AT, CALLS_BYTES};
     assert!((CALLS_AT + CALLS_BYTES) as u64 <= VECTOR_AT);
 };
+/// Bytes of an empty indirect table that the template of a low window holds: address spaces map them
+/// as often as their table takes. Few pages to write, and few mappings for fork to copy.
+pub const EMPTY_TABLE: u64 = 256 << 10;
 /// Bytes of one family's file.
 pub const FAMILY_BYTES: u64 = 4 << 30;
 /// Bytes of address space that a family leaves to the host, where that is limited: for its heap,
@@ -92,7 +96,7 @@ pub const REACH: u64 = (1 << 31) - (1 << 16);
 
 /// Returns whether a mapping of a tracee is the virtual CPU's own: of a file of ours, or the
 /// indirect table in a huge page, which is of no file and lies where the usual one does.
-pub fn is_ours(mapping: &crate::maps::Mapping) -> bool {
+pub fn is_ours(mapping: &Mapping) -> bool {
     match mapping.inode {
         0 => LOW <= mapping.start && mapping.end <= LOW + crate::huge_table::TABLE,
         inode => lwp_process::shm::is_own(mapping.device, inode),

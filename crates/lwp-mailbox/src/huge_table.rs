@@ -11,10 +11,11 @@ use std::sync::OnceLock;
 use lwp_dbt::context::TABLE_SLOTS;
 use lwp_process::Tid;
 
-use crate::elf;
-use crate::family::EMPTY_TABLE;
-use crate::inject::{Call, Map};
-use crate::maps::Mapping;
+use lwp_process::elf;
+use lwp_process::inject::{Call, Map};
+use lwp_process::maps::Mapping;
+
+use crate::memory_map::EMPTY_TABLE;
 
 /// Bytes of the table, which are those of a huge page.
 pub const TABLE: u64 = TABLE_SLOTS * 8;

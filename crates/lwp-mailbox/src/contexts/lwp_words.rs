@@ -67,14 +67,6 @@ impl<'a> LwpWords<'a> {
         })
     }
 
-    /// Writes note `at`.
-    #[cfg(test)]
-    pub fn set_note(&self, at: u64, note: [u64; 2]) {
-        let first = self.0.base() + u64::from(NOTES_AT) + at * u64::from(NOTE_BYTES);
-        self.0.memory().store(first, note[0]);
-        self.0.memory().store(first + 8, note[1]);
-    }
-
     /// The branches written down for the predictor, in order: see [`BRANCHES_AT`].
     pub fn branches(self) -> impl Iterator<Item = [u64; 2]> + use<'a> {
         let first = self.0.base() + u64::from(BRANCHES_AT);
@@ -156,8 +148,9 @@ pub struct KeptSample {
     pub block: u64,
     /// The registers at the beginning of that, by DWARF's numbers.
     pub registers: [u64; 16],
-    /// The address of a part of the stack, and its bytes.
+    /// The address of a part of the stack.
     pub stack: u64,
+    /// The bytes of that part.
     pub bytes: Vec<u8>,
     /// Pieces of other memory, each behind its address and its length.
     pub gathered: Vec<u8>,

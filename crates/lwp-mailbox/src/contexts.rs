@@ -6,13 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use lwp_dbt::context::{APPLY_MAX, APPLY_SHORT, RANGES_AT, ranges};
 use lwp_dbt::{EventDeltas, RequestKind, Slot, trace};
-use lwp_process::{SharedMemory, Tid, sys};
+use lwp_process::{SharedMemory, sys};
+use lwp_run::Counts;
 
-use crate::machine::Tasks;
 use crate::memory_map::{
     APPLY_LIST, DOORS, DOORS_AT, SLEEP_AT, VECTOR_AT, VECTOR_BYTES, slot_address,
 };
-use crate::outcome::Counts;
 
 mod counters;
 mod doors;
@@ -119,11 +118,6 @@ impl Contexts {
         self.files.get(id)?.slot(local)
     }
 
-    /// The context of a thread of a run.
-    pub fn of(&self, tasks: &Tasks, tid: Tid) -> Option<Context<'_>> {
-        Some(self.context(tasks.threads.get(&tid)?.slot))
-    }
-
     /// The context of a thread that has this slot.
     pub fn context(&self, slot: usize) -> Context<'_> {
         let place = self.slots[slot].as_ref().expect("a thread keeps its slot as long as it lives");
@@ -185,8 +179,7 @@ impl<'a> Context<'a> {
         self.place.memory.words(self.base() + offset, count)
     }
 
-    /// Writes a word anywhere, as its thread can.
-    #[cfg(any(test, feature = "attack"))]
+    /// Writes a word anywhere, as its thread can: for tests and fuzzers.
     pub fn forge(&self, offset: u64, value: u64) {
         self.memory().store(self.base() + offset % crate::memory_map::SLOT_BYTES, value);
     }
