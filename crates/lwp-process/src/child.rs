@@ -279,6 +279,17 @@ fn call(number: libc::c_long, [a, b, c, d]: [usize; 4]) -> isize {
     result
 }
 
+/// Returns whether it was us who asked for a layout of a process that is not random.
+pub fn layout_is_ours(tid: crate::Tid) -> bool {
+    persona(tid).and_then(without_fixed_layout).is_some()
+}
+
+/// The personality of a thread or process, as the kernel tells it.
+fn persona(tid: crate::Tid) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{tid}/personality")).ok()?;
+    u64::from_str_radix(text.trim(), 16).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write, pipe};

@@ -8,6 +8,7 @@
 pub mod absent;
 pub mod auxiliary;
 pub mod child;
+pub mod descriptors;
 pub mod elf;
 pub mod first_stack;
 pub mod handover;

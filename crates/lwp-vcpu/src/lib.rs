@@ -45,7 +45,6 @@ mod server;
 mod space;
 mod state;
 pub mod store;
-mod syscalls;
 #[cfg(test)]
 mod tests;
 mod warm;
@@ -62,6 +61,7 @@ use lwp_process::{Ptrace, Tracee, limits, spawn, sys};
 
 pub use attend::{Attended, attend};
 pub use lwp_arch::EventFlags;
+use lwp_calls::syscalls;
 pub use lwp_languages::functions::Language;
 use lwp_mailbox::{contexts, exit, huge_table, memory_map};
 pub use lwp_process::limits::lift as lift_limits;

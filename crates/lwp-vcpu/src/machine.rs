@@ -17,10 +17,10 @@ use crate::family::Family;
 use crate::lwp::ThreadLwp;
 use crate::markers::Bounds;
 use crate::notices;
-use crate::proc_files::Seen;
 use crate::profile::Profiler;
 use crate::server::SpinPolicy;
 use crate::space::Space;
+use lwp_calls::proc_files::Seen;
 
 mod code_caches;
 mod counts;

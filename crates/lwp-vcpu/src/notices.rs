@@ -31,9 +31,7 @@ mod watch;
 use fills::Told;
 pub use fills::{Unasked, awaits_release, tell_again};
 use protection::Protection;
-pub use protection::{
-    FaultAction, as_set, joins, pieces, unprotect_for_signal, write_again, write_fault,
-};
+pub use protection::{FaultAction, as_set, unprotect_for_signal, write_again, write_fault};
 pub use watch::watch;
 
 const SYS_CLOSE: u64 = 3;

@@ -9,8 +9,8 @@
 use lwp_process::Tid;
 
 use crate::machine::{CodeCaches, Machine};
-use crate::proc_files::{flags_of, known_of};
 use crate::server::drop_code;
+use lwp_process::descriptors::{flags_of, known_of};
 
 const O_ACCMODE: u64 = 3;
 /// All that a program can have.

@@ -19,8 +19,8 @@ use crate::lwp::{KnownCuts, ThreadLwp};
 use crate::markers::Bounds;
 use crate::notices::FaultAction;
 use crate::profile::ThreadProfile;
-use crate::resource_limits::RaisedByProcess;
 use crate::syscalls::Pending;
+use lwp_calls::limits::RaisedByProcess;
 
 /// An errand for a thread that only the tracer can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

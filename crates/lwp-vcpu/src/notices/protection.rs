@@ -32,7 +32,7 @@ use super::{Guarding, Means, Notices, PAGE, Page, Source, State, about_to_be_wri
 use crate::exec::find_syscall;
 use crate::inject::{Call, Injector};
 use crate::machine::{Machine, Mode, Tasks};
-use crate::maps::{self, Mapping, Status};
+use crate::maps::{self, Mapping, Status, joins, pieces};
 use crate::syscalls::{self, Pending};
 
 const EIO: i32 = 5;
@@ -217,37 +217,6 @@ fn with_pages(mappings: &[Mapping], pages: &[u64]) -> Vec<Mapping> {
         }
     }
     shown
-}
-
-/// The parts of a mapping as the program has set them; `pages` are those that are protected for our
-/// sake, in order.
-pub fn pieces(mapping: Mapping, pages: &[u64]) -> Vec<Mapping> {
-    let inside = |page: &&u64| (mapping.start..mapping.end).contains(*page);
-    let first = pages.partition_point(|page| *page < mapping.start);
-    let protected = pages[first..].iter().take_while(inside);
-    let mut cuts: Vec<(u64, bool)> = Vec::new();
-    let mut at = mapping.start;
-    for page in protected.filter(|_| !mapping.write) {
-        cuts.extend((at < *page).then_some((at, false)));
-        cuts.push((*page, true));
-        at = page + PAGE;
-    }
-    cuts.extend((at < mapping.end).then_some((at, mapping.write)));
-    cuts.dedup_by_key(|(_, write)| *write);
-    let ends = cuts.iter().skip(1).map(|(start, _)| *start).chain([mapping.end]);
-    let piece = |((start, write), end): (&(u64, bool), u64)| Mapping {
-        start: *start,
-        end,
-        write: *write,
-        ..mapping.clone()
-    };
-    cuts.iter().zip(ends).map(piece).collect()
-}
-
-/// Returns whether the kernel would have made one mapping of two neighbours.
-pub fn joins(a: &Mapping, b: &Mapping) -> bool {
-    let same = |it: &Mapping| (it.read, it.write, it.execute, it.shared, it.inode);
-    a.end == b.start && same(a) == same(b) && b.inode == 0 && a.name == b.name
 }
 
 impl Tasks {

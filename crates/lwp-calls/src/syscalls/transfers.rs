@@ -21,8 +21,8 @@ use lwp_process::{Tid, memory};
 use rustix::fs::FileType;
 
 use super::nr::{GETRANDOM, PREAD64, WRITE, WRITEV};
-use crate::contexts::Context;
-use crate::proc_files::known_of;
+use lwp_mailbox::contexts::Context;
+use lwp_process::descriptors::known_of;
 
 const READ: u64 = 0;
 const READV: u64 = 19;

@@ -2,11 +2,11 @@
 //!
 //! They are taken as bytes: names may hold any.
 
+use lwp_mailbox::memory_map::is_ours;
+use lwp_process::maps::{self, Mapping};
 use rustc_hash::FxHashSet;
 
-use crate::maps::{self, Mapping};
-use crate::memory_map::is_ours;
-use crate::resource_limits::Raised;
+use crate::limits::Raised;
 use crate::syscalls::nr;
 
 const PAGE: u64 = 4096;
@@ -306,7 +306,7 @@ mod tests {
     fn stopped(state: &str) -> Option<&'static str> {
         (state == "t").then_some(RUNNING)
     }
-    use crate::memory_map::LOW;
+    use lwp_mailbox::memory_map::LOW;
 
     /// A mapping like that of a table in a huge page, and one of the program.
     fn header(ours: bool) -> String {

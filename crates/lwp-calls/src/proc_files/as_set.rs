@@ -1,9 +1,9 @@
 //! The texts of `/proc/PID` with the protection that the program has set, where pages with code are
 //! guarded by another one.
 
+use lwp_process::maps::{self, Mapping, joins, pieces};
+
 use super::text::kilobytes;
-use crate::maps::{self, Mapping};
-use crate::notices::{joins, pieces};
 
 /// Maps; `pages` are those that are protected for our sake, in order.
 pub fn maps(text: &[u8], pages: &[u64]) -> Vec<u8> {

@@ -1,6 +1,8 @@
 //! Calls that seldom concern code: those of the 32-bit table, and advice about memory in parts.
 
 use lwp_dbt::Slot;
+use lwp_mailbox::contexts::Context;
+use lwp_process::child::layout_is_ours;
 use lwp_process::child::with_fixed_layout;
 use lwp_process::regs::Raw;
 use lwp_process::{absent, memory};
@@ -9,8 +11,6 @@ use super::{
     ARCH_GET_CPUID, ARCH_SET_CPUID, EINVAL, ENODEV, ENOSYS, EPERM, Effect,
     PR_SET_SYSCALL_USER_DISPATCH, Pending, discards, nr, range, rseq_is_invalid,
 };
-use crate::contexts::Context;
-use crate::proc_files;
 
 /// Most parts that the kernel takes.
 const MOST_PARTS: u64 = 1024;
@@ -87,9 +87,7 @@ pub enum Held {
 pub fn hold(tid: i32, pending: &Pending, regs: &mut Raw) -> Option<Held> {
     let [one, ..] = pending.args;
     let first = match pending.number {
-        nr::PERSONALITY if one as u32 != u32::MAX && proc_files::layout_is_ours(tid) => {
-            with_fixed_layout(one)
-        }
+        nr::PERSONALITY if one as u32 != u32::MAX && layout_is_ours(tid) => with_fixed_layout(one),
         nr::CLONE if one & CLONE_UNTRACED != 0 => one & !CLONE_UNTRACED,
         nr::USERFAULTFD => {
             absent::expect();

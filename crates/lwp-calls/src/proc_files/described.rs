@@ -42,10 +42,7 @@ impl ProcFiles<'_> {
             nr::FSTATFS_32 => (path, statfs_32(real)),
             nr::FSTATFS64_32 => (third, statfs64_32(real)),
             _ => {
-                let at = self
-                    .tasks
-                    .context(self.contexts, tid)
-                    .map_or(0, |context| context.get(Slot::R8));
+                let at = self.run.context(tid).map_or(0, |context| context.get(Slot::R8));
                 (at, statx(real, mask as u32))
             }
         };

@@ -5,11 +5,11 @@ use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use lwp_process::maps::{self, Mapping};
 use lwp_process::{Tid, sys, tracee_files};
 
 use super::text::{self, Ours};
 use super::{Kind, ProcFile, as_set};
-use crate::maps::{self, Mapping};
 
 /// Bytes of maps from which on a process has many mappings.
 const MANY: usize = 256 << 10;

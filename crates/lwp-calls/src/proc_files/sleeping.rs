@@ -1,8 +1,7 @@
 //! Sleep of a thread's own accord, as the kernel describes it.
 
+use lwp_mailbox::memory_map::{CONTEXTS_AT, SLOTS, slot_offset};
 use lwp_process::Tid;
-
-use crate::memory_map::{CONTEXTS_AT, SLOTS, slot_offset};
 
 /// Returns whether a thread sleeps in a system call of its own, or is gone.
 pub fn sleeps_by_itself(tid: Tid) -> bool {
