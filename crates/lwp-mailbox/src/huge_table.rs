@@ -10,7 +10,6 @@ use std::sync::OnceLock;
 
 use lwp_dbt::context::TABLE_SLOTS;
 use lwp_process::Tid;
-
 use lwp_process::elf;
 use lwp_process::inject::{Call, Map};
 use lwp_process::maps::Mapping;

@@ -13,12 +13,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use crate::{Tid, limits};
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use crate::maps::{Mapping, Status};
+use crate::{Tid, limits};
 
 /// Flags of every file that is opened.
 const FLAGS: OFlags =

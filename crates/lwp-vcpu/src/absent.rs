@@ -4,12 +4,12 @@
 //! and asks for the same code again: while it waits for whoever fills the page, it holds no lock of
 //! ours, and a signal finds it in front of the instruction.
 
+use lwp_code::family::is_cut_short;
 use lwp_dbt::{AppPc, Slot};
+use lwp_mailbox::exit::ThreadCx;
 use lwp_process::{Tid, absent};
 
 use crate::emulate::read_code;
-use crate::exit::ThreadCx;
-use crate::family::is_cut_short;
 use crate::machine::Machine;
 
 /// The device by which descriptors of userfaultfd(2) are made, as its path ends.

@@ -10,14 +10,14 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lwp_dbt::Slot;
+use lwp_process::maps;
+use lwp_process::owner::Owner;
 use lwp_process::{Ptrace, Regs, sys};
+use lwp_run::config::{Config, Markers, Plan};
 
-use crate::config::{Config, Markers, Plan};
 use crate::exec;
 use crate::exec::Anchors;
 use crate::machine::{Machine, Mode, Process};
-use crate::maps;
-use crate::owner::Owner;
 
 /// A process that waits for input. Its input ends with this process, and so does it.
 static VICTIM: Mutex<Option<Child>> = Mutex::new(None);

@@ -3,7 +3,7 @@
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
-use crate::config::{Control, Request};
+use lwp_run::config::{Control, Request};
 
 const SIGTERM: i32 = 15;
 const SIGKILL: i32 = 9;

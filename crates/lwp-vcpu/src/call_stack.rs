@@ -10,6 +10,8 @@ use std::sync::Arc;
 
 use lwp_languages::functions::Language;
 use lwp_languages::luajit;
+use lwp_process::maps::{self, Mapping};
+use lwp_process::program_files;
 use lwp_process::tracee_files::path_of;
 use lwp_process::{Tid, sys};
 use lwp_unwind::{
@@ -21,9 +23,7 @@ use self::dumps::Dumps;
 use self::languages::Languages;
 use crate::lwp::{Gather, report_kept};
 use crate::machine::Counting;
-use crate::maps::{self, Mapping};
 use crate::profile::{Module, ModuleMapping, Place, Profiler, Sample};
-use crate::program_files;
 
 mod dumps;
 pub mod languages;
@@ -39,7 +39,7 @@ pub struct CallStacks {
     unwinder: Unwinder,
     images: FxHashMap<FileKey, u32>,
     modules: FxHashMap<ModuleKey, (u32, Vec<ModuleMapping>)>,
-    /// Code by the state of an address space ([`crate::space::CodeMap::changes`]).
+    /// Code by the state of an address space ([`lwp_code::space::CodeMap::changes`]).
     layouts: FxHashMap<u64, Arc<Vec<CodeRange>>>,
     /// Files with tables of generated code.
     dumps: Dumps,
@@ -99,8 +99,8 @@ impl CallStacks {
         let mappings = maps::read(tid);
         let mut code: Vec<CodeRange> = mappings
             .iter()
-            .filter(|mapping| mapping.execute && mapping.start < crate::space::VSYSCALL)
-            .filter(|mapping| !crate::memory_map::is_ours(mapping))
+            .filter(|mapping| mapping.execute && mapping.start < lwp_code::space::VSYSCALL)
+            .filter(|mapping| !lwp_mailbox::memory_map::is_ours(mapping))
             .map(|mapping| self.range((tid, pid), mapping, profiler))
             .collect();
         if let Some(generated) = self.dumps.of(pid, &mappings, &mut self.unwinder) {

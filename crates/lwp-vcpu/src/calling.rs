@@ -1,16 +1,17 @@
 //! Calling contexts of threads, measured: threads lead themselves from one to another
 //! ([`lwp_dbt::trace`]), and ask for what they do not know.
 
+use lwp_code::family::Family;
+use lwp_code::functions::MappedFunctions;
+use lwp_code::transfer_sites::{Site, Sites};
 use lwp_contexts::{Frame, Functions, Place, Stack, Stacks, Tree};
 use lwp_dbt::trace::Leave;
-use lwp_dbt::{FragmentId, Role, counter_index, transfer_stores};
+use lwp_dbt::{FragmentId, counter_index, transfer_stores};
+use lwp_mailbox::contexts::{RawFrame, RawRecord, RecordWords, index_of, name_of};
 use lwp_process::Tid;
 use lwp_process::memory::read_u64;
 use rustc_hash::FxHashMap;
 
-use crate::contexts::{RawFrame, RawRecord, RecordWords, index_of, name_of};
-use crate::family::Family;
-use crate::functions::MappedFunctions;
 use crate::machine::Counting;
 
 /// Most frames that a thread gets; the others stay here until it comes back to them.
@@ -21,26 +22,6 @@ const _: () = assert!(lwp_contexts::REACH == 1 << lwp_dbt::trace::REACH_BITS);
 
 /// One call less.
 const NOT_ONE: u64 = 1_u64.wrapping_neg();
-
-/// The end of a block that may lead to another function.
-#[derive(Clone, Copy, Debug)]
-struct Site {
-    leave: Leave,
-    /// Its last byte.
-    last: u64,
-    /// Where it leads, if the code says that.
-    target: u64,
-    /// True if no instruction leads there: control falls into the other function.
-    falls: bool,
-}
-
-/// The sites of a family, by the counters that name them.
-#[derive(Debug, Default)]
-pub struct Sites {
-    /// One more than the place in `all`, by counter; 0 where it is not known.
-    places: Vec<u32>,
-    all: Vec<Site>,
-}
 
 /// The calling contexts of a thread.
 #[derive(Clone, Debug)]
@@ -98,33 +79,6 @@ pub struct Unmade {
     pub r11: u64,
     /// The stack pointer.
     pub stack: u64,
-}
-
-impl Site {
-    fn of(family: &Family, id: FragmentId) -> Self {
-        let fragment = family.code_cache.fragment(id);
-        let next = fragment.pc.0 + u64::from(fragment.app_len);
-        let deltas = fragment.deltas;
-        let is_call = |bytes: &[u8]| bytes.ends_with(&[0x0f, 0x05]);
-        let ends_handler =
-            deltas.branches == 0 && family.origin_of(id).is_some_and(|(_, bytes)| is_call(&bytes));
-        let leave = match (deltas.calls, deltas.returns, deltas.indirect) {
-            (1, _, 1) => Leave::IndirectCall,
-            (1, ..) => Leave::Call,
-            (_, 1, _) => Leave::Return,
-            (_, _, 1) => Leave::IndirectJump,
-            _ if ends_handler => Leave::Resume,
-            _ => Leave::Jump,
-        };
-        let falls = deltas.branches == 0 && !ends_handler;
-        let target = if fragment.target.0 == 0 { next } else { fragment.target.0 };
-        Self { leave, last: next - 1, target, falls }
-    }
-
-    /// Where a record of this site leads.
-    fn target_of(&self, record: RawRecord) -> u64 {
-        if self.leave.is_direct() { self.target } else { record.target }
-    }
 }
 
 impl Calling {
@@ -598,23 +552,5 @@ impl Counting<'_> {
         calling.corrected = thread.account.correction.instructions();
         calling.begin(words);
         thread.account.profile.contexts = Some(Box::new(calling));
-    }
-}
-
-impl Sites {
-    fn get(&mut self, family: &Family, counter: usize) -> Option<Site> {
-        if let Some(place @ 1..) = self.places.get(counter) {
-            return self.all.get(*place as usize - 1).copied();
-        }
-        let Some(Role::Transfer(id)) = family.code_cache.counters().role(counter) else {
-            return None;
-        };
-        let site = Site::of(family, id);
-        self.all.push(site);
-        if self.places.len() <= counter {
-            self.places.resize(counter + 1, 0);
-        }
-        self.places[counter] = self.all.len() as u32;
-        Some(site)
     }
 }

@@ -7,12 +7,12 @@
 use std::collections::VecDeque;
 use std::os::unix::fs::MetadataExt;
 
+use lwp_calls::syscalls::{Pending, nr};
 use lwp_process::{Tid, memory};
+use lwp_run::config::ControlLine;
 
-use crate::config::ControlLine;
 use crate::events::obeying::Held;
 use crate::machine::{Machine, Need};
-use crate::syscalls::{Pending, nr};
 
 /// The most that is read of one call; a command has a few bytes.
 const MOST_BYTES: usize = 1 << 16;

@@ -1,13 +1,11 @@
 //! The processor that the program sees.
 
-use lwp_dbt::context::KnownCpuid;
-use lwp_process::sys;
-
 use lwp_arch::cpuid::{Leaf, fn8000_0001, fn8000_001c};
 use lwp_arch::xsave::{COMPONENT, Component, LwpXsave, XCR0_LWP, image};
+use lwp_dbt::context::KnownCpuid;
 use lwp_model::{LwpUnit, Processor};
-
-use crate::config::{CpuModel, LwpConfig};
+use lwp_process::sys;
+use lwp_run::config::{CpuModel, LwpConfig};
 
 /// CPUID and XCR0 of the virtual processor.
 #[derive(Clone, Debug)]

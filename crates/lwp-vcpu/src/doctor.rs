@@ -6,9 +6,8 @@ mod trial;
 use std::fs;
 
 use lwp_dbt::context::TargetFeatures;
+use lwp_process::maps;
 use lwp_process::{SharedMemory, sys};
-
-use crate::maps;
 
 pub use surroundings::{container_id, control_group};
 
@@ -231,7 +230,7 @@ fn limits(limits: &str) -> Check {
     let needed = [
         ("Max open files", 64, "open files", "-n"),
         ("Max processes", 16, "processes", "-u"),
-        ("Max file size", crate::memory_map::CONTEXTS_BYTES, "the size of files", "-f"),
+        ("Max file size", lwp_mailbox::memory_map::CONTEXTS_BYTES, "the size of files", "-f"),
     ];
     for (title, least, what, option) in needed {
         if let Some(limit) = hard(title)

@@ -32,13 +32,12 @@ use std::time::{Duration, Instant};
 
 use lwp_process::sys::{self, Errno};
 use lwp_process::{Stop, Tid, Tracee};
+use lwp_run::config::{Control, Target};
+use lwp_run::outcome::ExitStatus;
 use rustc_hash::FxHashSet;
 
-use crate::config::{Control, Target};
 use crate::machine::{Machine, Mode, Need, Thread};
-use crate::outcome::ExitStatus;
 use crate::server::lock;
-
 use birth::{Maker, begin, newcomer};
 use daemons::Sessions;
 use departure::exiting;

@@ -1,29 +1,29 @@
 //! Setting an address space up: after exec, and when a live process is taken over.
 
+use lwp_code::arena_placement::plan_arenas;
+use lwp_code::family::{Family, Kind};
+use lwp_code::space::Space;
 use lwp_dbt::Slot;
+use lwp_mailbox::contexts::ContextFile;
+use lwp_mailbox::huge_table;
+use lwp_process::auxiliary::Auxiliary;
+use lwp_process::inject::Injector;
+use lwp_process::maps::{self, Mapping, Status};
+use lwp_process::owner::Owner;
 use lwp_process::regs::{CS_64, Regs};
-use lwp_process::{Tid, memory, sys};
+use lwp_process::{Tid, sys};
+use lwp_run::config::Target;
 
-use crate::auxiliary::Auxiliary;
-use crate::config::Target;
-use crate::contexts::ContextFile;
-use crate::family::{Family, Kind};
-use crate::huge_table;
-use crate::inject::Injector;
 use crate::machine::{Machine, Mode};
-use crate::maps::{self, Mapping, Status};
-use crate::memory_map::is_ours;
 use crate::notices::FaultAction;
-use crate::owner::Owner;
-use crate::space::Space;
 pub use arenas::{add_arena, settle_far};
 pub use beginning::settled_stack;
 pub use contexts::{grow_contexts, grow_contexts_to, move_in};
 use families::family_for;
 pub use families::flush;
+pub use lwp_code::arena_placement::{Anchors, Reach};
+pub use lwp_code::syscall_sites::{find_syscall, find_syscall_of_program};
 pub use mapping::path_of;
-use places::plan_arenas;
-pub use places::{Anchors, Reach};
 pub use sides::add_side;
 
 mod arenas;
@@ -31,12 +31,9 @@ mod beginning;
 mod contexts;
 mod families;
 mod mapping;
-mod places;
 mod sides;
 
 const GIB: u64 = 1 << 30;
-/// Bytes at the beginning of an arena, among which are system calls of the routines.
-const ROUTINES: u64 = 16 << 10;
 const SYS_CLOSE: u64 = 3;
 const SYS_MUNMAP: u64 = 11;
 const SYS_MADVISE: u64 = 28;
@@ -171,55 +168,4 @@ pub fn keep_base(cache: &mut Regs) {
     if !sys::bases_are_apart() {
         cache.0.gs = 0;
     }
-}
-
-/// The address of a `syscall` instruction in the tracee: in an arena, which nobody but the host can
-/// write to, and else in what the program has.
-///
-/// # Errors
-///
-/// The reason for which none is found: as a rule, the kernel hides the process's memory.
-pub fn find_syscall(tid: Tid, mappings: &[Mapping]) -> Result<u64, String> {
-    let arenas = mappings.iter().filter(|m| m.shared && m.execute && !m.write && is_ours(m));
-    // Each begins with the routines.
-    let ours =
-        arenas.filter_map(|arena| syscall_in(tid, arena.start, arena.start + ROUTINES)).next();
-    ours.map_or_else(|| find_syscall_of_program(tid, mappings), Ok)
-}
-
-/// The same, in what the program has. It may exchange the instruction at any time: the call fails
-/// then.
-///
-/// # Errors
-///
-/// Those of [`find_syscall`].
-pub fn find_syscall_of_program(tid: Tid, mappings: &[Mapping]) -> Result<u64, String> {
-    const MOST: u64 = 4 << 20;
-    let vdso_first = mappings
-        .iter()
-        .filter(|m| m.name == "[vdso]")
-        .chain(mappings.iter().filter(|m| m.execute && m.name != "[vdso]"))
-        .filter(|m| m.start < crate::space::VSYSCALL && !is_ours(m));
-    let found =
-        vdso_first.filter_map(|m| syscall_in(tid, m.start, m.end.min(m.start + MOST))).next();
-    found.ok_or_else(|| match mappings.is_empty() {
-        true => {
-            "lwp cannot look into its memory, as where its program may be executed but not read \
-                 (make it readable or run lwp as root), or no /proc is mounted"
-                .into()
-        }
-        false => "no system call instruction found in the program's memory".into(),
-    })
-}
-
-/// The first `syscall` instruction between two addresses, read page by page.
-fn syscall_in(tid: Tid, start: u64, end: u64) -> Option<u64> {
-    let mut page = [0u8; 4096];
-    for at in (start..end).step_by(page.len()) {
-        memory::read_exact(tid, at, &mut page).ok()?;
-        if let Some(index) = page.windows(2).position(|pair| pair == [0x0f, 0x05]) {
-            return Some(at + index as u64);
-        }
-    }
-    None
 }

@@ -8,15 +8,15 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use lwp_code::family::{Family, UnitId, overlays};
+use lwp_code::space::Space;
 use lwp_dbt::{CodeCache, ExecutionProfile, Targets};
+use lwp_mailbox::contexts::Context;
 use lwp_process::Tid;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::contexts::Context;
-use crate::family::{Family, UnitId, overlays};
 use crate::machine::{CodeCaches, Machine};
 use crate::notices;
-use crate::space::Space;
 
 /// Generated code is observed when there has been some for so long.
 const WORTH: Duration = Duration::from_millis(200);

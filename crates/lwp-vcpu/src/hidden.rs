@@ -5,13 +5,13 @@
 //! their own. The call is therefore answered without the kernel. The kernel learns of it when the
 //! process is let go, or is about to dump core.
 
+use lwp_calls::syscalls::{self, Pending, nr};
 use lwp_process::Tid;
+use lwp_process::inject::Injector;
+use lwp_process::maps::{self, Status};
 
 use crate::exec::find_syscall;
-use crate::inject::Injector;
 use crate::machine::{Machine, Tasks};
-use crate::maps::{self, Status};
-use crate::syscalls::{self, Pending, nr};
 
 const PR_GET_DUMPABLE: u64 = 3;
 const PR_SET_DUMPABLE: u64 = 4;

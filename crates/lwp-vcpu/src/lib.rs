@@ -9,7 +9,6 @@
 #![forbid(unsafe_code)]
 
 mod absent;
-mod arena;
 #[cfg(feature = "attack")]
 pub mod attack;
 mod attend;
@@ -23,12 +22,8 @@ mod emulate;
 mod evaluators;
 mod events;
 mod exec;
-mod family;
-mod functions;
 mod generated;
 mod hidden;
-mod identity;
-mod keep;
 mod learning;
 mod lwp;
 mod machine;
@@ -42,9 +37,7 @@ mod resource_limits;
 mod sample_filters;
 mod saving;
 mod server;
-mod space;
 mod state;
-pub mod store;
 #[cfg(test)]
 mod tests;
 mod warm;
@@ -61,23 +54,20 @@ use lwp_process::{Ptrace, Tracee, limits, spawn, sys};
 
 pub use attend::{Attended, attend};
 pub use lwp_arch::EventFlags;
-use lwp_calls::syscalls;
+pub use lwp_code::store;
 pub use lwp_languages::functions::Language;
-use lwp_mailbox::{contexts, exit, huge_table, memory_map};
 pub use lwp_process::limits::lift as lift_limits;
 pub use lwp_process::program_files;
 pub use lwp_process::sys::{
     Arrivals, ChildEventsHeld, SigInfo, die_by, hold_child_events, pass_on_streams_and_signals,
     real_time_signals, unblock_signals,
 };
-use lwp_process::{auxiliary, elf, first_stack, inject, mapped_file, maps, owner, pagemap};
 pub use lwp_run::{
     Addition, Alone, Cache, CodePlace, Config, Control, CountedConfig, Counts, CpuModel, Error,
     ExitStatus, Interrupt, KeptConfig, LwpConfig, Markers, Outcome, Plan, ProcessReport,
     ProgramConfig, ReportConfig, Request, Sampled, SampledCode, Sampling, SamplingConfig, Target,
     ThreadReport, Warm, can_watch_caches, config, outcome,
 };
-use lwp_run::{addition, sampled_code};
 pub use lwp_uarch::Caches;
 pub use lwp_uarch::presets::by_name as machine_named;
 
@@ -138,7 +128,7 @@ fn run_virtually(
     let mut machine = Machine::new(config.clone(), wake, Arc::new(Ptrace));
     machine.observers.started = started;
     machine.observers.profiler = sink.map(profile::Profiler::new);
-    machine.caches.store = keep::store_for(&machine.config);
+    machine.caches.store = lwp_code::module_images::store_for(&machine.config);
     let machine = Mutex::new(machine);
     let status = run_in(&machine, config, control)?;
     let mut machine = machine.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -242,7 +232,7 @@ impl Start {
     fn new(config: &Config) -> Result<Self, Error> {
         match &config.target {
             Target::Launch { program, argv } => {
-                let room = memory_map::ROOM;
+                let room = lwp_mailbox::memory_map::ROOM;
                 let environment = config.program.environment.as_deref();
                 match spawn::spawn(
                     program.as_os_str(),

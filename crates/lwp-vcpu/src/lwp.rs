@@ -34,12 +34,12 @@ mod unit;
 use lwp_arch::Fault;
 use lwp_arch::retired::{Access, AccessKind, BranchKind};
 use lwp_dbt::{EventDeltas, FragmentId, IpFilter, Selection, Slot};
+use lwp_mailbox::contexts::Context;
 use lwp_model::{Cpu, LinearMemory, Signals, Xorshift32};
 use lwp_process::Tid;
 use lwp_process::regs::Raw;
+use lwp_run::config::{Config, LwpConfig};
 
-use crate::config::{Config, LwpConfig};
-use crate::contexts::Context;
 use crate::machine::Thread;
 pub use component::{BeforeState, restores_lwp};
 use countdown::{Countdown, countdown};

@@ -8,19 +8,19 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use lwp_calls::proc_files::Seen;
+use lwp_code::family::Family;
+use lwp_code::space::Space;
+use lwp_mailbox::contexts::{Context, Contexts, FileId, Sum};
 use lwp_process::{Tid, Tracees, sys};
+use lwp_run::config::Config;
 
-use crate::config::Config;
-use crate::contexts::{Context, Contexts, FileId, Sum};
 use crate::control_line::Line;
-use crate::family::Family;
 use crate::lwp::ThreadLwp;
 use crate::markers::Bounds;
 use crate::notices;
 use crate::profile::Profiler;
 use crate::server::SpinPolicy;
-use crate::space::Space;
-use lwp_calls::proc_files::Seen;
 
 mod code_caches;
 mod counts;

@@ -6,19 +6,19 @@
 //! that it asks then. In either case the counters are read where they are exact, and the thread
 //! stands still.
 
+use lwp_code::family::Family;
+use lwp_code::space::Space;
 use lwp_dbt::marker::Marker;
 use lwp_dbt::{AppPc, EventDeltas, Slot};
+use lwp_mailbox::contexts::Sum;
 use lwp_process::regs::Regs;
 use lwp_process::{Tid, memory};
+use lwp_run::config::{Markers, Plan};
 
-use crate::config::{Markers, Plan};
-use crate::contexts::Sum;
-use crate::family::Family;
 use crate::machine::{Account, Counting, Machine, Thread};
 use crate::profile::Profiler;
 use crate::server::Answer;
 use crate::server::{Backlog, remove_entries};
-use crate::space::Space;
 
 /// Codes of our own markers.
 mod own {

@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use lwp_process::{Stop, Tracee, spawn, sys};
+use lwp_run::config::{Config, Control, Request, Target};
+use lwp_run::outcome::{Alone, Error, ExitStatus, Outcome, ProcessReport};
 
 use crate::attend::{Attended, attend};
-use crate::config::{Config, Control, Request, Target};
-use crate::outcome::{Alone, Error, ExitStatus, Outcome, ProcessReport};
 use crate::{no_thread, spawn_error};
 
 const SIGTERM: i32 = 15;

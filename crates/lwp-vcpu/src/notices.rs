@@ -9,270 +9,33 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
 
-use lwp_process::userfault::{Reach, SYS_USERFAULTFD, Userfault, Write, Writes};
+use lwp_mailbox::contexts::Contexts;
+use lwp_process::inject::Injector;
+use lwp_process::maps::{self, Status};
+use lwp_process::userfault::{Reach, SYS_USERFAULTFD, Userfault, Writes};
 use lwp_process::{Tid, Tracees, sys};
+use lwp_run::config::{Config, Guards, Target};
 use rustc_hash::FxHashMap;
 
-use crate::config::{Config, Guards, Target};
-use crate::contexts::Contexts;
 use crate::exec::find_syscall;
-use crate::inject::Injector;
 use crate::lwp::report_all_early;
 use crate::machine::{CodeCaches, Machine, Tasks, Where};
-use crate::maps::{self, Status};
 
 mod fills;
 mod holder;
 mod protection;
 mod watch;
 
-use fills::Told;
-pub use fills::{Unasked, awaits_release, tell_again};
-use protection::Protection;
-pub use protection::{FaultAction, as_set, unprotect_for_signal, write_again, write_fault};
+pub use fills::{awaits_release, tell_again};
+use lwp_code::guards::{FIRST_PAUSE, Means, Protection};
+pub use lwp_code::guards::{Notices, Source, Unasked, Way};
+pub use protection::{FaultAction, unprotect_for_signal, write_again, write_fault};
 pub use watch::watch;
 
+use lwp_process::maps::PAGE;
+
 const SYS_CLOSE: u64 = 3;
-const PAGE: u64 = 4096;
-/// So many writes, each at most [`CLOSE`] after the one before, are a burst: the page is left
-/// alone.
-const BURST: u32 = 8;
-const CLOSE: Duration = Duration::from_millis(10);
-/// The time for which it is left alone at first. Each further burst doubles that.
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const MOST_DOUBLINGS: u32 = 8;
-/// A page that has been quiet for so long is one as at the beginning.
-const CALM: Duration = Duration::from_secs(20);
-
-/// The notices of writes in one address space.
-#[derive(Debug)]
-pub struct Notices {
-    /// Their number among all of a run.
-    pub key: u64,
-    means: Means,
-    pages: Mutex<FxHashMap<u64, Page>>,
-    /// The range in which pages may be guarded, as far as threads know.
-    told: Mutex<Told>,
-    /// Those to which the kernel may write whenever it likes.
-    unasked: Unasked,
-}
-
-/// The means of guarding pages.
-#[derive(Debug)]
-enum Means {
-    /// A descriptor of the kernel's.
-    Userfault {
-        descriptor: Userfault,
-        /// The kernel's own writes wait too. Where they fail instead, calls are looked at first.
-        waits_for_kernel: bool,
-    },
-    /// The protection of the pages, which a thread of the program has to change.
-    Protection(Protection),
-}
-
-impl Means {
-    fn descriptor(&self) -> Option<&Userfault> {
-        match self {
-            Self::Userfault { descriptor, .. } => Some(descriptor),
-            Self::Protection(_) => None,
-        }
-    }
-
-    /// Returns whether the kernel's own writes to a guarded page wait too.
-    fn waits_for_kernel(&self) -> bool {
-        matches!(self, Self::Userfault { waits_for_kernel: true, .. })
-    }
-}
-
-/// The writes to generated code of which notice can be had.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
-    /// Those that wait for the holder of a descriptor.
-    Userfault(Reach),
-    /// Those of the program, by a fault in it.
-    Protection,
-}
-
-impl Way {
-    /// Returns whether the kernel's own writes to a guarded page fail.
-    pub fn looks_at_calls(self) -> bool {
-        self != Self::Userfault(Reach::All)
-    }
-}
-
-/// A page in which code has been executed.
-#[derive(Clone, Copy, Debug)]
-struct Page {
-    state: State,
-    /// The time of the last write to it while it was guarded, and the number of them in a row.
-    written: Option<Instant>,
-    row: u32,
-    /// The number of bursts so far.
-    bursts: u32,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    /// It is guarded as soon as code of it is translated.
-    Open,
-    /// A write to it gives notice.
-    Guarded,
-    /// Its code compares its own bytes, until then or for ever.
-    Left(Option<Instant>),
-}
-
-/// The knowledge of the notices of an address space.
-#[derive(Clone, Debug, Default)]
-pub enum Source {
-    /// Nobody has asked for them.
-    #[default]
-    Unknown,
-    /// They cannot be had.
-    Refused,
-    /// They are there.
-    Given(Arc<Notices>),
-}
-
-impl Source {
-    /// Guards nothing from now on.
-    pub fn give_up(&mut self) {
-        if !matches!(self, Self::Given(notices) if notices.retire()) {
-            *self = Self::Refused;
-        }
-    }
-}
-
-impl Notices {
-    fn new(key: u64, means: Means, unasked: Unasked) -> Self {
-        Self { key, means, pages: Mutex::default(), told: Mutex::default(), unasked }
-    }
-
-    fn pages(&self) -> MutexGuard<'_, FxHashMap<u64, Page>> {
-        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Guards the pages of `range`, which lies in memory that extends over `mapping`: false where
-    /// one of them is not to be guarded. What was read of them before may have changed.
-    pub fn guard(&self, range: (u64, u64), mapping: (u64, u64)) -> bool {
-        pages_of(range).all(|page| self.guard_page(page, mapping))
-    }
-
-    /// Returns whether all pages of `range` are guarded.
-    pub fn have_guarded(&self, range: (u64, u64)) -> bool {
-        let pages = self.pages();
-        let is_guarded = |page| pages.get(&page).is_some_and(|it| it.state == State::Guarded);
-        pages_of(range).all(is_guarded)
-    }
-
-    /// Guards the page; false where it is not to be guarded.
-    fn guard_page(&self, page: u64, mapping: (u64, u64)) -> bool {
-        if !self.is_guardable(page) {
-            return false;
-        }
-        let mut pages = self.pages();
-        let state = &mut pages.entry(page).or_insert(Page::NEW).state;
-        match state {
-            State::Guarded => return true,
-            State::Left(_) => return false,
-            State::Open => {}
-        }
-        // A protected page is guarded at a stop of the thread that wants its code.
-        let Some(descriptor) = self.means.descriptor() else { return false };
-        let guard = || descriptor.protect((page, page + PAGE), true);
-        let guarded = guard().or_else(|_| {
-            descriptor.register(mapping)?;
-            guard()
-        });
-        *state = if guarded.is_ok() { State::Guarded } else { State::Left(None) };
-        guarded.is_ok()
-    }
-
-    /// Returns whether the kernel need not write to a page at times that nobody knows.
-    fn is_guardable(&self, page: u64) -> bool {
-        self.may_guard((page, page + PAGE)) && !self.unasked.has(page)
-    }
-
-    /// The next write that waits.
-    fn next_write(&self) -> Option<Write> {
-        self.means.descriptor()?.next_write()
-    }
-
-    /// Nothing that was translated of the page of `address` can be reached any more: lets the write
-    /// to it happen.
-    fn let_write(&self, address: u64) {
-        let page = address & !(PAGE - 1);
-        let mut pages = self.pages();
-        if let Some(page) = pages.get_mut(&page) {
-            page.note_write(Instant::now());
-        }
-        self.unprotect(page);
-    }
-
-    fn unprotect(&self, page: u64) {
-        match &self.means {
-            Means::Userfault { descriptor, .. } => {
-                // The page may be gone, and its address space too.
-                let _ = descriptor.protect((page, page + PAGE), false);
-            }
-            Means::Protection(protection) => protection.release(page),
-        }
-    }
-
-    /// Notes that what is mapped in `range` has changed.
-    pub fn forget(&self, range: (u64, u64)) {
-        self.told().note_mapped(range);
-        self.pages().retain(|page, _| *page + PAGE <= range.0 || range.1 <= *page);
-    }
-
-    /// The pages that have been left alone for long enough: what is translated of them from now on
-    /// is guarded.
-    fn pauses_over(&self) -> Vec<u64> {
-        let now = Instant::now();
-        let mut over = Vec::new();
-        for (address, page) in self.pages().iter_mut() {
-            if matches!(page.state, State::Left(Some(until)) if until <= now) {
-                page.state = State::Open;
-                over.push(*address);
-            }
-        }
-        over
-    }
-
-    /// Returns whether a page is left alone for a while.
-    fn pauses(&self) -> bool {
-        self.pages().values().any(|page| matches!(page.state, State::Left(Some(_))))
-    }
-}
-
-impl Page {
-    const NEW: Self = Self { state: State::Open, written: None, row: 0, bursts: 0 };
-
-    fn note_write(&mut self, now: Instant) {
-        if self.state != State::Guarded {
-            return;
-        }
-        let since = self.written.replace(now).map_or(CALM, |written| now - written);
-        self.state = State::Open;
-        self.row = if since < CLOSE { self.row + 1 } else { 0 };
-        if since >= CALM {
-            self.bursts = 0;
-        }
-        if self.row >= BURST {
-            let pause = FIRST_PAUSE * (1 << self.bursts.min(MOST_DOUBLINGS));
-            self.state = State::Left(Some(now + pause));
-            self.bursts += 1;
-            self.row = 0;
-        }
-    }
-}
-
-/// The pages that `range` touches.
-pub fn pages_of(range: (u64, u64)) -> impl Iterator<Item = u64> {
-    (range.0 & !(PAGE - 1)..range.1).step_by(PAGE as usize)
-}
-
 /// The notices of all address spaces of a run.
 #[derive(Debug, Default)]
 pub struct Board {
@@ -370,7 +133,7 @@ impl Board {
         self.made += 1;
         let notices = Arc::new(Notices::new(self.made, means, unasked));
         waiting.given().insert(notices.key, Arc::downgrade(&notices));
-        if let Some(descriptor) = notices.means.descriptor() {
+        if let Some(descriptor) = notices.descriptor() {
             waiting.writes.add(descriptor, notices.key).ok()?;
         }
         Some(notices)

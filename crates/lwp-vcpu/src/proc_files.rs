@@ -5,14 +5,14 @@ use std::os::fd::AsRawFd;
 use lwp_calls::limits::Raised;
 use lwp_calls::proc_files::{ProcFiles, Processes};
 use lwp_dbt::{PcSource, Slot};
+use lwp_mailbox::contexts::Context;
 use lwp_process::Tid;
 use lwp_process::descriptors::flags_of;
+use lwp_process::inject::Injector;
+use lwp_process::maps::{self, Status};
 
-use crate::contexts::Context;
 use crate::exec::{find_syscall, path_of};
-use crate::inject::Injector;
 use crate::machine::{Machine, Need};
-use crate::maps::{self, Status};
 
 const SYS_CLOSE: u64 = 3;
 const SYS_DUP3: u64 = 292;

@@ -5,36 +5,31 @@
 //! executed and how often each conditional branch was not taken. A [`Sink`] receives this when a
 //! thread ends, and at checkpoints.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use iced_x86::{Decoder, DecoderOptions};
+use lwp_code::family::{Family, RestoredCode, UnitId};
+use lwp_code::origins::block_end;
 use lwp_contexts::Tree;
-use lwp_dbt::{EventDeltas, Execution, Fragment, FragmentId, Role};
+use lwp_dbt::{Execution, Fragment, FragmentId, Role};
+use lwp_mailbox::contexts::Contexts;
 use lwp_process::Tid;
+use lwp_run::addition::Addition;
 use rustc_hash::FxHashMap;
 
-use crate::addition::Addition;
 use crate::calling::Calling;
-use crate::contexts::Contexts;
-use crate::family::{Family, RestoredCode, UnitId};
 use crate::lwp::report_kept;
 use crate::machine::{CodeCaches, Counting, Observers, Tasks};
-use crate::maps::Mapping;
-use crate::program_files;
 
 mod interpreted;
 mod jumps;
-mod words;
 
 use interpreted::{Interpreted, Target};
+pub use lwp_code::words::look_at_words;
 pub use lwp_run::sink::{
     Block, BlockCount, BlockEnd, Context, ContextKind, Jump, LanguageFunction, Misses, Module,
     ModuleMapping, Place, Sample, Sink, ThreadExecutions,
 };
-use words::Words;
-pub use words::look_at_words;
 
 /// Executions by fragment, signed so that they can be corrected and subtracted.
 #[derive(Clone, Debug, Default)]
@@ -162,68 +157,6 @@ impl ThreadProfile {
     }
 }
 
-/// A family's knowledge of its fragments beyond their translation.
-#[derive(Debug, Default)]
-pub struct Origins {
-    /// Unit and bytes of each fragment.
-    fragments: Vec<(UnitId, Box<[u8]>)>,
-    /// Path and mappings of each unit, by its number.
-    units: FxHashMap<UnitId, UnitOrigin>,
-    /// Numbers of the blocks that have been reported, by fragment.
-    reported: FxHashMap<FragmentId, u32>,
-    /// The places that stubs of linkage tables lead to.
-    words: Words,
-}
-
-#[derive(Debug, Default)]
-struct UnitOrigin {
-    path: PathBuf,
-    mappings: Vec<ModuleMapping>,
-    file: Option<Arc<File>>,
-    /// Its number, and how many of its mappings were reported.
-    reported: Option<(u32, usize)>,
-}
-
-impl Origins {
-    /// Returns whether `unit` is of a file, or was generated, and has not been reported.
-    fn has_news(&self, unit: UnitId) -> bool {
-        let named = |path: &Path| path.is_absolute() || path.as_os_str().is_empty();
-        let origin = self.units.get(&unit);
-        origin.is_some_and(|origin| origin.reported.is_none() && named(&origin.path))
-    }
-
-    /// Notes that code of `unit` is mapped as `mapping` in the address space of `tid`.
-    pub fn mapped(&mut self, unit: UnitId, tid: Tid, mapping: &Mapping) {
-        let origin = self.units.entry(unit).or_default();
-        if origin.file.is_none() {
-            origin.file = program_files::hold(tid, mapping);
-        }
-        if origin.path.as_os_str().is_empty() {
-            origin.path = PathBuf::from(mapping.path());
-        }
-        let piece =
-            ModuleMapping { start: mapping.start, end: mapping.end, offset: mapping.offset };
-        if !origin.mappings.contains(&piece) {
-            origin.mappings.push(piece);
-        }
-    }
-
-    /// The number of fragments that are known.
-    pub fn fragments(&self) -> usize {
-        self.fragments.len()
-    }
-
-    /// Unit and bytes of a fragment that was translated in this run.
-    pub fn translated(&self, id: FragmentId) -> Option<(UnitId, &[u8])> {
-        self.fragments.get(id.0 as usize).map(|(unit, bytes)| (*unit, &**bytes))
-    }
-
-    /// Takes in the next fragment.
-    pub fn push(&mut self, unit: UnitId, bytes: &[u8]) {
-        self.fragments.push((unit, bytes.into()));
-    }
-}
-
 /// The profile's side of a machine.
 #[derive(Debug)]
 pub struct Profiler {
@@ -263,7 +196,7 @@ impl Profiler {
         let mut places: FxHashMap<u64, Place> = FxHashMap::default();
         let mut place = |address: u64| {
             *places.entry(address).or_insert_with(|| {
-                let unit = family.origins.as_ref().and_then(|origins| unit_at(origins, address));
+                let unit = family.origins.as_ref().and_then(|origins| origins.unit_at(address));
                 let module = unit.map(|unit| self.module(family, pid, unit));
                 Place { module, address }
             })
@@ -307,10 +240,9 @@ impl Profiler {
     fn report(&mut self, family: &mut Family, who: ThreadExecutions, executions: &Executions) {
         let mut thread = who;
         let fresh = self.fresh_blocks(family, thread.pid, executions);
-        let reported = family.origins.as_ref().map(|origins| &origins.reported);
-        let number = |id: &FragmentId| {
-            reported.and_then(|reported| reported.get(id)).copied().unwrap_or(u32::MAX)
-        };
+        let origins = family.origins.as_ref();
+        let number =
+            |id: &FragmentId| origins.and_then(|origins| origins.reported(*id)).unwrap_or(u32::MAX);
         for (id, [runs, not_taken]) in executions.ended() {
             thread.blocks.push(BlockCount { block: number(id), runs, not_taken });
         }
@@ -319,13 +251,13 @@ impl Profiler {
         }
         for (&pc, &count) in &executions.steps {
             if count != 0 {
-                let unit = family.origins.as_ref().and_then(|origins| unit_at(origins, pc));
+                let unit = family.origins.as_ref().and_then(|origins| origins.unit_at(pc));
                 let module = unit.map(|unit| self.module(family, thread.pid, unit));
                 thread.steps.push((module, pc, count));
             }
         }
         for (module, pc, _) in &mut thread.misses {
-            let unit = family.origins.as_ref().and_then(|origins| unit_at(origins, *pc));
+            let unit = family.origins.as_ref().and_then(|origins| origins.unit_at(*pc));
             *module = unit.map(|unit| self.module(family, thread.pid, unit));
         }
         thread.jumps.extend(self.jumps(family, thread.pid, executions));
@@ -350,7 +282,7 @@ impl Profiler {
         let Some(origins) = &family.origins else { return Vec::new() };
         let executed = executions.ended().map(|(id, _)| *id);
         let executed = executed.chain(executions.cut().map(|((id, _), _)| *id));
-        let executed = executed.filter(|id| !origins.reported.contains_key(id));
+        let executed = executed.filter(|id| origins.reported(*id).is_none());
         let mut fresh: Vec<(Fragment, FragmentId)> =
             executed.map(|id| (family.code_cache.fragment(id), id)).collect();
         fresh.sort_unstable_by_key(|(fragment, id)| (fragment.pc.0, id.0));
@@ -365,7 +297,7 @@ impl Profiler {
             let module = self.module(family, pid, unit);
             blocks.push(describe(&fragment, self.blocks, module, bytes));
             if let Some(origins) = &mut family.origins {
-                origins.reported.insert(id, self.blocks);
+                origins.note_reported(id, self.blocks);
             }
             self.blocks += 1;
         }
@@ -374,9 +306,9 @@ impl Profiler {
 
     /// The number of a unit's module, reported if it is new or has grown.
     fn module(&mut self, family: &mut Family, pid: i32, unit: UnitId) -> u32 {
-        let changing = family.modules.get(unit).is_none_or(crate::family::Module::changes);
+        let changing = family.modules.get(unit).is_none_or(lwp_code::family::Module::changes);
         let Some(origins) = &mut family.origins else { return u32::MAX };
-        let origin = origins.units.entry(unit).or_default();
+        let origin = origins.unit(unit);
         let mappings = origin.mappings.len();
         match origin.reported {
             Some((number, known)) if known == mappings => number,
@@ -391,14 +323,6 @@ impl Profiler {
             }
         }
     }
-}
-
-/// The unit that has `pc` mapped.
-fn unit_at(origins: &Origins, pc: u64) -> Option<UnitId> {
-    let has = |origin: &UnitOrigin| {
-        origin.mappings.iter().any(|mapping| (mapping.start..mapping.end).contains(&pc))
-    };
-    origins.units.iter().filter(|(_, origin)| has(origin)).map(|(unit, _)| *unit).min()
 }
 
 fn describe(fragment: &Fragment, id: u32, module: u32, bytes: Vec<u8>) -> Block {
@@ -422,18 +346,6 @@ fn describe(fragment: &Fragment, id: u32, module: u32, bytes: Vec<u8>) -> Block 
         counted: u16::try_from(fragment.deltas.instructions).unwrap_or(0),
         end: block_end(fragment.deltas),
         target,
-    }
-}
-
-fn block_end(deltas: EventDeltas) -> BlockEnd {
-    match deltas {
-        EventDeltas { conditional: 1, .. } => BlockEnd::Conditional,
-        EventDeltas { calls: 1, indirect: 1, .. } => BlockEnd::IndirectCall,
-        EventDeltas { calls: 1, .. } => BlockEnd::Call,
-        EventDeltas { returns: 1, .. } => BlockEnd::Return,
-        EventDeltas { indirect: 1, .. } => BlockEnd::IndirectJump,
-        EventDeltas { branches: 1, .. } => BlockEnd::Jump,
-        _ => BlockEnd::Other,
     }
 }
 

@@ -1,10 +1,10 @@
 //! Reasons why a process cannot be attached to, and what can be done about them.
 
+use lwp_process::maps::Status;
 use lwp_process::spawn::threads_of;
 use lwp_process::sys::Errno;
 
 use crate::Error;
-use crate::maps::Status;
 
 /// The facts known about a process that refuses.
 #[derive(Debug, Default)]

@@ -4,12 +4,12 @@
 use lwp_calls::limits::{
     NONE, RLIMIT_AS, RLIMIT_DATA, bytes_of, changed, raise_for, read_limit, subject,
 };
+use lwp_calls::syscalls::{Pending, nr};
 use lwp_dbt::Slot;
+use lwp_mailbox::memory_map::{DATA_BYTES, OVERHEAD_BYTES};
 use lwp_process::{Tid, limits, memory};
 
 use crate::machine::{CodeCaches, Machine, Where};
-use crate::memory_map::{DATA_BYTES, OVERHEAD_BYTES};
-use crate::syscalls::{Pending, nr};
 
 impl CodeCaches {
     /// Bytes of ours in an address space.

@@ -11,14 +11,14 @@ use std::io::{PipeReader, Read, Write};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
+use lwp_code::family::Family;
+use lwp_code::module_images::Unsaved;
 use lwp_dbt::ExecutionProfile;
+use lwp_mailbox::contexts::Contexts;
 use lwp_process::sys;
+use lwp_run::config::Config;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::config::Config;
-use crate::contexts::Contexts;
-use crate::family::Family;
-use crate::keep::Unsaved;
 use crate::machine::{CodeCaches, Errands, Machine, Tasks, Thread};
 
 /// Fragments that take longer to write than anybody should wait: some 20 ms.

@@ -2,21 +2,21 @@
 
 use iced_x86::Register;
 use lwp_arch::insn;
+use lwp_calls::syscalls::Pending;
+use lwp_code::family::Family;
 use lwp_dbt::{
     AppState, CachePc, CodeCache, Commit, EventDeltas, FlagWriter, FragmentId, PcSource,
     RequestKind, Role, Slot,
 };
+use lwp_mailbox::contexts::{Context, Sum};
 use lwp_process::Tid;
 use lwp_process::memory::{read_u64, write_u64};
 use lwp_process::regs::{Raw, Regs, general_value};
 
 use crate::calling::Unmade;
-use crate::contexts::{Context, Sum};
-use crate::family::Family;
 use crate::lwp::{finish_record, set_result};
 use crate::machine::{Counting, Machine};
 use crate::server::syscall_done;
-use crate::syscalls::Pending;
 use crate::x87::Pointers;
 
 /// A thread's application state, taken from its registers in translated code.

@@ -39,18 +39,18 @@ mod wards;
 use std::hint::black_box;
 use std::sync::Arc;
 
+use lwp_code::module_images;
 use lwp_dbt::{CachePc, Fragment, FragmentId, RequestKind, Slot};
+use lwp_mailbox::contexts::Context;
+use lwp_process::maps;
+use lwp_process::owner::Owner;
 use lwp_process::{Tracees, sys};
+use lwp_run::config::{Config, Plan};
+use lwp_run::outcome::Counts;
 
-use crate::config::{Config, Plan};
-use crate::contexts::Context;
 use crate::exec;
 use crate::exec::Anchors;
-use crate::keep;
 use crate::machine::{Machine, Mode, Need, Process, Thread};
-use crate::maps;
-use crate::outcome::Counts;
-use crate::owner::Owner;
 use crate::profile::{Profiler, Sink};
 use crate::state::known_pc;
 use script::Script;
@@ -98,7 +98,7 @@ impl Scene {
         let script = Arc::new(Script::default());
         let mut machine = Machine::new(config, bell, Arc::clone(&script) as Arc<dyn Tracees>);
         machine.observers.profiler = sink.map(Profiler::new);
-        machine.caches.store = keep::store_for(&machine.config);
+        machine.caches.store = module_images::store_for(&machine.config);
         let report = machine.observers.add_report(tid, 0, String::new(), String::new());
         let contexts = machine.contexts.files.add().expect("memory for contexts");
         let process = Process::new(report, contexts);

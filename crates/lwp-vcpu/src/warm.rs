@@ -1,19 +1,18 @@
 //! Translating ahead of time, of the modules that a process has mapped when it ends: what execution
 //! profiles say was executed, or a recording, or all functions.
 //!
-//! Functions are found by the table that unwinders search: see [`crate::elf`].
+//! Functions are found by the table that unwinders search: see [`lwp_process::elf`].
 
 use std::path::{Path, PathBuf};
 
+use lwp_code::family::{Family, UnitId};
+use lwp_code::space::Space;
 use lwp_dbt::{AppPc, Candidate, ExecutionProfile, RegionLimits};
 use lwp_process::Tid;
+use lwp_process::elf::functions;
+use lwp_process::maps::{self, Mapping};
+use lwp_run::config::Warm;
 use rustc_hash::FxHashSet;
-
-use crate::config::Warm;
-use crate::elf::functions;
-use crate::family::{Family, UnitId};
-use crate::maps::{self, Mapping};
-use crate::space::Space;
 
 /// Fragments translated for one function, and for one module in all.
 const FUNCTION: RegionLimits = RegionLimits::fragments(64);
@@ -45,7 +44,7 @@ impl Warming<'_> {
             _ => false,
         };
         for (index, mapping) in mappings.iter().enumerate() {
-            if !mapping.execute || mapping.inode == 0 || crate::memory_map::is_ours(mapping) {
+            if !mapping.execute || mapping.inode == 0 || lwp_mailbox::memory_map::is_ours(mapping) {
                 continue;
             }
             let same =

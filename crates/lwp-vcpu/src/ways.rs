@@ -17,13 +17,13 @@
 
 use std::sync::atomic::{Ordering, fence};
 
+use lwp_calls::syscalls::{self, AtHole, NOWHERE, Pending, nr};
 use lwp_dbt::{Layout, Slot};
+use lwp_mailbox::contexts::{Context, Contexts};
+use lwp_mailbox::memory_map::{CONTEXTS_AT, NAME_TAG_AT, slot_offset};
 use lwp_process::Tid;
 
-use crate::contexts::{Context, Contexts};
 use crate::machine::{CodeCaches, Machine, Tasks, Where};
-use crate::memory_map::{CONTEXTS_AT, NAME_TAG_AT, slot_offset};
-use crate::syscalls::{self, AtHole, NOWHERE, Pending, nr};
 
 /// The result for a program that wants to have something where ours cannot be moved: ENOMEM.
 pub const REFUSED: i64 = -12;

@@ -7,10 +7,10 @@
 //! before it runs. What other programs than those of a run write is not seen.
 
 use lwp_process::Tid;
+use lwp_process::descriptors::{flags_of, known_of};
 
 use crate::machine::{CodeCaches, Machine};
 use crate::server::drop_code;
-use lwp_process::descriptors::{flags_of, known_of};
 
 const O_ACCMODE: u64 = 3;
 /// All that a program can have.

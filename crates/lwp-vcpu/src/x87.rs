@@ -6,9 +6,9 @@
 //! kernel saves that. The data pointer is an address of the program's anyway.
 
 use lwp_dbt::{CachePc, Slot};
+use lwp_mailbox::contexts::Context;
 use lwp_process::{Tid, Tracees, memory};
 
-use crate::contexts::Context;
 use crate::machine::{CodeCaches, Tasks};
 use crate::state::known_pc;
 

@@ -16,13 +16,13 @@
 //! splice(2), tee(2) and vmsplice(2) return after a part natively too, as sendfile(2) to a pipe
 //! does.
 
+use lwp_mailbox::contexts::Context;
+use lwp_process::descriptors::known_of;
 use lwp_process::regs::Regs;
 use lwp_process::{Tid, memory};
 use rustix::fs::FileType;
 
 use super::nr::{GETRANDOM, PREAD64, WRITE, WRITEV};
-use lwp_mailbox::contexts::Context;
-use lwp_process::descriptors::known_of;
 
 const READ: u64 = 0;
 const READV: u64 = 19;

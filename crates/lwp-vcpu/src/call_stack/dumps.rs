@@ -6,10 +6,9 @@
 use std::fs::File;
 
 use lwp_process::Tid;
+use lwp_process::maps::{Mapping, Status};
 use lwp_unwind::{Generated, Source, Unwinder};
 use rustc_hash::FxHashMap;
-
-use crate::maps::{Mapping, Status};
 
 /// The files of all processes.
 #[derive(Debug, Default)]

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use lwp_languages::functions::{Frame as LanguageFrame, Function, Functions, Language};
 use lwp_languages::interpreter::{Interpreter, Process, Thread, Who};
 use lwp_languages::merge::{self, Activation, Merged, Native};
+use lwp_process::maps::Status;
 use lwp_process::{Tid, sys};
 use lwp_unwind::{CodeRange, Ending, Frame, RBP, RBX, RDX};
 use rustc_hash::FxHashMap;
 
 use crate::lwp::Gather;
-use crate::maps::Status;
 use crate::profile::{LanguageFunction, Module, Place, Profiler};
 
 /// Interpreters, and what has been read of them.

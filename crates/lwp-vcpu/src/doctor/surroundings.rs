@@ -172,14 +172,14 @@ pub fn huge_pages(enabled: &str, shmem: &str) -> Check {
 pub fn cache() -> Check {
     let name = "cache";
     let help = "name a place: lwp stat --cache-dir DIR, or set XDG_CACHE_HOME";
-    let Some(place) = crate::store::default_place() else {
+    let Some(place) = lwp_code::store::default_place() else {
         return Check::warn(
             name,
             "no place for translations; they are made anew in each run",
             help,
         );
     };
-    match crate::store::Store::open(&place, crate::store::DEFAULT_LIMIT) {
+    match lwp_code::store::Store::open(&place, lwp_code::store::DEFAULT_LIMIT) {
         Ok(_) => Check::ok(name, format!("translations are kept in {}", place.display())),
         Err(error) => Check::warn(
             name,

@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use lwp_dbt::Layout;
+use lwp_mailbox::memory_map::{CONTEXTS_AT, LOW, ROOM, SLOT_BYTES};
+use lwp_process::maps::{self, Mapping};
 use lwp_process::spawn::{self, SpawnError};
 use lwp_process::{Tracee, sys};
+use lwp_run::config::{Config, Plan};
+use lwp_run::outcome::{Error, ExitStatus, Outcome};
 
 use super::Check;
-use crate::config::{Config, Plan};
-use crate::maps::{self, Mapping};
-use crate::memory_map::{CONTEXTS_AT, LOW, ROOM, SLOT_BYTES};
-use crate::outcome::{Error, ExitStatus, Outcome};
 
 const SIGKILL: i32 = 9;
 const SIGSYS: i32 = 31;
@@ -156,7 +156,7 @@ fn single_steps(program: &Path, outcome: &Outcome) -> Check {
 mod tests {
     use super::*;
     use crate::doctor::Status;
-    use crate::outcome::{Alone, Counts, ProcessReport, ThreadReport};
+    use lwp_run::outcome::{Alone, Counts, ProcessReport, ThreadReport};
     use std::time::Instant;
 
     fn mapping(start: u64, end: u64) -> Mapping {

@@ -15,19 +15,19 @@
 
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 use lwp_arch::PageFault;
+use lwp_code::space::VSYSCALL;
 use lwp_dbt::block::saves_state;
 use lwp_dbt::{RequestKind, Slot};
+use lwp_mailbox::contexts::Context;
 use lwp_process::regs::{Raw, Regs, general, general_value};
 use lwp_process::sys::Errno;
 use lwp_process::{Tid, memory};
 
 use super::trap_flag::TRAP_FLAG;
-use crate::contexts::Context;
 use crate::emulate::read_code;
 use crate::exec::keep_base;
 use crate::machine::{Machine, Mode};
 use crate::server::arrange_call;
-use crate::space::VSYSCALL;
 
 /// The instruction at `pc`.
 pub fn instruction_at(tid: Tid, pc: u64) -> Instruction {

@@ -1,19 +1,19 @@
 //! munmap(2) and madvise(2) of a range that is partly ours: they are made for what lies around
 //! that, as natively they go on behind memory that is not mapped.
 
+use lwp_calls::syscalls::{self, Pending};
 use lwp_dbt::Slot;
 use lwp_process::Tid;
+use lwp_process::inject::Injector;
+use lwp_process::maps::{self, Status};
 use lwp_process::regs::Regs;
 
 use super::Handled;
 use super::needs::go_on_behind;
 use super::trap_flag::is_syscall;
 use crate::exec::find_syscall;
-use crate::inject::Injector;
 use crate::machine::Machine;
-use crate::maps::{self, Status};
 use crate::server::settle_effect;
-use crate::syscalls::{self, Pending};
 
 const ENOMEM: i64 = -12;
 

@@ -1,6 +1,7 @@
 //! Taking over a live process.
 
 use lwp_dbt::Slot;
+use lwp_process::maps::Status;
 use lwp_process::regs::Regs;
 use lwp_process::sys::Errno;
 use lwp_process::{Tid, Tracee};
@@ -10,7 +11,6 @@ use super::{calm, sequences, settling};
 use crate::absent;
 use crate::exec;
 use crate::machine::{Machine, Process};
-use crate::maps::Status;
 
 /// Leads the threads of process `pid`, all of which stand still in their application states, into
 /// translated code.

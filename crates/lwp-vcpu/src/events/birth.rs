@@ -2,7 +2,12 @@
 
 use std::fs;
 
+use lwp_calls::syscalls::{Held, Pending, nr};
 use lwp_dbt::{Layout, Slot};
+use lwp_mailbox::contexts::FileId;
+use lwp_mailbox::memory_map::{CONTEXTS_AT, CONTEXTS_BYTES, NAME_TAG_AT, SLOT_BYTES, slot_offset};
+use lwp_process::inject::Injector;
+use lwp_process::maps::{self, Status};
 use lwp_process::regs::{Raw, Regs};
 use lwp_process::sys::{Common, Errno};
 use lwp_process::{Stop, Tid, view};
@@ -10,17 +15,12 @@ use lwp_process::{Stop, Tid, view};
 use super::departure::release;
 use super::moving::{Flags, contexts_for, has_in_common};
 use super::{Handled, SIGKILL, flush, settling, trap_flag, wards};
-use crate::contexts::FileId;
 use crate::exec;
 use crate::exec::{find_syscall, path_of};
 use crate::hidden;
-use crate::inject::Injector;
 use crate::machine::{Machine, Mode, Moving, Process};
-use crate::maps::{self, Status};
-use crate::memory_map::{CONTEXTS_AT, CONTEXTS_BYTES, NAME_TAG_AT, SLOT_BYTES, slot_offset};
 use crate::resource_limits::within_limit;
 use crate::server::{put_back_held, remove_entries};
-use crate::syscalls::{Held, Pending, nr};
 
 const CLONE_VM: u64 = 0x100;
 const CLONE_THREAD: u64 = 0x1_0000;

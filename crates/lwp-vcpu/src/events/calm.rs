@@ -20,16 +20,16 @@
 
 use std::time::{Duration, Instant};
 
+use lwp_calls::syscalls::{self, Transfer};
 use lwp_dbt::Slot;
 use lwp_process::Tid;
+use lwp_process::maps::Status;
 use lwp_process::regs::{Regs, restart};
 use lwp_process::sys::Errno;
 
 use super::pacing::Held;
 use super::{Handled, pacing};
 use crate::machine::{Machine, Mode};
-use crate::maps::Status;
-use crate::syscalls::{self, Transfer};
 
 /// Signals at shorter intervals than this are not waited for one by one.
 const CLOSE: Duration = Duration::from_millis(5);

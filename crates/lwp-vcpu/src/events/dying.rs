@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use lwp_dbt::Slot;
 use lwp_process::Tid;
+use lwp_process::maps::Status;
 use lwp_process::regs::restart;
 
 use super::{Handled, flush};
 use crate::hidden;
 use crate::machine::{Machine, Mode};
-use crate::maps::Status;
 
 /// The time within which all threads stand still, but for those that the kernel cannot stop: the
 /// parent of a vfork, for example.

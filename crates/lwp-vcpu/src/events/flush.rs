@@ -9,6 +9,9 @@
 //! An address space that two processes share is not flushed: the parent of a vfork cannot be
 //! stopped before its child is gone. Code that finds no room there runs an instruction at a time.
 
+use lwp_calls::syscalls::Transfer;
+use lwp_code::family::Family;
+use lwp_code::space::Space;
 use lwp_process::Tid;
 use lwp_process::regs::{Raw, Regs, restart};
 use lwp_process::sys::Errno;
@@ -17,11 +20,8 @@ use super::needs::{count_instruction, go_on, step};
 use super::signals::rearm;
 use super::{Handled, calm, dying};
 use crate::exec;
-use crate::family::Family;
 use crate::machine::{Machine, Mode};
 use crate::resource_limits::within_limit;
-use crate::space::Space;
-use crate::syscalls::Transfer;
 
 /// Returns whether a thread must stand still for a flush.
 pub fn concerns(machine: &Machine, tid: Tid) -> bool {

@@ -3,10 +3,10 @@
 use std::fs;
 
 use lwp_process::Tid;
+use lwp_run::config::Target;
 
 use super::departure::release;
 use super::{Handled, wards};
-use crate::config::Target;
 use crate::exec;
 use crate::machine::{Machine, Process};
 use crate::resource_limits::within_limit;

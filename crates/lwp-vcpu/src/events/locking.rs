@@ -5,19 +5,19 @@
 //! same rule, without what is ours. Future mappings are the kernel's to lock; what is ours among
 //! them is unlocked at once (`Mapper::map_late`).
 
+use lwp_calls::syscalls;
+use lwp_code::space::VSYSCALL;
 use lwp_dbt::Slot;
+use lwp_mailbox::memory_map::is_ours;
+use lwp_process::inject::{Call, Injector};
+use lwp_process::maps::{self, Mapping, Status};
 use lwp_process::regs::Regs;
 use lwp_process::{Tid, limits};
 
 use super::Handled;
 use super::needs::go_on_behind;
 use crate::exec::find_syscall;
-use crate::inject::{Call, Injector};
 use crate::machine::Machine;
-use crate::maps::{self, Mapping, Status};
-use crate::memory_map::is_ours;
-use crate::space::VSYSCALL;
-use crate::syscalls;
 
 const SYS_MLOCKALL: u64 = 151;
 const SYS_MUNLOCKALL: u64 = 152;
@@ -90,7 +90,7 @@ fn locked(machine: &mut Machine, tid: Tid, app: &Regs) -> Result<i64, String> {
     Ok(if flags & MCL_FUTURE != 0 { last } else { 0 })
 }
 
-fn base_space(machine: &mut Machine, tid: Tid) -> Option<&mut Option<crate::space::Space>> {
+fn base_space(machine: &mut Machine, tid: Tid) -> Option<&mut Option<lwp_code::space::Space>> {
     let pid = machine.tasks.threads.get(&tid)?.pid;
     let space = machine.tasks.processes.get(&pid)?.space;
     machine.caches.spaces.get_mut(space)

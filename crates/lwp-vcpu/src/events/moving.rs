@@ -1,11 +1,11 @@
 //! The contexts that a new process gets, and the way in which it comes to them.
 
+use lwp_mailbox::contexts::FileId;
 use lwp_process::Tid;
+use lwp_process::maps::Status;
 use lwp_process::sys::{self, Common};
 
-use crate::contexts::FileId;
 use crate::machine::{Machine, Moving};
-use crate::maps::Status;
 
 const CLONE_VM: u64 = 0x100;
 const CLONE_FILES: u64 = 0x400;

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use lwp_process::Tid;
 use lwp_process::regs::Regs;
+use lwp_run::config::{Request, Target};
 
 use super::needs::go_on;
 use super::{Handled, SIGTERM, Tracer, passing};
-use crate::config::{Request, Target};
 use crate::machine::Machine;
 use crate::server::lock;
 

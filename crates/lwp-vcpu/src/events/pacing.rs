@@ -21,6 +21,7 @@
 use std::time::{Duration, Instant};
 
 use lwp_dbt::{Commit, Slot};
+use lwp_process::maps::{Status, read_whole};
 use lwp_process::regs::Regs;
 use lwp_process::sys::{Errno, SigInfo};
 use lwp_process::{Stop, Tid};
@@ -29,7 +30,6 @@ use super::calm::{self, NEVER_BLOCKED, bit, is_handled};
 use super::{Handled, dying, flush, wards};
 use crate::cpu_clock;
 use crate::machine::{Machine, Mode};
-use crate::maps::{Status, read_whole};
 use crate::state::View;
 
 /// Signals at shorter intervals than this, from handler to handler, come too soon.

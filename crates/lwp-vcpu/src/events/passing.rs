@@ -7,11 +7,11 @@
 use std::time::{Duration, Instant};
 
 use lwp_process::Tid;
+use lwp_process::maps::Status;
 use lwp_process::sys::{self, Errno, SigInfo};
 
 use super::{Handled, calm};
 use crate::machine::{Machine, Mode};
-use crate::maps::Status;
 
 /// Signals of one sender to both processes, within this time, are one.
 const TOGETHER: Duration = Duration::from_millis(300);

@@ -5,12 +5,12 @@
 //! lwp starts. A live process has registered its threads already: it is left alone if it has
 //! critical sections. Otherwise its threads stay registered, and so are those that it makes.
 
+use lwp_process::maps::{self, Mapping};
 use lwp_process::{Tid, Tracee, memory};
 use object::{Object, ReadCache};
 use rustc_hash::FxHashSet;
 
 use crate::machine::{Machine, Tasks};
-use crate::maps::{self, Mapping};
 
 /// Offset of the address of the current critical section in an area.
 const SECTION_AT: u64 = 8;

@@ -17,7 +17,9 @@
 
 use std::time::Duration;
 
+use lwp_calls::syscalls::nr;
 use lwp_dbt::Slot;
+use lwp_process::maps::Status;
 use lwp_process::regs::Regs;
 use lwp_process::{Tid, memory};
 use rustc_hash::FxHashMap;
@@ -26,8 +28,6 @@ use super::Handled;
 use super::calm::{SIG_DFL, SIG_IGN, bit, ignores, is_handled, keeps, would_ignore};
 use super::needs::{go_on, step};
 use crate::machine::{Machine, Mode};
-use crate::maps::Status;
-use crate::syscalls::nr;
 
 /// The most times that a call asks: seconds.
 const MOST_ASKED: u32 = 100_000;

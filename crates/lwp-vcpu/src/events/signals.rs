@@ -3,6 +3,7 @@
 use lwp_arch::insn;
 use lwp_dbt::{Commit, RequestKind};
 use lwp_process::Tid;
+use lwp_process::maps::Status;
 use lwp_process::regs::Regs;
 use lwp_process::sys::{Errno, SigInfo};
 
@@ -13,7 +14,6 @@ use super::{Handled, SIGTRAP, TRAP_BRKPT, TRAP_TRACE};
 use super::{dying, flush, pacing, passing};
 use crate::lwp::restores_lwp;
 use crate::machine::{Machine, Mode};
-use crate::maps::Status;
 use crate::notices;
 use crate::state::{View, disarm};
 use crate::x87::Pointers;

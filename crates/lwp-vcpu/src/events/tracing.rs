@@ -10,7 +10,9 @@
 
 use std::time::{Duration, Instant};
 
+use lwp_calls::syscalls::{Pending, nr};
 use lwp_dbt::Slot;
+use lwp_process::maps::Status;
 use lwp_process::regs::{Raw, Regs};
 use lwp_process::sys::Errno;
 use lwp_process::{Tid, memory};
@@ -20,8 +22,6 @@ use super::needs::{go_on, go_on_behind};
 use super::{Handled, SIGTRAP, wards};
 use crate::hidden;
 use crate::machine::{Machine, Tasks};
-use crate::maps::Status;
-use crate::syscalls::{Pending, nr};
 
 const TRACEME: u64 = 0;
 const PEEKTEXT: u64 = 1;

@@ -10,6 +10,8 @@ use std::collections::VecDeque;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
+use lwp_calls::syscalls::Pending;
+use lwp_process::maps::Status;
 use lwp_process::sys::Errno;
 use lwp_process::wards::{self as door, kind};
 use lwp_process::{Tid, memory};
@@ -19,8 +21,6 @@ use super::{Handled, SIGKILL, birth, calm};
 use crate::hidden;
 use crate::lwp::interrupt::add_one;
 use crate::machine::{Machine, Mode, Tasks};
-use crate::maps::Status;
-use crate::syscalls::Pending;
 
 /// Capability to trace what is not one's own, of capabilities(7).
 const SYS_EXIT: u64 = 60;
@@ -113,7 +113,7 @@ impl Wards {
 
 /// Answers a request of `tid`, if the call is one: `None` for any other.
 pub fn asked(machine: &mut Machine, tid: Tid, call: &Pending) -> Option<i64> {
-    if call.number != crate::syscalls::nr::PTRACE
+    if call.number != lwp_calls::syscalls::nr::PTRACE
         || !(door::PROBE..=door::GUARDIAN).contains(&call.args[0])
     {
         return None;

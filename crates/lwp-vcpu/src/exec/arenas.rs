@@ -1,15 +1,15 @@
 //! Arenas of an address space, those that it has from the start and later ones.
 
+use lwp_code::arena::Arena;
+use lwp_code::arena_placement::{Reach, planned_arena, with_wanted};
+use lwp_code::family::{LEAST_CHUNK, UnitId};
 use lwp_process::Tid;
+use lwp_process::inject::Injector;
+use lwp_process::maps::{self, Mapping, Status};
 
 use super::mapping::{Mapper, arena_map, verify};
-use super::places::{Reach, planned_arena, with_wanted};
 use super::{MADV_DONTDUMP, MAP_FIXED_NOREPLACE, SYS_CLOSE, SYS_MADVISE, SYS_MUNMAP, find_syscall};
-use crate::arena::Arena;
-use crate::family::{LEAST_CHUNK, UnitId};
-use crate::inject::Injector;
 use crate::machine::{CodeCaches, Machine};
-use crate::maps::{self, Mapping, Status};
 use crate::ways::overlap;
 
 /// Gives an address space an arena for code of `unit`: one that its family has already, for

@@ -1,12 +1,16 @@
 //! Changes to what a new program finds: its stack, and its auxiliary vector.
 
+use lwp_process::auxiliary::{
+    AT_HWCAP, AT_HWCAP2, AT_IGNORE, AT_RANDOM, AT_SYSINFO_EHDR, Auxiliary,
+};
+use lwp_process::first_stack;
+use lwp_process::maps;
 use lwp_process::regs::{CS_64, Regs};
 use lwp_process::{Tid, memory};
+use lwp_run::addition;
+use lwp_run::config::{Config, CpuModel, Target};
 
-use crate::auxiliary::{AT_HWCAP, AT_HWCAP2, AT_IGNORE, AT_RANDOM, AT_SYSINFO_EHDR, Auxiliary};
-use crate::config::{Config, CpuModel, Target};
 use crate::machine::{Observers, Processor};
-use crate::{addition, first_stack, maps};
 
 impl Observers {
     /// The place that the stack of a program that begins with these registers has been moved to

@@ -2,6 +2,12 @@
 //! fork has made.
 
 use lwp_dbt::routines::NAME_TAG_BYTES;
+use lwp_mailbox::contexts::{ContextFile, FileId};
+use lwp_mailbox::memory_map::{
+    CONTEXTS_AT, CONTEXTS_BYTES, NAME_TAG_AT, SLOTS, is_ours, mapped_slots, slot_offset,
+};
+use lwp_process::inject::{Call, Injector, Map};
+use lwp_process::maps::{self, Mapping, Status};
 use lwp_process::regs::Regs;
 use lwp_process::{Tid, limits};
 
@@ -10,13 +16,7 @@ use super::{
     MADV_DONTDUMP, MADV_DONTFORK, MAP_FIXED_NOREPLACE, MAP_PRIVATE, MAP_SHARED, PROT_READ,
     PROT_WRITE, SYS_CLOSE, SYS_MADVISE, SYS_MUNMAP, find_syscall,
 };
-use crate::contexts::{ContextFile, FileId};
-use crate::inject::{Call, Injector, Map};
 use crate::machine::{CodeCaches, Machine, Tasks};
-use crate::maps::{self, Mapping, Status};
-use crate::memory_map::{
-    CONTEXTS_AT, CONTEXTS_BYTES, NAME_TAG_AT, SLOTS, is_ours, mapped_slots, slot_offset,
-};
 
 const SYS_OPEN: u64 = 2;
 const SYS_MREMAP: u64 = 25;

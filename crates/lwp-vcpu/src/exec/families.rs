@@ -1,18 +1,18 @@
 //! The families of address spaces: made, shared, and left for others.
 
+use lwp_code::arena_placement::{Anchors, plan_arenas, with_wanted};
+use lwp_code::family::{Family, Kind, Waste};
+use lwp_code::functions::MappedFunctions;
+use lwp_code::interpreter_entries::Evaluators;
+use lwp_code::origins::Origins;
+use lwp_mailbox::memory_map::{FAMILIES, FAMILY_BYTES, HOST_BYTES, is_ours};
+use lwp_process::inject::Injector;
+use lwp_process::maps::{self, Status};
 use lwp_process::{Tid, limits, sys};
 
 use super::mapping::{undumped, verify};
-use super::places::{Anchors, plan_arenas, with_wanted};
 use super::{MAP_FIXED, SYS_CLOSE, SYS_MUNMAP, Table, find_syscall_of_program};
-use crate::evaluators::Evaluators;
-use crate::family::{Family, Kind, Waste};
-use crate::functions::MappedFunctions;
-use crate::inject::Injector;
 use crate::machine::{CodeCaches, Machine};
-use crate::maps::{self, Status};
-use crate::memory_map::{FAMILIES, FAMILY_BYTES, HOST_BYTES, is_ours};
-use crate::profile::Origins;
 use crate::ways::overlap;
 
 /// Gives address space `index` another family, with nothing translated or at least not full.

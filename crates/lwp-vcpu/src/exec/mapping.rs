@@ -3,9 +3,17 @@
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
+use lwp_code::arena::Arena;
+use lwp_code::family::Family;
 use lwp_dbt::Layout;
+use lwp_mailbox::contexts::{Contexts, FileId};
+use lwp_mailbox::huge_table;
+use lwp_mailbox::memory_map::EMPTY_TABLE;
+use lwp_mailbox::memory_map::is_ours;
+use lwp_process::inject::{Call, Injector, Map, RECEIVE_BYTES, RED_ZONE};
 use lwp_process::limits::LockedMemory;
 use lwp_process::mapped::Expected;
+use lwp_process::maps::{self, Status};
 use lwp_process::regs::Regs;
 use lwp_process::shm::Inode;
 use lwp_process::{Tid, Tracees, memory};
@@ -15,15 +23,7 @@ use super::{
     MADV_DONTDUMP, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_PRIVATE, MAP_SHARED, PROT_EXEC, PROT_READ,
     PROT_WRITE, SYS_CLOSE, SYS_MADVISE, SYS_MUNMAP, Table, find_syscall_of_program,
 };
-use crate::arena::Arena;
-use crate::contexts::{Contexts, FileId};
-use crate::family::Family;
-use crate::huge_table;
-use crate::inject::{Call, Injector, Map, RECEIVE_BYTES, RED_ZONE};
 use crate::machine::{CodeCaches, Machine, Tasks};
-use crate::maps::{self, Status};
-use crate::memory_map::EMPTY_TABLE;
-use crate::memory_map::is_ours;
 
 /// Flags of open(2), for files that the program is to read and for its contexts. Whatever is opened,
 /// nobody waits for it.

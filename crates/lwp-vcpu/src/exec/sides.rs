@@ -1,19 +1,19 @@
 //! Sides of an address space: what threads with a profile of Lightweight Profiling run on.
 
+use lwp_code::arena_placement::{Anchors, low_for_side, plan_side, with_wanted};
+use lwp_code::family::{Basis, Family, Kind};
 use lwp_dbt::{Lwp, Selection};
+use lwp_mailbox::memory_map::LOW_WINDOWS;
 use lwp_process::Tid;
+use lwp_process::inject::Injector;
+use lwp_process::maps::{self, Status};
 
 use super::families::family_for;
 use super::mapping::{Mapper, undumped, verify};
-use super::places::{Anchors, low_for_side, plan_side, with_wanted};
 use super::{
     MAP_FIXED, MAP_FIXED_NOREPLACE, SYS_CLOSE, SYS_MUNMAP, Table, find_syscall_of_program,
 };
-use crate::family::{Basis, Family, Kind};
-use crate::inject::Injector;
 use crate::machine::{CodeCaches, Machine, Tasks};
-use crate::maps::{self, Status};
-use crate::memory_map::LOW_WINDOWS;
 
 /// Address and bytes.
 type Range = (u64, u64);

@@ -3,11 +3,10 @@
 use lwp_arch::retired::Access;
 use lwp_dbt::Slot;
 use lwp_dbt::context::{MOST_BRANCHES, MOST_NOTES};
+use lwp_mailbox::contexts::Context;
 use lwp_model::Occurrences;
+use lwp_run::config::LwpConfig;
 use lwp_uarch::{CoreClock, ReferenceClock};
-
-use crate::config::LwpConfig;
-use crate::contexts::Context;
 
 /// The clocks of a thread, and the time for which it waits.
 #[derive(Clone, Debug)]

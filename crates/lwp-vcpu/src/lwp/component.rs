@@ -16,17 +16,17 @@ use lwp_arch::xsave::{Component, LwpXsave, XCR0_LWP};
 use lwp_arch::{Fault, LinearAddr, PageFault};
 use lwp_dbt::Slot;
 use lwp_dbt::block::saves_state;
+use lwp_mailbox::contexts::Context;
 use lwp_model::LinearMemory;
 use lwp_process::Tid;
 use lwp_process::regs::{Raw, Regs, general_value};
 use lwp_process::sys;
+use lwp_run::config::Config;
 
 use super::CPU;
 use super::Profiling;
 use super::instruction::decode;
 use super::memory::TraceeMemory;
-use crate::config::Config;
-use crate::contexts::Context;
 use crate::cpuid::VirtualCpu;
 use crate::machine::{Processor, Thread};
 

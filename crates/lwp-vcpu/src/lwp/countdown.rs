@@ -4,10 +4,10 @@ use lwp_arch::EventKind;
 use lwp_dbt::block::Block;
 use lwp_dbt::context::{LWP_LOW_MAX, LWP_SHIFT};
 use lwp_dbt::{IpFilter, Selection, Slot};
+use lwp_mailbox::contexts::{Context, LwpWords};
 use lwp_model::Watched;
 
 use super::known::DueFor;
-use crate::contexts::{Context, LwpWords};
 
 /// The events that a thread counts down, and the amounts up to the next one.
 #[derive(Clone, Debug, Default)]

@@ -11,9 +11,8 @@ use lwp_arch::retired::{Access, AccessKind, CacheMiss};
 use lwp_dbt::Slot;
 use lwp_dbt::context::{NO_LINE, set_bytes};
 use lwp_dbt::operands::Use;
+use lwp_mailbox::contexts::Context;
 use lwp_uarch::{CacheShape, Caches, Hierarchy};
-
-use crate::contexts::Context;
 
 /// The caches of a thread.
 #[derive(Clone, Debug)]

@@ -6,12 +6,12 @@ use std::sync::OnceLock;
 use lwp_arch::{EventKind, RingOffset};
 use lwp_dbt::Slot;
 use lwp_dbt::context::{CORE_BY_RDPID, PROCESSOR_SEGMENT};
+use lwp_mailbox::contexts::Context;
 use lwp_model::{Direct, LwpUnit, Xorshift32};
 use lwp_process::sys;
 
 use super::countdown::Countdown;
 use super::unit::ThreadUnit;
-use crate::contexts::Context;
 
 /// A threshold that no ring reaches.
 const NEVER: u64 = u64::MAX;

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use iced_x86::Mnemonic;
 use lwp_arch::Fault;
 use lwp_arch::retired::BranchKind;
+use lwp_code::family::Family;
+use lwp_code::space::Space;
 use lwp_dbt::block::{Block, Terminator};
 use lwp_dbt::{AppPc, CachePc, Checks, EventDeltas, FragmentId, RegionLimits, RequestKind, Slot};
 use lwp_model::LinearMemory;
@@ -16,11 +18,9 @@ use super::known::DueFor;
 use super::memory::TraceeMemory;
 use super::sampler::asked_with;
 use super::{Cut, Executed, Profiled, ThreadLwp};
-use crate::family::Family;
 use crate::machine::{Need, Observers, Thread};
 use crate::profile::Executions;
 use crate::server::{Answer, Backlog};
-use crate::space::Space;
 
 /// Instructions of a block in which a thread learns the way to all samples at once, at most.
 const FEW: u32 = 16;

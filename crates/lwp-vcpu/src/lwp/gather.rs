@@ -3,8 +3,7 @@
 
 use lwp_dbt::context::gather::{MOST_STEPS, Op};
 use lwp_languages::gather::{Fact, Label, Step, Steps, Value};
-
-use crate::contexts::Context;
+use lwp_mailbox::contexts::Context;
 
 /// The memory that is read of a thread's interpreter, as steps, and the facts of the functions that
 /// its stack has.

@@ -8,11 +8,11 @@ use lwp_dbt::{AppPc, CachePc, EventDeltas, Lwp, RequestKind, Slot};
 use lwp_model::{Data1, Insert, LinearMemory, Registers};
 use lwp_process::Tid;
 use lwp_process::regs::{Raw, Regs, general, general_value};
+use lwp_run::config::{Config, LwpConfig};
 
 use super::Profiling;
 use super::memory::TraceeMemory;
 use super::{CPU, Executed, due};
-use crate::config::{Config, LwpConfig};
 use crate::machine::{CodeCaches, Need, Observers, Tasks, Thread};
 use crate::server::{Answer, Backlog};
 

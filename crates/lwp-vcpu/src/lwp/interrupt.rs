@@ -6,10 +6,10 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use lwp_process::{Tid, Tracees};
+use lwp_run::config::{Interrupt, LwpConfig};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
-use crate::config::{Interrupt, LwpConfig};
 use crate::machine::Tasks;
 
 impl Tasks {
@@ -45,7 +45,7 @@ impl Tasks {
 
 /// Returns whether the program has a handler for `signal`. The default action of most would end it.
 fn handles(tid: Tid, signal: i32) -> bool {
-    let caught = crate::maps::Status::read(tid).signals("SigCgt:").unwrap_or(0);
+    let caught = lwp_process::maps::Status::read(tid).signals("SigCgt:").unwrap_or(0);
     (1..=64).contains(&signal) && caught >> (signal - 1) & 1 != 0
 }
 

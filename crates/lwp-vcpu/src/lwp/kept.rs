@@ -7,7 +7,10 @@
 
 use lwp_dbt::Slot;
 use lwp_dbt::context::kept::{COUNT_SHIFT, HEADER, KEPT_BYTES, NO_STACK, STACK_UNIT};
+use lwp_mailbox::contexts::{Context, KeptSample};
 use lwp_process::Tid;
+use lwp_process::maps::Status;
+use lwp_run::config::Target;
 use lwp_unwind::{RIP, Registers};
 
 use super::countdown::countdown;
@@ -16,10 +19,7 @@ use super::known::may_keep;
 use super::sampler::Sampler;
 use super::{Sampling, ThreadLwp};
 use crate::call_stack::{KeptStack, SampledAt};
-use crate::config::Target;
-use crate::contexts::{Context, KeptSample};
 use crate::machine::{Counting, Machine};
-use crate::maps::Status;
 use crate::server::Answer;
 
 /// The samples of one thread.

@@ -7,6 +7,7 @@ use lwp_dbt::block::{Block, Terminator};
 use lwp_dbt::context::{CUT_BYTES, CUTS_AT, KnownCut};
 use lwp_dbt::routines::{RECORDED, SAMPLES};
 use lwp_dbt::{CachePc, Selection, Slot};
+use lwp_mailbox::contexts::Context;
 use rustc_hash::FxHashMap;
 
 use super::countdown::Countdown;
@@ -14,7 +15,6 @@ use super::due::branch_kind;
 use super::sampler::Sampler;
 use super::unit::ThreadUnit;
 use super::{Cut, Executed, Sampling, ThreadLwp};
-use crate::contexts::Context;
 
 /// The cuts that a thread's context knows, by their place in it.
 #[derive(Clone, Debug, Default)]

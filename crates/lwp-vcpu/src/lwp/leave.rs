@@ -3,13 +3,13 @@
 
 use lwp_dbt::context::RESULT_NARROW;
 use lwp_dbt::{AppState, CodeCache, Commit, FragmentId, RequestKind, Slot};
+use lwp_mailbox::contexts::Context;
 use lwp_process::Tid;
 use lwp_process::regs::{Raw, general};
 
 use super::Profiled;
 use super::Profiling;
 use super::thread_cache::changes_of;
-use crate::contexts::Context;
 use crate::state::View;
 
 impl Profiling<'_> {
@@ -183,7 +183,7 @@ mod tests {
     use lwp_process::regs::Regs;
 
     use super::*;
-    use crate::contexts::Contexts;
+    use lwp_mailbox::contexts::Contexts;
 
     fn state(commit: Commit, partial: Option<(u32, bool)>) -> AppState {
         AppState { commit, partial, ..AppState::at(PcSource::ContextPc) }

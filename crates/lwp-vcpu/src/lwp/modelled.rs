@@ -5,11 +5,11 @@
 //! in the order in which they were made.
 
 use lwp_arch::retired::{Access, AccessKind};
+use lwp_run::config::{Config, LwpConfig};
 use lwp_uarch::Caches;
 use rustc_hash::FxHashMap;
 
 use super::Sampling;
-use crate::config::{Config, LwpConfig};
 use crate::machine::Thread;
 use crate::profile::Misses;
 

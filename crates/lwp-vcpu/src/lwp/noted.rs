@@ -3,13 +3,13 @@
 use lwp_dbt::block::Block;
 use lwp_dbt::context::{LWP_LOW_MAX, LWP_SHIFT};
 use lwp_dbt::{AppPc, Slot};
+use lwp_mailbox::contexts::Context;
 use lwp_process::Tid;
 
 use super::Executed;
 use super::Profiling;
 use super::due::{block_at, branch_kind};
 use super::leave::give_back;
-use crate::contexts::Context;
 use crate::state::View;
 
 /// More instructions than a block has.
@@ -126,7 +126,7 @@ impl Note {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contexts::Contexts;
+    use lwp_mailbox::contexts::Contexts;
 
     fn note(index: u64, high: u64, low: u64) -> Option<Note> {
         let mut contexts = Contexts::new(0);

@@ -11,13 +11,13 @@ use lwp_arch::AppPc as Ip;
 use lwp_arch::retired::Branch;
 use lwp_dbt::routines::PREDICTED;
 use lwp_dbt::{IpFilter, Selection, Slot};
+use lwp_mailbox::contexts::Context;
 use lwp_model::Occurrences;
 use lwp_uarch::{Predictor, PredictorShape};
 
 use super::Executed;
 use super::known::KnownCuts;
 use super::unit::ThreadUnit;
-use crate::contexts::Context;
 
 /// All kinds, by their places in [`lwp_arch::retired::BranchKind::ALL`].
 const EVERY_KIND: u8 = (1 << lwp_arch::retired::BranchKind::ALL.len()) - 1;

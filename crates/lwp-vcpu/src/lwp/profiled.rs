@@ -3,13 +3,13 @@
 use lwp_dbt::block::Block;
 use lwp_dbt::context::{KnownCut, NO_PROCESSOR};
 use lwp_dbt::{CachePc, Slot};
+use lwp_mailbox::contexts::{Context, Contexts};
 use lwp_process::regs::Raw;
 use lwp_process::{Tid, Tracees, Vectors};
 
 use super::known::DueFor;
 use super::noted::Note;
 use super::{KnownCuts, ThreadLwp};
-use crate::contexts::{Context, Contexts};
 use crate::machine::Tasks;
 
 /// A thread's profile, the cuts that the thread knows, and its context.

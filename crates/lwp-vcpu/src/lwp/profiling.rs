@@ -1,14 +1,14 @@
 //! The LWP units of threads, with what retires in them.
 
+use lwp_code::family::Family;
+use lwp_code::space::Space;
+use lwp_mailbox::contexts::{Context, Contexts};
 use lwp_process::{Tid, Tracees};
+use lwp_run::config::Config;
 
 use super::memory::TraceeMemory;
 use super::{Executed, Profiled, instruction, sampler};
-use crate::config::Config;
-use crate::contexts::{Context, Contexts};
-use crate::family::Family;
 use crate::machine::{CodeCaches, Counting, Machine, Observers, Processor, Tasks};
-use crate::space::Space;
 
 /// The LWP units of a run's threads.
 #[derive(Debug)]

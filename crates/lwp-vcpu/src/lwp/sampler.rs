@@ -13,9 +13,11 @@ use lwp_dbt::block::{Block, Terminator};
 use lwp_dbt::operands::Use;
 use lwp_dbt::plan::branch_bit;
 use lwp_dbt::{AppPc, Selection, Slot};
+use lwp_mailbox::contexts::{Context, Contexts};
 use lwp_model::{Occurrences, Xorshift32};
 use lwp_process::Tid;
 use lwp_process::regs::Regs;
+use lwp_run::config::{Config, MOST_RANDOM_BITS, Sampled, Sampling};
 use lwp_unwind::Registers;
 
 use super::due::{instruction_pcs, lead_to_kept};
@@ -23,8 +25,6 @@ use super::kept::{gather_of, keep_samples};
 use super::known::DueFor;
 use super::{Executed, ThreadLwp, instruction};
 use crate::call_stack::SampledAt;
-use crate::config::{Config, MOST_RANDOM_BITS, Sampled, Sampling};
-use crate::contexts::{Context, Contexts};
 use crate::machine::{Counting, Thread};
 use crate::server::{Answer, Backlog};
 

@@ -7,9 +7,11 @@
 use iced_x86::{Instruction, Register};
 use lwp_arch::LinearAddr;
 use lwp_arch::retired::Access;
+use lwp_code::family::Family;
 use lwp_dbt::context::{META_REPEATS, MOST_NOTES, NOTE_GOES_ON, UNDOS};
 use lwp_dbt::operands::{self, MemoryOperand, Spread, Use};
 use lwp_dbt::{AppPc, AppState, CachePc, FragmentId, PcSource, RequestKind, Slot};
+use lwp_mailbox::contexts::Context;
 use lwp_process::regs::{Raw, general_value};
 use lwp_process::{Tid, Vectors};
 use lwp_uarch::Caches;
@@ -17,8 +19,6 @@ use lwp_uarch::Caches;
 use super::dcache::{DataCache, Touched, kind};
 use super::instruction::decode;
 use super::leave::{give_back, rest_of};
-use crate::contexts::Context;
-use crate::family::Family;
 use crate::server::{Answer, Backlog};
 use crate::state::known_pc;
 

@@ -4,12 +4,12 @@ use lwp_arch::retired::{Access, Branch};
 use lwp_arch::{AppPc as Ip, Fault, Retired};
 use lwp_dbt::Selection;
 use lwp_model::{LinearMemory, LwpUnit, Occurrences, Xorshift32};
+use lwp_run::config::LwpConfig;
 
 use super::clocks::Clocks;
 use super::countdown::selection;
 use super::predictor::Judge;
 use super::{CPU, Executed, Surroundings};
-use crate::config::LwpConfig;
 
 /// The LWP unit of a thread, with all that it needs.
 #[derive(Clone, Debug)]

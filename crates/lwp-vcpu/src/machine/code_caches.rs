@@ -3,18 +3,18 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use lwp_code::family::{Family, Kind};
+use lwp_code::space::Space;
+use lwp_code::store::Store;
 use lwp_dbt::Selection;
 use lwp_process::Tid;
+use lwp_run::config::Config;
 use rustc_hash::FxHashMap;
 
 use super::Tasks;
-use crate::config::Config;
-use crate::family::{Family, Kind};
 use crate::generated::Generated;
 use crate::notices::{Board, Way};
 use crate::saving::Saving;
-use crate::space::Space;
-use crate::store::Store;
 
 /// The address spaces in which threads and processes are.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +27,7 @@ pub struct Where<'a> {
 
 impl Where<'_> {
     /// Returns the state that the code of a thread's address space is in
-    /// ([`CodeMap::changes`](crate::space::CodeMap::changes)), or 0 if it has none.
+    /// ([`CodeMap::changes`](lwp_code::space::CodeMap::changes)), or 0 if it has none.
     pub fn changes(&self, tid: Tid) -> u64 {
         let index = self.tasks.space_index(tid);
         let space = index.and_then(|index| self.caches.spaces.get(index)?.as_ref());

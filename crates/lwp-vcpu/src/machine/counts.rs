@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use lwp_mailbox::contexts::{Contexts, Sum};
 use lwp_process::Tid;
+use lwp_run::config::{Config, Plan};
+use lwp_run::outcome::{ProcessReport, ThreadReport};
 
 use super::{Account, CodeCaches, Machine, Observers, Tasks};
-use crate::config::{Config, Plan};
-use crate::contexts::{Contexts, Sum};
 use crate::lwp::report_kept;
-use crate::outcome::{ProcessReport, ThreadReport};
 
 impl Tasks {
     /// A thread is about to end: its CPU time can be asked for now, and not later.

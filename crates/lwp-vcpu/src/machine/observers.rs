@@ -2,18 +2,18 @@
 
 use std::time::Instant;
 
+use lwp_code::family::Basis;
 use lwp_dbt::Lwp;
+use lwp_mailbox::memory_map::{LOW, low_window};
 use lwp_process::Tid;
+use lwp_run::config::{Config, Plan};
+use lwp_run::outcome::{Alone, ProcessReport};
 
 use super::reports::Reports;
 use super::{Tasks, Thread};
 use crate::call_stack::CallStacks;
-use crate::config::{Config, Plan};
 use crate::cpu_clock::CpuClocks;
-use crate::family::Basis;
 use crate::lwp::sampled_selection;
-use crate::memory_map::{LOW, low_window};
-use crate::outcome::{Alone, ProcessReport};
 use crate::profile::{Executions, Profiler};
 
 /// Everything that is kept about a run for its user.

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use lwp_dbt::block::Emulated;
 use lwp_process::{SharedMemory, sys};
+use lwp_run::config::{Config, LwpConfig, Plan};
 
-use crate::config::{Config, LwpConfig, Plan};
 use crate::cpuid::VirtualCpu;
 
 /// The processor shown, and the state of what it answers by itself.

@@ -3,7 +3,7 @@
 use std::ops::{Index, IndexMut};
 use std::time::Duration;
 
-use crate::outcome::{Counts, ProcessReport, ThreadReport};
+use lwp_run::outcome::{Counts, ProcessReport, ThreadReport};
 
 /// Reports by number. Where they are folded, the number of a process that has ended is given to
 /// another.

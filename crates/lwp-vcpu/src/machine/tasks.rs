@@ -3,11 +3,13 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
+use lwp_calls::limits::RaisedByProcess;
+use lwp_calls::syscalls::Pending;
+use lwp_mailbox::contexts::{Context, Contexts, FileId, Sum};
 use lwp_model::Xorshift32;
 use lwp_process::Tid;
 use lwp_process::regs::Regs;
 
-use crate::contexts::{Context, Contexts, FileId, Sum};
 use crate::events::calm::{Calm, Ignored};
 use crate::events::dying::Dying;
 use crate::events::flush::ParkedCall;
@@ -19,8 +21,6 @@ use crate::lwp::{KnownCuts, ThreadLwp};
 use crate::markers::Bounds;
 use crate::notices::FaultAction;
 use crate::profile::ThreadProfile;
-use crate::syscalls::Pending;
-use lwp_calls::limits::RaisedByProcess;
 
 /// An errand for a thread that only the tracer can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@
 //!
 //! | when | and the page is released |
 //! | --- | --- |
-//! | in a system call | before the call: see [`crate::syscalls::filled`] |
+//! | in a system call | before the call: see [`lwp_calls::syscalls::filled`] |
 //! | a signal's frame | at the stop before it is delivered, or when its stack becomes known |
 //! | at the end of a thread | when the word becomes known; a robust lock's at the stop before |
 //! | when a thread is made | at the event, and the word is written again |
@@ -18,90 +18,30 @@
 //! looks there; the host, which is about to guard pages elsewhere, writes into the contexts first
 //! and then looks for such calls.
 
+use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use lwp_calls::syscalls::{self, Pending};
+use lwp_code::guards::{Notices, pages_of};
 use lwp_dbt::{RequestKind, Slot};
+use lwp_mailbox::contexts::Context;
+use lwp_process::maps::Status;
 use lwp_process::regs::Regs;
 use lwp_process::{Tid, memory, sys};
-use rustc_hash::FxHashSet;
 
-use super::{Guarding, Notices, Page, State, pages_of};
-use crate::contexts::Context;
+use super::Guarding;
 use crate::machine::{Machine, Need, Tasks};
-use crate::maps::Status;
-use crate::syscalls::{self, Pending};
 
 /// Addresses from one to below the other.
 type Range = (u64, u64);
 
 /// Bytes below a stack pointer in which a signal's frame lies: the largest vector state is 11 KiB.
 const FRAME: u64 = 0x8000;
-/// First address that no program has.
-const USER_END: u64 = 0x7fff_ffff_f000;
 /// Most locks of a robust list that the kernel looks at.
 const MOST_LOCKS: usize = 2048;
 const CLONE_PARENT_SETTID: u64 = 0x10_0000;
 const CLONE_CHILD_CLEARTID: u64 = 0x20_0000;
 const CLONE_CHILD_SETTID: u64 = 0x100_0000;
-
-/// The range in which pages may be guarded, as far as threads know.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Told {
-    range: Range,
-    /// Something else may be mapped there since.
-    changed: bool,
-}
-
-impl Told {
-    fn covers(&self, range: Range) -> bool {
-        !self.changed && self.range.0 <= range.0 && range.1 <= self.range.1
-    }
-
-    /// Notes that something else is mapped in `range`. Calls that have begun before may fill it: if
-    /// it lies among the guarded pages, threads are to be told again.
-    pub(super) fn note_mapped(&mut self, range: Range) {
-        self.changed |= range.0 < self.range.1 && self.range.0 < range.1;
-    }
-}
-
-impl Notices {
-    pub(super) fn told(&self) -> MutexGuard<'_, Told> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns whether pages in `range` may be guarded now: either the kernel can write to them, or
-    /// threads know that it cannot.
-    pub fn may_guard(&self, range: Range) -> bool {
-        self.means.waits_for_kernel() || self.told().covers(range)
-    }
-
-    /// Notes that pages in `range` may be guarded from now on. Returns what threads are to be told,
-    /// unless they know it.
-    fn widen(&self, range: Range) -> Option<Range> {
-        let mut told = self.told();
-        if told.covers(range) {
-            return None;
-        }
-        let first = if told.range == (0, 0) { range } else { told.range };
-        let range = (first.0.min(range.0), first.1.max(range.1));
-        *told = Told { range, changed: false };
-        Some(range)
-    }
-
-    /// Leaves the pages of `range` alone for ever, as far as threads have been told of them.
-    /// Returns those that are guarded.
-    fn leave(&self, range: Range) -> Vec<u64> {
-        let told = if self.means.waits_for_kernel() { (0, USER_END) } else { self.told().range };
-        let range = (range.0.max(told.0), range.1.min(told.1));
-        let mut pages = self.pages();
-        let mut leave = |page: &u64| {
-            let state = &mut pages.entry(*page).or_insert(Page::NEW).state;
-            std::mem::replace(state, State::Left(None)) == State::Guarded
-        };
-        pages_of(range).filter(&mut leave).collect()
-    }
-}
 
 /// A system call as a context describes it: its number and arguments.
 fn call_in(context: Context<'_>) -> (u64, [u64; 6]) {
@@ -155,10 +95,7 @@ pub fn awaits_release(machine: &mut Machine, tid: Tid, slot: usize) -> bool {
 impl Guarding<'_> {
     /// The notices of the address space of `tid`, if the kernel cannot write to what they guard.
     fn notices_to_release(&self, tid: Tid) -> Option<Arc<Notices>> {
-        self.caches
-            .of(self.tasks)
-            .notices_of(tid)
-            .filter(|notices| !notices.means.waits_for_kernel())
+        self.caches.of(self.tasks).notices_of(tid).filter(|notices| !notices.waits_for_kernel())
     }
 
     /// Has the kernel's writes to these ranges succeed, from now on. Returns whether they would
@@ -317,7 +254,7 @@ impl Guarding<'_> {
 
     /// Lets a new thread know what those of its address space have been told.
     pub fn tell_guards_to(&self, tid: Tid) {
-        let told = self.notices_to_release(tid).map_or((0, 0), |notices| notices.told().range);
+        let told = self.notices_to_release(tid).map_or((0, 0), |notices| notices.told_range());
         if let Some(thread) = self.tasks.threads.get(&tid) {
             self.contexts.context(thread.slot).set(Slot::GuardedFrom, told.0);
             self.contexts.context(thread.slot).set(Slot::GuardedTo, told.1);
@@ -330,34 +267,7 @@ impl Guarding<'_> {
 pub fn tell_again(machine: &mut Machine, tid: Tid) {
     let mut guarding = machine.guarding();
     let Some(notices) = guarding.notices_to_release(tid) else { return };
-    let told = *notices.told();
-    if told.changed {
-        guarding.tell_guards(tid, &notices, told.range);
-    }
-}
-
-/// The pages of an address space to which the kernel may write whenever it likes.
-#[derive(Clone, Debug, Default)]
-pub struct Unasked(Arc<Mutex<FxHashSet<u64>>>);
-
-impl Unasked {
-    fn pages(&self) -> MutexGuard<'_, FxHashSet<u64>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Most pages that one range may have: a signal stack of more is as good as none.
-    const MOST: usize = 1 << 16;
-
-    fn add(&self, range: Range) {
-        self.pages().extend(pages_of(range).take(Self::MOST));
-    }
-
-    pub(super) fn has(&self, page: u64) -> bool {
-        self.pages().contains(&page)
-    }
-
-    /// Those of a copy of the address space.
-    pub fn copy(&self) -> Self {
-        Self(Arc::new(Mutex::new(self.pages().clone())))
+    if let Some(range) = notices.told_anew() {
+        guarding.tell_guards(tid, &notices, range);
     }
 }

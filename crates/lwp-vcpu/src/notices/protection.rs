@@ -17,23 +17,20 @@
 //! | the protection in `/proc/PID/maps` | texts say what the program has set |
 //! | the same in a copy that fork makes | the copy's pages are guarded from the beginning |
 //!
-//! Mappings that the host reads for itself say what the program has set as well: [`as_set`].
-
-use std::borrow::Cow;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+//! Mappings that the host reads for itself say what the program has set as well: [`lwp_code::guards::as_set`].
 
 use lwp_arch::insn;
+use lwp_calls::syscalls::{self, Pending};
+use lwp_code::guards::{Means, Notices, Protection, Source, State};
+use lwp_process::inject::{Call, Injector};
+use lwp_process::maps::PAGE;
+use lwp_process::maps::{self, Status};
 use lwp_process::sys::{Errno, SigInfo};
 use lwp_process::{Tid, memory};
-use rustc_hash::FxHashSet;
 
-use super::{Guarding, Means, Notices, PAGE, Page, Source, State, about_to_be_written, pages_of};
+use super::{Guarding, about_to_be_written};
 use crate::exec::find_syscall;
-use crate::inject::{Call, Injector};
 use crate::machine::{Machine, Mode, Tasks};
-use crate::maps::{self, Mapping, Status, joins, pieces};
-use crate::syscalls::{self, Pending};
 
 const EIO: i32 = 5;
 const SYS_MPROTECT: u64 = 10;
@@ -44,41 +41,6 @@ const SIGSEGV: u64 = 11;
 const SIGSEGV_BIT: u64 = 1 << (SIGSEGV - 1);
 /// The `si_code` of a fault at a page that is there and protected.
 const SEGV_ACCERR: i32 = 2;
-/// Each may split a mapping in three, and the kernel allows 65,530 of them.
-const MOST_GUARDED: usize = 8192;
-
-/// The state of guarding by protection in an address space.
-#[derive(Debug, Default)]
-pub(super) struct Protection {
-    /// Pages that are guarded no longer, and that a thread is to give their own protection back.
-    released: Mutex<FxHashSet<u64>>,
-    /// No page is guarded any more.
-    retired: AtomicBool,
-    /// A `syscall` instruction in the program.
-    site: AtomicU64,
-}
-
-impl Protection {
-    fn released(&self) -> MutexGuard<'_, FxHashSet<u64>> {
-        self.released.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn release(&self, page: u64) {
-        self.released().insert(page);
-    }
-
-    /// A `syscall` instruction in the address space of `tid`.
-    fn site(&self, tid: Tid) -> Option<u64> {
-        let known = self.site.load(Ordering::Relaxed);
-        if known != 0 && memory::read_array(tid, known).is_ok_and(|code: [u8; 2]| code == [0x0f, 5])
-        {
-            return Some(known);
-        }
-        let found = find_syscall(tid, &maps::read(tid)).ok()?;
-        self.site.store(found, Ordering::Relaxed);
-        Some(found)
-    }
-}
 
 /// The calls that guard pages and release others.
 #[derive(Debug, Default)]
@@ -93,130 +55,6 @@ impl Changes {
         let guarded = self.guarded.iter().map(|page| protect(page, READ_EXECUTE));
         guarded.chain(self.released.iter().map(|page| protect(page, READ_WRITE_EXECUTE))).collect()
     }
-}
-
-impl Notices {
-    pub(super) fn protection(&self) -> Option<&Protection> {
-        match &self.means {
-            Means::Protection(protection) => Some(protection),
-            Means::Userfault { .. } => None,
-        }
-    }
-
-    /// Returns whether code at `pc`, in memory that ends at `end`, is guarded as soon as a thread
-    /// stands still for that.
-    pub fn lacks_guard(&self, pc: u64, end: u64) -> bool {
-        self.protection().is_some() && pages_of(code_at(pc, end)).any(|page| self.is_open(page))
-    }
-
-    /// Returns whether a page is guarded as soon as a thread stands still for that.
-    pub fn is_open(&self, page: u64) -> bool {
-        let Some(protection) = self.protection() else { return false };
-        let state = self.pages().get(&page).map_or(State::Open, |page| page.state);
-        state == State::Open
-            && !protection.retired.load(Ordering::Relaxed)
-            && self.is_guardable(page)
-    }
-
-    /// Guards nothing from now on. False where whoever has these notices is to drop them.
-    pub fn retire(&self) -> bool {
-        let Some(protection) = self.protection() else { return false };
-        protection.retired.store(true, Ordering::Relaxed);
-        for (address, page) in self.pages().iter_mut() {
-            if std::mem::replace(&mut page.state, State::Left(None)) == State::Guarded {
-                protection.release(*address);
-            }
-        }
-        true
-    }
-
-    /// Returns whether a page is still to be given its own protection back.
-    pub(super) fn is_released(&self, page: u64) -> bool {
-        self.protection().is_some_and(|protection| protection.released().contains(&page))
-    }
-
-    /// Returns whether pages are still to be given their own protection back.
-    pub fn has_released(&self) -> bool {
-        self.protection().is_some_and(|protection| !protection.released().is_empty())
-    }
-
-    /// The pages of code at `pc` that are to be guarded, if there are not too many.
-    fn to_guard(&self, pc: u64, end: u64) -> Vec<u64> {
-        let open: Vec<u64> =
-            pages_of(code_at(pc, end)).filter(|page| self.is_open(*page)).collect();
-        let mut pages = self.pages();
-        let guarded = pages.values().filter(|page| page.state == State::Guarded).count();
-        if guarded < MOST_GUARDED {
-            return open;
-        }
-        for page in open {
-            pages.entry(page).or_insert(Page::NEW).state = State::Left(None);
-        }
-        Vec::new()
-    }
-
-    /// Leaves the pages of `range` alone that are guarded, until something is mapped or protected
-    /// there. Returns them.
-    fn leave_guarded(&self, range: (u64, u64)) -> Vec<u64> {
-        let mut pages = self.pages();
-        let guarded = |(at, page): &(&u64, &mut Page)| {
-            page.state == State::Guarded && **at < range.1 && range.0 < **at + PAGE
-        };
-        let left = pages.iter_mut().filter(guarded).map(|(at, page)| {
-            page.state = State::Left(None);
-            *at
-        });
-        left.collect()
-    }
-
-    /// Notes whether pages could be guarded, by the results of the calls.
-    fn note_guarded(&self, guarded: &[u64], results: &[i64]) {
-        let mut pages = self.pages();
-        for (page, result) in guarded.iter().zip(results) {
-            let state = if *result == 0 { State::Guarded } else { State::Left(None) };
-            pages.entry(*page).or_insert(Page::NEW).state = state;
-        }
-    }
-
-    /// The pages that cannot be written to for our sake, in order.
-    pub fn protected_pages(&self) -> Vec<u64> {
-        let Some(protection) = self.protection() else { return Vec::new() };
-        let pages = self.pages();
-        let guarded = pages.iter().filter(|(_, page)| page.state == State::Guarded);
-        let mut all: Vec<u64> = guarded.map(|(address, _)| *address).collect();
-        all.extend(protection.released().iter());
-        all.sort_unstable();
-        all.dedup();
-        all
-    }
-}
-
-/// The bytes that an instruction at `pc` may have in memory that ends at `end`.
-fn code_at(pc: u64, end: u64) -> (u64, u64) {
-    (pc, pc.saturating_add(insn::LONGEST as u64).min(end))
-}
-
-/// The mappings as the program has set them: pages that are protected for our sake can be written
-/// to, and the mapping that they are parts of is one.
-pub fn as_set<'a>(mappings: &'a [Mapping], source: &Source) -> Cow<'a, [Mapping]> {
-    let Source::Given(notices) = source else { return Cow::Borrowed(mappings) };
-    let pages = notices.protected_pages();
-    match pages.is_empty() {
-        true => Cow::Borrowed(mappings),
-        false => Cow::Owned(with_pages(mappings, &pages)),
-    }
-}
-
-/// The same for pages in order.
-fn with_pages(mappings: &[Mapping], pages: &[u64]) -> Vec<Mapping> {
-    let mut shown: Vec<Mapping> = Vec::with_capacity(mappings.len());
-    for mapping in mappings.iter().flat_map(|mapping| pieces(mapping.clone(), pages)) {
-        match shown.last_mut().filter(|last| joins(last, &mapping)) {
-            Some(last) => last.end = mapping.end,
-            None => shown.push(mapping),
-        }
-    }
-    shown
 }
 
 impl Tasks {
@@ -293,7 +131,7 @@ impl Guarding<'_> {
         // Pages are taken off the list by a thread that is there to see to them.
         let stack = self.tracees.regs(tid)?.0.rsp;
         let site = protection.site(tid).ok_or(Errno::ESRCH)?;
-        let released = std::mem::take(&mut *protection.released()).into_iter().collect();
+        let released = protection.take_released();
         let changes = Changes { guarded, released };
         let mut injector = Injector::new(self.tracees, tid, site, status);
         let calls = changes.calls();
@@ -305,7 +143,7 @@ impl Guarding<'_> {
         let made = injector.calls(&calls);
         let Ok(results) = made else {
             // Another thread will see to it, unless this one is there and cannot.
-            protection.released().extend(changes.released);
+            protection.keep_released(changes.released);
             return Err(self.tracees.regs(tid).map_or_else(|error| error, |_| Errno(EIO)));
         };
         notices.note_guarded(&changes.guarded, &results);
@@ -346,22 +184,19 @@ impl Guarding<'_> {
     pub fn inherit_guards(&mut self, child: Tid, source: &Source) {
         let Source::Given(original) = source else { return };
         let Some(_) = original.protection() else { return };
-        let known: Vec<u64> = original.pages().keys().copied().collect();
+        let known = original.known_pages();
         if known.is_empty() {
             return;
         }
         let unasked = self.caches.of(self.tasks).unasked_of(child);
         let means = Means::Protection(Protection::default());
         let Some(notices) = self.caches.notices.add(means, unasked) else { return };
-        *notices.told() = *original.told();
         let mappings = maps::read(child);
         let protected = |page: &u64| {
             let at = mappings.iter().find(|mapping| (mapping.start..mapping.end).contains(page));
             at.is_some_and(|mapping| mapping.execute && !mapping.write)
         };
-        for page in known.into_iter().filter(protected) {
-            notices.pages().insert(page, Page { state: State::Guarded, ..Page::NEW });
-        }
+        notices.inherit(original, known.into_iter().filter(protected));
         self.give_notices(child, Source::Given(notices));
     }
 }
@@ -410,7 +245,7 @@ pub fn write_fault(machine: &mut Machine, tid: Tid) -> Result<bool, Errno> {
         return Ok(false);
     }
     let page = fault.address() & !(PAGE - 1);
-    let Some(state) = notices.pages().get(&page).map(|page| page.state) else { return Ok(false) };
+    let Some(state) = notices.state_of(page) else { return Ok(false) };
     let status = Status::read(tid);
     if state == State::Guarded {
         about_to_be_written(machine, &notices, page);
@@ -456,29 +291,6 @@ pub fn unprotect_for_signal(machine: &mut Machine, tid: Tid, info: &SigInfo) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn mapping(pages: std::ops::Range<u64>, write: bool) -> Mapping {
-        let perms = if write { "rwxp" } else { "r-xp" };
-        let line =
-            format!("{:x}-{:x} {perms} 00000000 00:00 0 ", pages.start << 12, pages.end << 12);
-        maps::parse(&line).expect("a mapping")
-    }
-
-    #[test]
-    fn mappings_are_shown_as_the_program_has_set_them() {
-        let own = mapping(9..12, false);
-        let mappings =
-            [mapping(1..3, true), mapping(3..4, false), mapping(4..5, true), own.clone()];
-        assert_eq!(with_pages(&mappings, &[0x3000]), [mapping(1..5, true), own.clone()]);
-        let first = [mapping(1..2, false), mapping(2..9, true), own.clone()];
-        assert_eq!(with_pages(&first, &[0x1000]), [mapping(1..9, true), own]);
-        // The kernel has joined it with what the program has protected itself.
-        let joined = [mapping(1..5, true), mapping(5..9, false)];
-        assert_eq!(
-            with_pages(&joined, &[0x5000, 0x6000]),
-            [mapping(1..7, true), mapping(7..9, false)]
-        );
-    }
 
     #[test]
     fn actions_are_read() {

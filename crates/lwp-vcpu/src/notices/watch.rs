@@ -105,8 +105,9 @@ mod tests {
     use lwp_process::userfault::{Reach, Userfault};
     use lwp_process::{Tid, memory};
 
-    use super::super::fills::Unasked;
-    use super::super::{Means, PAGE, pages_of};
+    use lwp_code::guards::pages_of;
+
+    use super::super::{Means, PAGE, Unasked};
     use super::*;
 
     const KEY: u64 = 1;

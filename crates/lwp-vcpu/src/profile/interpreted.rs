@@ -1,12 +1,12 @@
 //! Calls of interpreted functions: what values at the entries of evaluators stand for.
 
+use lwp_code::family::Family;
 use lwp_dbt::FragmentId;
+use lwp_run::addition::Addition;
 use rustc_hash::FxHashMap;
 
 use super::{BlockEnd, Executions, Jump, Profiler, ThreadProfile, add, positive};
-use crate::addition::Addition;
 use crate::call_stack::languages::Languages;
-use crate::family::Family;
 
 /// A fragment that counts values, and a value; or one that ends in an indirect call, and a target.
 pub type Target = (FragmentId, u64);

@@ -1,16 +1,17 @@
 //! Targets of indirect calls, of stubs of linkage tables, and of branches executed alone.
 
 use iced_x86::Instruction;
+use lwp_code::family::{Family, RestoredCode, UnitId};
+use lwp_code::origins::block_end;
+use lwp_code::words::{last_of, look_at_words};
 use lwp_dbt::context::calls::call_site_counter;
 use lwp_dbt::{CachePc, Counters, EventDeltas, FragmentId, PcSource, Role, Slot};
+use lwp_mailbox::contexts::Context;
 use lwp_process::Tid;
 use lwp_run::sink::{BlockEnd, Jump, Place};
 use rustc_hash::FxHashMap;
 
-use super::words::{last_of, look_at_words};
-use super::{Executions, Profiler, block_end, positive, unit_at};
-use crate::contexts::Context;
-use crate::family::{Family, RestoredCode, UnitId};
+use super::{Executions, Profiler, positive};
 use crate::lwp::{give_back, rest_of};
 use crate::machine::{Counting, Observers, Tasks};
 use crate::server::Answer;
@@ -75,7 +76,7 @@ impl Profiler {
         }
         look_at_words(family, pid);
         for (&fragment, &[runs, _]) in &executions.runs {
-            let led = family.origins.as_ref().and_then(|origins| origins.words.led(fragment));
+            let led = family.origins.as_ref().and_then(|origins| origins.words().led(fragment));
             let Some(led) = led else { continue };
             let [from, to] = led.map(|address| {
                 *places.entry(address).or_insert_with(|| self.place(family, pid, address))
@@ -89,7 +90,7 @@ impl Profiler {
     }
 
     pub(super) fn place(&mut self, family: &mut Family, pid: i32, address: u64) -> Place {
-        let unit = family.origins.as_ref().and_then(|origins| unit_at(origins, address));
+        let unit = family.origins.as_ref().and_then(|origins| origins.unit_at(address));
         let module = unit.map(|unit| self.module(family, pid, unit));
         Place { module, address }
     }

@@ -1,20 +1,20 @@
 //! Answers to exits of threads.
 
+use lwp_calls::syscalls::Effect;
 use lwp_dbt::{AppPc, CachePc, RequestKind, Slot};
+use lwp_mailbox::contexts::Context;
+use lwp_mailbox::exit::{Exit, ThreadCx};
 use lwp_process::Tid;
 
 use super::Backlog;
 use super::syscall_done;
 use crate::absent;
 use crate::calling::Stand;
-use crate::contexts::Context;
 use crate::control_line::awaits_effect;
-use crate::exit::{Exit, ThreadCx};
 use crate::lwp::{ThreadLwp, report_kept};
 use crate::machine::{Machine, Mode, Need, Processor};
 use crate::proc_files::prepare_text;
 use crate::state::known_pc;
-use crate::syscalls::Effect;
 use crate::written_files::opened_for_writing;
 use crate::x87::Pointers;
 

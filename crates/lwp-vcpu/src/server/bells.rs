@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use lwp_mailbox::contexts::{DoorGroup, Doors};
 use lwp_process::sys;
-
-use crate::contexts::{DoorGroup, Doors};
 
 /// Naps where the kernel can wait for one word only (before version 5.16), and where there are more
 /// address spaces than it waits for at a time.

@@ -1,19 +1,19 @@
 //! System calls that threads make with the host's help.
 
+use lwp_calls::syscalls::{self, Before, Effect, Pending, nr};
 use lwp_dbt::{AppPc, Lwp, RegionLimits, RequestKind, Slot};
+use lwp_mailbox::exit::ThreadCx;
 use lwp_process::Tid;
+use lwp_process::maps;
 
 use super::Answer;
 use super::dispatch::FIRST;
 use crate::control_line::is_written_by;
 use crate::events::{moving, sequences, settling, tracing, wards};
-use crate::exit::ThreadCx;
 use crate::hidden;
 use crate::machine::{Machine, Need};
-use crate::maps;
 use crate::notices::awaits_release;
 use crate::resource_limits::{arrange_limit, show_limit};
-use crate::syscalls::{self, Before, Effect, Pending, nr};
 use crate::ways::Way;
 
 impl Answer<'_> {

@@ -1,16 +1,16 @@
 //! Finding or making the translation that a thread goes on with.
 
+use lwp_code::family::{Code, Family, UnitId};
+use lwp_code::space::{Space, VSYSCALL};
 use lwp_dbt::{AppPc, CachePc, Candidate, EntryId, Region, RegionLimits, RequestKind, Slot};
+use lwp_mailbox::exit::ThreadCx;
 use lwp_process::Tid;
 
 use super::Answer;
 use super::{Backlog, Spare};
 use crate::absent;
-use crate::exit::ThreadCx;
-use crate::family::{Code, Family, UnitId};
 use crate::lwp::ThreadLwp;
 use crate::machine::{Machine, Need};
-use crate::space::{Space, VSYSCALL};
 
 /// Fragments translated before an answer, and for one request in all where there is no other
 /// processor.

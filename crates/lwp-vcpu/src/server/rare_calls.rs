@@ -1,5 +1,6 @@
 //! System calls that seldom concern code, and those that are made natively.
 
+use lwp_calls::syscalls::{self, Effect};
 use lwp_dbt::Slot;
 use lwp_process::regs::Regs;
 use lwp_process::{Tid, Tracee};
@@ -9,7 +10,6 @@ use crate::absent;
 use crate::events::sequences;
 use crate::hidden;
 use crate::machine::Machine;
-use crate::syscalls::{self, Effect};
 use crate::ways::{REFUSED, Way};
 use crate::written_files::opened_for_writing;
 

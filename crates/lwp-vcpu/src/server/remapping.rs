@@ -1,15 +1,14 @@
 //! Changes to the memory of programs: the code that comes, goes and is written to, and the heap.
 
+use lwp_calls::syscalls::{Pending, nr};
+use lwp_code::family::{Family, UnitId};
+use lwp_code::space::Space;
+use lwp_mailbox::contexts::Contexts;
 use lwp_process::Tid;
-
-use crate::contexts::Contexts;
-use crate::family::{Family, UnitId};
-use crate::machine::{CodeCaches, Machine, Tasks};
-use crate::maps;
-use crate::space::Space;
-use crate::syscalls::{Pending, nr};
+use lwp_process::maps;
 
 use super::dispatch::remove_entries;
+use crate::machine::{CodeCaches, Machine, Tasks};
 
 /// The bytes by which a heap may be taken to be larger than it is: the kernel refuses to let some
 /// grow.

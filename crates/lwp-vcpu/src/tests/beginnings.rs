@@ -3,13 +3,14 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use lwp_dbt::RequestKind;
+use lwp_process::first_stack;
+use lwp_process::maps::{self, Mapping};
+use lwp_process::owner::Owner;
+use lwp_run::addition::{self, Addition};
 
 use super::{Answer, Scene, branches, leaf, pc_of};
-use crate::addition::{self, Addition};
 use crate::exec::{self, Anchors, Table};
-use crate::maps::{self, Mapping};
-use crate::owner::Owner;
-use crate::{first_stack, machine::CodeCaches};
+use crate::machine::CodeCaches;
 
 /// Words of a stack's mapping: 128 KiB.
 const WORDS: usize = 16 << 10;

@@ -1,17 +1,17 @@
 //! New threads, processes and programs, and ends.
 
+use lwp_calls::syscalls::nr;
 use lwp_dbt::Slot;
 use lwp_process::regs::Regs;
 use lwp_process::tracees::Until;
 use lwp_process::{Stop, Tid, Tracee};
+use lwp_run::config::{Plan, Target};
+use lwp_run::outcome::ExitStatus;
 
 use super::script::Done::{self, Called, Detached, Goes, Interrupted, Killed};
 use super::stage::{Idle, Stage};
 use super::{Scene, leaf, pc_of};
-use crate::config::{Plan, Target};
 use crate::machine::{Mode, Moving};
-use crate::outcome::ExitStatus;
-use crate::syscalls::nr;
 
 const CLONE_VM: u64 = 0x100;
 const CLONE_THREAD: u64 = 0x1_0000;
@@ -259,8 +259,8 @@ fn a_new_program_has_an_address_space_of_its_own_and_a_new_report() {
     assert_ne!(before.contexts, after.contexts);
     assert!(!machine.tasks.threads.contains_key(&other.tid), "exec ends all other threads");
     let context = machine.context(stage.tid).expect("it lives");
-    assert!(fixed.contains(&crate::memory_map::CONTEXTS_AT), "{fixed:x?}");
-    assert!(context.address() >= crate::memory_map::CONTEXTS_AT);
+    assert!(fixed.contains(&lwp_mailbox::memory_map::CONTEXTS_AT), "{fixed:x?}");
+    assert!(context.address() >= lwp_mailbox::memory_map::CONTEXTS_AT);
 }
 
 /// The thread that executes a program has the first one's number afterwards, known or not.

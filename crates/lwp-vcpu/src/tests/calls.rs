@@ -8,10 +8,10 @@ use lwp_dbt::context::TargetFeatures;
 use lwp_dbt::context::calls::{CALL_BYTES, CALL_OFTEN, CALLS_AT, call_site, call_slot};
 use lwp_dbt::{Commit, EventDeltas, FragmentId, RequestKind, Role, Slot};
 use lwp_process::regs::Regs;
+use lwp_run::config::Plan;
 
 use super::recording::{Notes, recorded, recorded_with_calls};
 use super::{Answer, Scene, branches, leaf, pc_of};
-use crate::config::Plan;
 use crate::profile::{Block, BlockEnd, Jump, Place};
 
 /// A function that calls another by its address.

@@ -5,14 +5,14 @@ use std::fs::OpenOptions;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
+use lwp_calls::syscalls::nr;
+use lwp_code::family::UnitId;
 use lwp_dbt::{AppPc, Checks, RequestKind};
+use lwp_run::config::Plan;
 
 use super::{Answer, Scene, branches, leaf, pc_of};
-use crate::config::Plan;
-use crate::family::UnitId;
 use crate::generated;
 use crate::server::syscall_done;
-use crate::syscalls::nr;
 use crate::written_files::opened_for_writing;
 
 /// A run whose code may change: its memory has been opened for writing. With the unit of `leaf`.

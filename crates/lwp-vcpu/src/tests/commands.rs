@@ -4,12 +4,12 @@ use std::io::pipe;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 
+use lwp_calls::syscalls::nr;
 use lwp_dbt::{RequestKind, Slot};
+use lwp_run::config::{ControlLine, Plan};
 
 use super::{Answer, Scene, leaf, pc_of};
-use crate::config::{ControlLine, Plan};
 use crate::machine::Need;
-use crate::syscalls::nr;
 
 /// A run whose control line is the pipe at a descriptor.
 fn with_line(fd: i32) -> Scene {

@@ -1,7 +1,8 @@
 //! Counts: switched, kept and reported.
 
+use lwp_run::config::{Config, Plan};
+
 use super::{Scene, leaf, pc_of};
-use crate::config::{Config, Plan};
 
 /// Has the first counter of a fragment count to `count`.
 fn ran(scene: &Scene, counter: u32, count: u64) {

@@ -2,19 +2,19 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use lwp_calls::syscalls::{Pending, nr};
 use lwp_dbt::{Commit, RequestKind, Slot};
 use lwp_process::regs::{Raw, restart};
 use lwp_process::tracees::Until;
 use lwp_process::{Stop, sys};
+use lwp_run::config::{CpuModel, Plan};
 
 use super::needs::needs;
 use super::script::Done::{self, Called, Goes};
 use super::stage::Stage;
 use super::{Answer, Scene, leaf, pc_of};
-use crate::config::{CpuModel, Plan};
 use crate::machine::{Mode, Need};
 use crate::server::syscall_done;
-use crate::syscalls::{Pending, nr};
 use crate::{emulate, hidden};
 
 const TRAP_FLAG: u64 = 0x100;

@@ -1,13 +1,13 @@
 //! Every exit, and its answer.
 
+use lwp_calls::syscalls::nr;
 use lwp_dbt::{RequestKind, Slot};
 use lwp_process::regs::Regs;
+use lwp_run::config::{CpuModel, Markers, Plan};
 
 use super::{Answer, Scene, branches, leaf, pc_of};
-use crate::config::{CpuModel, Markers, Plan};
 use crate::machine::{Mode, Need};
 use crate::server::syscall_done;
-use crate::syscalls::nr;
 
 #[test]
 fn a_thread_goes_on_in_the_one_translation_of_its_pc() {
@@ -34,7 +34,7 @@ fn an_indirect_branch_gets_an_entry_in_the_table() {
 #[test]
 fn code_that_is_not_there_is_left_to_the_processor() {
     let mut scene = Scene::exact();
-    for pc in [0, 1 << 20, u64::MAX, crate::space::VSYSCALL] {
+    for pc in [0, 1 << 20, u64::MAX, lwp_code::space::VSYSCALL] {
         assert_eq!(scene.ask(RequestKind::Dispatch, pc), Answer::Needs(Need::Step), "{pc:#x}");
     }
 }

@@ -1,15 +1,15 @@
 //! Guards of pages with code, by their protection.
 
+use lwp_calls::syscalls::nr;
 use lwp_dbt::{RequestKind, Slot};
 use lwp_process::tracees::Until;
+use lwp_run::config::{Guards, Plan};
 
 use super::script::Done::{self, Called, Goes, Interrupted};
 use super::stage::{Idle, Stage};
 use super::{Scene, leaf, pc_of};
-use crate::config::{Guards, Plan};
 use crate::machine::Need;
 use crate::notices;
-use crate::syscalls::nr;
 
 const SIGUSR1: i32 = 10;
 const SIGSEGV: i32 = 11;

@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use lwp_code::family::Module;
 use lwp_dbt::{AppPc, Knowledge, RequestKind};
+use lwp_process::elf;
+use lwp_process::maps;
+use lwp_run::config::{Cache, Config, Plan, Warm};
 
 use super::recording::Notes;
 use super::{Answer, Scene, branches, leaf, pc_of};
-use crate::config::{Cache, Config, Plan, Warm};
-use crate::elf;
-use crate::family::Module;
-use crate::maps;
 use crate::profile::Sink;
 use crate::warm::Warming;
 

@@ -1,5 +1,6 @@
 //! Processes that are let go as a whole.
 
+use lwp_calls::syscalls::nr;
 use lwp_dbt::{RequestKind, Slot};
 use lwp_process::regs::Regs;
 use lwp_process::tracees::Until;
@@ -10,7 +11,6 @@ use super::stage::{Idle, Stage};
 use super::{leaf, pc_of};
 use crate::events::Tracer;
 use crate::machine::Mode;
-use crate::syscalls::nr;
 
 const SIGSTOP: i32 = 19;
 /// A process that there is not.

@@ -2,11 +2,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use lwp_calls::syscalls::nr;
 use lwp_dbt::{RequestKind, Slot};
+use lwp_run::config::{Markers, Plan};
 
 use super::{Answer, Scene, leaf, pc_of};
-use crate::config::{Markers, Plan};
-use crate::syscalls::nr;
 
 const RLIMIT_AS: u64 = 9;
 

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use lwp_dbt::context::{META_REPEATS, NOTE_GOES_ON, NOTES_AT};
 use lwp_dbt::{FragmentId, RequestKind, Slot};
 use lwp_process::regs::Regs;
+use lwp_run::config::{Config, LwpConfig, Plan, Sampled, Sampling, can_watch_caches};
 
 use super::profiles::{address, cut, instruction, sampled};
 use super::{Answer, Scene, leaf, pc_of};
-use crate::config::{Config, LwpConfig, Plan, Sampled, Sampling, can_watch_caches};
 use crate::machine::Machine;
 use crate::profile::Misses;
 

@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use crate::config::{Config, Control, Plan, Request, Target};
+use lwp_run::config::{Config, Control, Plan, Request, Target};
+use lwp_run::outcome::{Error, ExitStatus};
+
 use crate::native;
-use crate::outcome::{Error, ExitStatus};
 
 /// The variable that says to a test program that it is one of these.
 const WAITS: &str = "LWP_TEST_WAITS";

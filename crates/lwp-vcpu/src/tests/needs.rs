@@ -4,18 +4,18 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::sync::mpsc::channel;
 
+use lwp_calls::syscalls::nr;
 use lwp_dbt::{RequestKind, Slot};
 use lwp_process::Stop;
 use lwp_process::regs::Regs;
 use lwp_process::tracees::Until;
+use lwp_run::config::{Control, ControlLine, Request};
 
 use super::script::Done::{self, Called, Goes};
 use super::stage::Stage;
 use super::{leaf, pc_of};
-use crate::config::{Control, ControlLine, Request};
 use crate::events::Tracer;
 use crate::machine::{Mode, Need};
-use crate::syscalls::nr;
 
 const SIGTRAP: i32 = 5;
 const TRAP_TRACE: i32 = 2;

@@ -3,14 +3,14 @@
 use std::os::unix::fs::MetadataExt;
 
 use lwp_dbt::{RequestKind, Slot};
+use lwp_process::maps;
 use lwp_process::regs::Regs;
+use lwp_run::config::{Markers, Plan};
+use lwp_run::sampled_code::CodePlace;
 
 use super::limits::{CALLGRIND, request_about};
 use super::recording::{mark, recorded};
 use super::{Answer, Scene, branches, leaf, pc_of};
-use crate::config::{Markers, Plan};
-use crate::maps;
-use crate::sampled_code::CodePlace;
 
 const DUMP_STATS: u64 = CALLGRIND;
 const DUMP_STATS_AT: u64 = CALLGRIND + 3;
@@ -95,7 +95,7 @@ fn within() -> Scene {
     let file = std::fs::metadata(&mapping.name).expect("it is there");
     let first = pc - mapping.start + mapping.offset;
     let place = CodePlace::File { device: file.dev(), inode: file.ino(), first, last: first };
-    let set_up = |config: &mut crate::config::Config| {
+    let set_up = |config: &mut lwp_run::config::Config| {
         config.counted.within = vec![place];
         config.counted.markers = Some(Markers::Between);
     };

@@ -3,7 +3,9 @@
 use std::fs::OpenOptions;
 use std::os::fd::AsRawFd;
 
+use lwp_calls::syscalls::nr;
 use lwp_dbt::{Checks, RequestKind, Selection, Slot};
+use lwp_mailbox::memory_map::LOW_WINDOWS;
 use lwp_process::limits;
 
 use super::needs::needs;
@@ -14,8 +16,6 @@ use super::{Answer, Scene, leaf, pc_of};
 use crate::exec;
 use crate::lwp;
 use crate::machine::Need;
-use crate::memory_map::LOW_WINDOWS;
-use crate::syscalls::nr;
 use crate::written_files::opened_for_writing;
 
 const EPERM: u64 = -1i64 as u64;

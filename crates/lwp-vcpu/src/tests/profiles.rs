@@ -6,9 +6,9 @@ use lwp_arch::lwpcb::{EventSlot, Lwpcb};
 use lwp_arch::{EventFlags, Record};
 use lwp_dbt::context::kept::{COUNT_SHIFT, NO_STACK};
 use lwp_dbt::{RequestKind, Slot};
+use lwp_run::config::{Config, Plan, Sampled, Sampling};
 
 use super::{Answer, Scene, leaf, pc_of};
-use crate::config::{Config, Plan, Sampled, Sampling};
 use crate::lwp;
 use crate::machine::Need;
 

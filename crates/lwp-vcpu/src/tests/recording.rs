@@ -3,10 +3,10 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lwp_dbt::{RequestKind, Role, Slot};
+use lwp_run::config::{Config, Markers, Plan, Sampled, Sampling};
 
 use super::profiles::{address, instruction};
 use super::{Answer, Scene, leaf, pc_of};
-use crate::config::{Config, Markers, Plan, Sampled, Sampling};
 use crate::machine::Need;
 use crate::profile::{Block, BlockCount, Module, Place, Sample, Sink, ThreadExecutions};
 

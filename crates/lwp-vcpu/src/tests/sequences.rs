@@ -1,14 +1,14 @@
 //! Restartable sequences of processes that lwp attaches to.
 
+use lwp_calls::syscalls::nr;
 use lwp_dbt::{RequestKind, Slot};
 use lwp_process::{Stop, Tid, Tracee};
+use lwp_run::config::{Plan, Target};
 
 use super::script::Done::Goes;
 use super::stage::{Idle, Stage};
 use super::{Scene, leaf, pc_of};
-use crate::config::{Plan, Target};
 use crate::server::syscall_done;
-use crate::syscalls::nr;
 
 const EINVAL: i64 = -22;
 const ENOSYS: i64 = -38;

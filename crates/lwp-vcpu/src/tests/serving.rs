@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use lwp_dbt::{CachePc, RequestKind, Slot};
 use lwp_process::sys;
+use lwp_run::config::{Guards, Plan};
 
 use super::stage::Idle;
 use super::{Scene, branches, leaf, pc_of};
-use crate::config::{Guards, Plan};
 use crate::machine::{Machine, Mode, Process};
 use crate::server::{finish, lock, serve};
 use crate::state::known_pc;

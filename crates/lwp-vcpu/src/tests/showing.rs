@@ -5,6 +5,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use lwp_calls::syscalls::{Pending, nr};
 use lwp_dbt::Slot;
 
 use super::needs::needs;
@@ -12,7 +13,6 @@ use super::script::Done::Called;
 use super::stage::Stage;
 use super::{leaf, pc_of};
 use crate::machine::Need;
-use crate::syscalls::{Pending, nr};
 
 const PROC_SUPER_MAGIC: u32 = 0x9fa0;
 

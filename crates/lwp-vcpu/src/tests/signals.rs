@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use lwp_calls::syscalls::nr;
 use lwp_dbt::{RequestKind, Slot};
 use lwp_process::Stop;
 use lwp_process::regs::Regs;
@@ -13,7 +14,6 @@ use super::stage::{Idle, Stage};
 use super::{branches, leaf, pc_of};
 use crate::events::{calm, flush, settling};
 use crate::machine::{Mode, Need};
-use crate::syscalls::nr;
 
 const SIGTRAP: i32 = 5;
 const SIGABRT: i32 = 6;

@@ -6,17 +6,17 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use lwp_dbt::routines::Routines;
 use lwp_dbt::{CachePc, Commit, PcSource, RequestKind, Slot};
+use lwp_process::maps;
 use lwp_process::regs::{CS_64, Regs};
 use lwp_process::tracees::Until;
 use lwp_process::{Stop, Tid, Tracees, sys};
+use lwp_run::config::{Config, Control, Plan, Target};
 
 use super::Scene;
 use super::script::{Done, Script};
-use crate::config::{Config, Control, Plan, Target};
 use crate::events::Tracer;
 use crate::exec::find_syscall;
 use crate::machine::{Machine, Mode};
-use crate::maps;
 use crate::server::lock;
 
 /// Words of a stack.

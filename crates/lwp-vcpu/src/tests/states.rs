@@ -2,13 +2,13 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use lwp_calls::syscalls::nr;
 use lwp_dbt::routines::SIGFRAME_RIP;
 use lwp_dbt::{Commit, RequestKind, Slot};
 use lwp_process::regs::{Regs, restart};
 
 use super::{Answer, Scene, leaf, pc_of};
 use crate::state::{View, disarm};
-use crate::syscalls::nr;
 
 /// Registers of a thread at the first place in a routine with this state.
 fn at(scene: &mut Scene, commit: Commit) -> Regs {

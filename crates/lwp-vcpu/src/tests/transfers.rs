@@ -4,12 +4,12 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixDatagram;
 
+use lwp_calls::syscalls::Transfer;
+use lwp_calls::syscalls::nr::{GETRANDOM, WRITE, WRITEV};
 use lwp_dbt::Slot;
 use lwp_process::regs::Regs;
 
 use super::Scene;
-use crate::syscalls::Transfer;
-use crate::syscalls::nr::{GETRANDOM, WRITE, WRITEV};
 
 const READ: u64 = 0;
 const READV: u64 = 19;

@@ -1,5 +1,6 @@
 //! Processes that others control: what a guardian is told of its ward, and what it can have done.
 
+use lwp_calls::syscalls::{Pending, nr};
 use lwp_process::regs::Regs;
 use lwp_process::tracees::Until;
 use lwp_process::wards::{self as door, kind};
@@ -10,7 +11,6 @@ use super::stage::{Idle, Stage};
 use super::{leaf, pc_of};
 use crate::events::wards::asked;
 use crate::machine::Moving;
-use crate::syscalls::{Pending, nr};
 
 const ESRCH: i64 = -3;
 const EBUSY: i64 = -16;

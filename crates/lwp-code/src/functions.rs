@@ -6,11 +6,10 @@ use std::sync::Arc;
 
 use lwp_contexts::{Function, Functions};
 use lwp_process::Tid;
+use lwp_process::maps::Mapping;
+use lwp_process::program_files;
 use lwp_symbols::Elf;
 use rustc_hash::FxHashMap;
-
-use crate::maps::Mapping;
-use crate::program_files;
 
 /// Bytes of what the stubs of a linkage table share.
 const STUB: u64 = 16;

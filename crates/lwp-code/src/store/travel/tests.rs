@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use super::*;
-use crate::identity::Segment;
+use crate::file_identity::Segment;
 
 /// A place for a store, and a store in it.
 fn store(name: &str) -> (PathBuf, Store) {
@@ -21,8 +21,8 @@ fn about_this(number: u128) -> Description {
     let stamp = Stamp::of(&file).unwrap();
     let start = (number << 12) as u64;
     let segments = vec![Segment { start, end: start + 0x8000, offset: 0x1000 }];
-    let content = identity::content(&file, &segments).unwrap();
-    let name = identity::name_of(&file, &stamp);
+    let content = file_identity::content(&file, &segments).unwrap();
+    let name = file_identity::name_of(&file, &stamp);
     assert!(name.1, "tests are linked with a build id");
     Description {
         stamp,
@@ -136,8 +136,8 @@ fn a_file_without_a_build_id_is_known_by_its_code() {
         let file = File::open(&path).unwrap();
         let stamp = Stamp::of(&file).unwrap();
         let segments = vec![Segment { start: 0, end: 0x1000, offset: 0 }];
-        let content = identity::content(&file, &segments).unwrap();
-        let name = identity::name_of(&file, &stamp);
+        let content = file_identity::content(&file, &segments).unwrap();
+        let name = file_identity::name_of(&file, &stamp);
         assert!(!name.1);
         let origin = Origin::here(name, 0, segments).of_profile();
         let path = path.to_str().unwrap().to_owned();

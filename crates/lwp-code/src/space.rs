@@ -4,13 +4,13 @@ use std::fs::File;
 use std::sync::Arc;
 
 use lwp_dbt::{EntryId, Selection};
+use lwp_process::mapped_file::{FileVersion, MappedFile};
+use lwp_process::maps::{self, Mapping};
+use lwp_process::pagemap::Pagemap;
 
 use crate::family::{Code, Family, FileKey, Table, UnitId};
-use crate::keep::ModuleSource;
-use crate::mapped_file::{FileVersion, MappedFile};
-use crate::maps::{self, Mapping};
-use crate::notices::{Source, Unasked, as_set};
-use crate::pagemap::Pagemap;
+use crate::guards::{Source, Unasked, as_set};
+use crate::module_images::ModuleSource;
 
 mod arena_set;
 mod code_map;
@@ -249,7 +249,7 @@ impl Space {
             if !mapping.execute || known || mapping.start >= VSYSCALL {
                 continue;
             }
-            if crate::memory_map::is_ours(mapping) {
+            if lwp_mailbox::memory_map::is_ours(mapping) {
                 continue;
             }
             let end = mappings[index..]

@@ -4,23 +4,23 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use lwp_calls::syscalls;
 use lwp_dbt::{
     AppPc, AppState, CachePc, CodeCache, CodeSource, Destination, EntryId, Fragment, FragmentId,
     Layout, Lwp, Neighbour, Plan, Region, RegionLimits, Translator, Unit,
 };
+use lwp_mailbox::memory_map::{FAMILY_BYTES, HOST_BYTES};
+use lwp_process::owner::Owner;
 use lwp_process::{SharedMemory, limits, sys};
 use rustc_hash::FxHashMap;
 
-use crate::calling::Sites;
+use crate::execution_profiles::Learned;
 use crate::functions::MappedFunctions;
-use crate::keep::ModuleSource;
-use crate::learning::Learned;
-use crate::memory_map::{FAMILY_BYTES, HOST_BYTES};
-use crate::notices::{Notices, pages_of};
-use crate::owner::Owner;
-use crate::profile::Origins;
+use crate::guards::{Notices, pages_of};
+use crate::module_images::ModuleSource;
+use crate::origins::Origins;
 use crate::store::Store;
-use crate::syscalls;
+use crate::transfer_sites::Sites;
 
 mod arenas;
 mod blocks;
@@ -203,7 +203,7 @@ impl Family {
 
     /// Returns whether there are too few counters or entries for another region.
     fn out_of_numbers(&self) -> bool {
-        self.code_cache.counters().len() as u64 + 4096 > crate::memory_map::MAX_COUNTERS
+        self.code_cache.counters().len() as u64 + 4096 > lwp_mailbox::memory_map::MAX_COUNTERS
             || u64::from(self.code_cache.entry_count()) + 4096 > lwp_dbt::Layout::MAX_ENTRIES
     }
 

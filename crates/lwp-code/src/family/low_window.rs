@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
+use lwp_calls::syscalls;
 use lwp_dbt::block::Emulated;
 use lwp_dbt::context::KnownCpuid;
 use lwp_dbt::{Layout, Translator};
+use lwp_mailbox::memory_map::EMPTY_TABLE;
 use lwp_process::SharedMemory;
 
 use super::tables::Tables;
-use crate::memory_map::EMPTY_TABLE;
-use crate::syscalls;
 
 const PAGE: u32 = 4096;
 

@@ -2,7 +2,6 @@
 
 use lwp_dbt::context::{APPLY_MAX, APPLY_SHORT};
 use lwp_dbt::{CodeCache, EntryId};
-
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::family::UnitId;

@@ -5,9 +5,8 @@
 //! every fragment of it there is room set aside for the stub that then takes its place.
 
 use lwp_dbt::{CachePc, CodeSink, HEAD};
+use lwp_mailbox::memory_map::REACH;
 use lwp_process::SharedMemory;
-
-use crate::memory_map::REACH;
 
 const PAGE: u64 = 4096;
 /// The room that a fragment needs if it is cut off: its exit's stub, which is at most 9 bytes to

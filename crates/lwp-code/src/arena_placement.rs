@@ -1,18 +1,18 @@
 //! The places of arenas in an address space.
 
 use lwp_dbt::Layout;
+use lwp_mailbox::memory_map::{LOW, REACH, is_ours, low_places, low_window};
 use lwp_process::Tid;
+use lwp_process::auxiliary::{AT_BASE, AT_ENTRY, AT_SYSINFO_EHDR, Auxiliary};
+use lwp_process::maps::Mapping;
 
-use super::GIB;
 use crate::arena::Arena;
-use crate::auxiliary::{AT_BASE, AT_ENTRY, AT_SYSINFO_EHDR, Auxiliary};
 use crate::family::Family;
-use crate::maps::Mapping;
-use crate::memory_map::{LOW, REACH, is_ours, low_places, low_window};
 
 /// An arena to be: address, bytes, offset in its family's memory.
 pub type ArenaPlan = (u64, u64, u64);
 
+const GIB: u64 = 1 << 30;
 const PAGE: u64 = 4096;
 const ARENA_ELSEWHERE: u64 = 256 << 20;
 /// Below this an arena is not worth its mapping.
@@ -252,7 +252,7 @@ mod tests {
 
     fn mapping((start, end): (u64, u64)) -> Mapping {
         let line = format!("{start:x}-{end:x} rw-p 00000000 00:00 0");
-        crate::maps::parse(&line).expect("a line of maps")
+        lwp_process::maps::parse(&line).expect("a line of maps")
     }
 
     #[test]
@@ -268,7 +268,7 @@ mod tests {
     /// Code of the file with this inode.
     fn code((start, end): (u64, u64), inode: u64) -> Mapping {
         let line = format!("{start:x}-{end:x} r-xp 00000000 fe:01 {inode} /file{inode}");
-        crate::maps::parse(&line).expect("a line of maps")
+        lwp_process::maps::parse(&line).expect("a line of maps")
     }
 
     const PROGRAM: u64 = 0x5555_5555_0000;

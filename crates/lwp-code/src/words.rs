@@ -8,10 +8,11 @@
 use iced_x86::{Decoder, DecoderOptions, Instruction, OpKind};
 use lwp_dbt::{AppPc, FragmentId};
 use lwp_process::{Tid, sys};
+use lwp_run::sink::BlockEnd;
 use rustc_hash::FxHashMap;
 
-use super::{BlockEnd, block_end};
 use crate::family::{Family, RestoredCode};
+use crate::origins::block_end;
 
 /// The words of a family's fragments.
 #[derive(Debug, Default)]

@@ -3,15 +3,15 @@
 use std::ops::{Index, IndexMut};
 
 use lwp_dbt::{AppPc, Checks, CodeCache, EntryId, FragmentId, IpFilter, Unit};
+use lwp_process::mapped_file::FileVersion;
+use lwp_process::maps::Mapping;
+use lwp_run::sampled_code::{CodePlace, SampledCode};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Pages;
 use crate::arena::Chunk;
-use crate::evaluators::Evaluators;
-use crate::keep::{Kept, ModuleSource};
-use crate::mapped_file::FileVersion;
-use crate::maps::Mapping;
-use crate::sampled_code::{CodePlace, SampledCode};
+use crate::interpreter_entries::Evaluators;
+use crate::module_images::{Kept, ModuleSource};
 
 /// A file and the place where it is mapped: a shared translation belongs to both.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -121,6 +121,11 @@ impl IndexMut<UnitId> for Modules {
 }
 
 impl Modules {
+    /// Returns whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// The number of modules.
     pub fn len(&self) -> usize {
         self.all.len()

@@ -3,7 +3,7 @@
 use lwp_dbt::context::TargetFeatures;
 use twox_hash::XxHash3_128;
 
-use crate::identity::{Segment, Stamp};
+use crate::file_identity::{Segment, Stamp};
 
 /// Bytes of a file's header.
 pub const HEADER_BYTES: usize = 4096;

@@ -10,21 +10,21 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
+use lwp_calls::syscalls;
 use lwp_dbt::freeze::{Freeze, Frozen};
 use lwp_dbt::{
     AppPc, CachePc, CodeSource, CodeTarget, ExecutionProfile, Image, Knowledge, Lwp, Placement,
     Plan, Selection,
 };
+use lwp_mailbox::memory_map::MAX_COUNTERS;
+use lwp_process::maps::Mapping;
 use lwp_process::{SharedMemory, limits, memory, sys};
+use lwp_run::config::Config;
 use twox_hash::XxHash3_128;
 
-use crate::config::Config;
 use crate::family::{Family, LEAST_CHUNK, Module, Pages, UnitId, chunk_for};
-use crate::identity::{self, Segment, Stamp};
-use crate::maps::Mapping;
-use crate::memory_map::MAX_COUNTERS;
+use crate::file_identity::{self, Segment, Stamp};
 use crate::store::{Description, Header, Origin, Store};
-use crate::syscalls;
 
 /// The source of the code of a unit that does not change.
 #[derive(Clone, Debug)]
@@ -148,7 +148,7 @@ impl Kept {
             Source::File(_, stamp) if header.stamp == *stamp => true,
             // The same content elsewhere, or touched.
             Source::File(file, _) => {
-                identity::content(file, &self.code.segments) == Some(header.content)
+                file_identity::content(file, &self.code.segments) == Some(header.content)
             }
         }
     }
@@ -161,7 +161,7 @@ impl Kept {
                 let known = self.found.as_ref().filter(|found| found.stamp == *stamp);
                 let content = match known {
                     Some(found) => found.content,
-                    None => identity::content(file, &self.code.segments)?,
+                    None => file_identity::content(file, &self.code.segments)?,
                 };
                 // Last, so that the code that was translated and hashed is that of the stamp.
                 if Stamp::of(file)? != *stamp {
@@ -254,7 +254,7 @@ impl Keeping<'_> {
         let code = self.family.modules[id].code.clone()?;
         let name = match &code.source {
             Source::Bytes(bytes) => (XxHash3_128::oneshot(bytes), true),
-            Source::File(file, stamp) if stamp.is_settled() => identity::name_of(file, stamp),
+            Source::File(file, stamp) if stamp.is_settled() => file_identity::name_of(file, stamp),
             Source::File(..) => return None,
         };
         let segments = &code.segments;
@@ -314,7 +314,7 @@ impl Keeping<'_> {
             bytes.extend(word.to_le_bytes());
         }
         // Translated code makes calls by their classes.
-        bytes.extend(crate::syscalls::classes_for_table(&emulated));
+        bytes.extend(lwp_calls::syscalls::classes_for_table(&emulated));
         bytes.extend(self.family.translator.watched_words().into_iter().flat_map(u32::to_le_bytes));
         bytes.extend(places(segments, extent.0).flat_map(u64::to_le_bytes));
         for begin in &self.family.modules[id].unit.marks.alone {

@@ -4,7 +4,7 @@
 use std::os::unix::fs::{PermissionsExt, symlink};
 
 use super::*;
-use crate::identity::Stamp;
+use crate::file_identity::Stamp;
 
 fn place(name: &str) -> PathBuf {
     let place = std::env::temp_dir().join(format!("lwp-store-{}-{name}", std::process::id()));

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use lwp_process::maps::Mapping;
 use rustc_hash::FxHashMap;
 
 use crate::family::UnitId;
-use crate::maps::Mapping;
 
 /// An executable mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use lwp_dbt::{AppPc, Destination, Fragment, FragmentId};
 use lwp_process::memory;
 
 use super::{Family, Module, UnitId, overlays, range_of};
-use crate::notices::pages_of;
+use crate::guards::pages_of;
 
 impl Family {
     /// Cuts off the fragment at `pc` if its bytes differ from what thread `tid` has there now.

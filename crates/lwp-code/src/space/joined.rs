@@ -4,13 +4,12 @@
 //! Code from the instruction on belongs to neither of them: it compares itself, and its bytes are
 //! read as far as the second mapping goes.
 
-use lwp_dbt::Checks;
-
 use lwp_arch::insn;
+use lwp_dbt::Checks;
+use lwp_process::maps;
 
 use super::{CodeRange, Space};
 use crate::family::{Family, UnitId};
-use crate::maps;
 
 impl Space {
     /// Lets code that begins at `pc` go on in the mapping behind its own. False where that is not

@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 
+use lwp_process::maps;
 use lwp_process::memory;
 use rustix::fs::{self, Mode, OFlags};
 use twox_hash::XxHash3_128;
@@ -16,8 +17,7 @@ use twox_hash::XxHash3_128;
 use super::archive::{ArchiveError, Reader, Writer};
 use super::header::this_processor;
 use super::{Description, Header, Item, Origin, Store};
-use crate::identity::{self, Stamp};
-use crate::maps;
+use crate::file_identity::{self, Stamp};
 
 /// The name of the one module that is no file.
 const VDSO: &str = "[vdso]";
@@ -191,13 +191,13 @@ fn serves(header: &Header) -> Result<(Origin, Stamp), Reason> {
     }
     let file = ordinary_file(&header.path).ok_or(Reason::Missing)?;
     let stamp = Stamp::of(&file).ok_or(Reason::Missing)?;
-    let (module, travels) = identity::name_of(&file, &stamp);
+    let (module, travels) = file_identity::name_of(&file, &stamp);
     // Only code of the file itself is read, and at most as much as it says of its size.
     let same = travels == origin.travels
         && (!travels || module == origin.module)
         && !origin.segments.is_empty()
         && origin.segments.iter().all(|it| it.offset <= stamp.size)
-        && identity::content(&file, &origin.segments) == Some(header.content)
+        && file_identity::content(&file, &origin.segments) == Some(header.content)
         && Stamp::of(&file) == Some(stamp);
     let here = Origin { module, ..origin.clone() };
     match same {

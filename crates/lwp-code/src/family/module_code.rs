@@ -10,8 +10,8 @@ use rustc_hash::FxHashMap;
 
 use super::PAGE;
 use crate::functions::MappedFunctions;
-use crate::keep::ModuleSource;
-use crate::notices::Notices;
+use crate::guards::Notices;
+use crate::module_images::ModuleSource;
 
 /// The number of pages that are kept of a module.
 const PAGES_KEPT: usize = 512;
