@@ -13,17 +13,20 @@ const DEV: u8 = u8::MAX;
 #[rustfmt::skip] // A table: one level a line.
 const LEVELS: &[(u8, &[&str])] = &[
     (0,   &["lwp-arch", "lwp-terminal"]),                             // facts
-    (1,   &["lwp-source"]),                                           // interfaces
-    (2,   &["lwp-contexts", "lwp-model", "lwp-uarch", "lwp-dbt", "lwp-profile", "lwp-languages"]), // pure logic
-    (3,   &["lwp-process", "lwp-perf", "lwp-symbols", "lwp-unwind", "lwp-facts"]),   // system and formats
-    (4,   &["lwp-vcpu", "lwp", "lwp-export", "lwp-report", "lwp-reference"]), // engines, oracle
-    (5,   &["lwp-cpc-core", "lwp-pctx-core", "lwp-page", "lwp-bench", "lwp-time", "lwp-step"]), // product libraries, pages
-    (6,   &["lwp-cli", "lwp-capi", "lwp-cpc", "lwp-pctx", "cpc-tools"]),                       // edges
-    (7,   &["lwp-store", "lwp-import"]),                              // recordings of a fleet: where they are kept, where they come from
-    (8,   &["lwp-query"]),                                            // questions to them
-    (9,   &["lwp-serve"]),                                            // the same over the network
-    (10,  &["lwp-fleet"]),                                            // the edge of the other workspace
-    (11,  &["lwp-fleet-node"]),                                       // and of several machines
+    (1,   &["lwp-contexts", "lwp-model", "lwp-uarch", "lwp-dbt", "lwp-profile", "lwp-languages"]), // pure logic
+    (2,   &["lwp-process", "lwp-perf", "lwp-symbols", "lwp-unwind", "lwp-facts"]),  // system and formats
+    (3,   &["lwp-run"]),                                              // what a run takes and tells
+    (4,   &["lwp-mailbox"]),                                          // memory shared with its threads
+    (5,   &["lwp-calls"]),                                            // system calls and /proc
+    (6,   &["lwp-code"]),                                             // translations, kept and guarded
+    (7,   &["lwp-vcpu", "lwp", "lwp-export", "lwp-report", "lwp-reference"]), // engines
+    (8,   &["lwp-cpc-core", "lwp-pctx-core", "lwp-page", "lwp-bench", "lwp-time", "lwp-step"]),
+    (9,   &["lwp-cli", "lwp-capi", "lwp-cpc", "lwp-pctx", "cpc-tools"]),                       // edges
+    (10,  &["lwp-store", "lwp-import"]),                              // recordings of a fleet
+    (11,  &["lwp-query"]),                                            // questions to them
+    (12,  &["lwp-serve"]),                                            // the same over the network
+    (13,  &["lwp-fleet"]),                                            // the edge of the other workspace
+    (14,  &["lwp-fleet-node"]),                                       // and of several machines
     (DEV, &["lwp-fuzz", "lwp-testkit", "lwp-tests", "xtask"]),
 ];
 

@@ -1,6 +1,6 @@
-//! What the virtual CPU knows of Linux's system calls: which of them matter to it, what they read and
-//! write and how long they wait; the limits on address space and data; and files of `/proc` with the
-//! text that they would have natively.
+//! What the virtual CPU knows of Linux's system calls: which of them matter to it, what they read
+//! and write and how long they wait; the limits on address space and data; and files of `/proc`
+//! with the text that they would have natively.
 #![forbid(unsafe_code)]
 
 pub mod limits;

@@ -2,8 +2,9 @@
 //! come out of them.
 //!
 //! The kernel's limit on a process's address space is the program's and what is ours at the moment:
-//! it is set when something of ours is mapped or unmapped, and when the program sets its own. A hard limit can only be lowered, so it is higher by more than that. What
-//! the kernel's limits are raised by is taken out again wherever the program looks.
+//! it is set when something of ours is mapped or unmapped, and when the program sets its own. A
+//! hard limit can only be lowered, so it is higher by more than that. What the kernel's limits are
+//! raised by is taken out again wherever the program looks.
 
 use std::collections::HashMap;
 

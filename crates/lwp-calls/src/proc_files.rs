@@ -199,8 +199,8 @@ impl<'a> ProcFiles<'a> {
         Ok(Some(Stand { file, memory, real }))
     }
 
-    /// Has a thread of ours read the text for the place of a file, where that takes the kernel long,
-    /// and then signals `wake`. False where the text is to be read at once.
+    /// Has a thread of ours read the text for the place of a file, where that takes the kernel
+    /// long, and then signals `wake`. False where the text is to be read at once.
     pub fn fetch(&self, tid: Tid, fd: i32, wake: Arc<OwnedFd>) -> bool {
         let large = self.proc_file(tid, fd).filter(|file| has_many_mappings(file.about));
         let (Some(file), Ok(real)) = (large, handle_of(tid, fd)) else { return false };

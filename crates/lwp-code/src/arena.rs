@@ -1,8 +1,9 @@
 //! Arenas: regions of a family's memory that translated code is appended to.
 //!
-//! Every unit has its own part of an arena, a *chunk*, so that its code can be kept and put elsewhere
-//! as one piece. Code that may change must be cut off at any moment, however full the arena is: for
-//! every fragment of it there is room set aside for the stub that then takes its place.
+//! Every unit has its own part of an arena, a *chunk*, so that its code can be kept and put
+//! elsewhere as one piece. Code that may change must be cut off at any moment, however full the
+//! arena is: for every fragment of it there is room set aside for the stub that then takes its
+//! place.
 
 use lwp_dbt::{CachePc, CodeSink, HEAD};
 use lwp_mailbox::memory_map::REACH;

@@ -1,5 +1,5 @@
-//! Where interpreters enter the evaluation of a function and where functions' code objects end, in the
-//! code of a family.
+//! Where interpreters enter the evaluation of a function and where functions' code objects end, in
+//! the code of a family.
 
 use lwp_dbt::{AppPc, CodeCache, FragmentId, Role, Unit, Value, ValueBase};
 use lwp_languages::counting::{Base, Counted};

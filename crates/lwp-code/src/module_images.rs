@@ -429,8 +429,8 @@ impl Keeping<'_> {
     }
 
     /// Writes a unit to the store, its code having been copied; that is gone afterwards. Where
-    /// something has been `learned` of its executions, it is laid out anew. Returns the knowledge by
-    /// which that was done.
+    /// something has been `learned` of its executions, it is laid out anew. Returns the knowledge
+    /// by which that was done.
     pub fn save(
         &self,
         unsaved: &mut Unsaved,

@@ -1,6 +1,6 @@
 //! The memory that the virtual CPU shares with the threads it runs: where everything lies, each
-//! thread's context with its counters, the requests that translated code writes there, and the doors
-//! at which threads ring.
+//! thread's context with its counters, the requests that translated code writes there, and the
+//! doors at which threads ring.
 //!
 //! The program can write to all of it. What is read here is believed only as far as it can do no
 //! harm.

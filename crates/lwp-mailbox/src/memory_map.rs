@@ -40,8 +40,8 @@ const _: () = {
     use lwp_dbt::context::calls::{CALLS_AT, CALLS_BYTES};
     assert!((CALLS_AT + CALLS_BYTES) as u64 <= VECTOR_AT);
 };
-/// Bytes of an empty indirect table that the template of a low window holds: address spaces map them
-/// as often as their table takes. Few pages to write, and few mappings for fork to copy.
+/// Bytes of an empty indirect table that the template of a low window holds: address spaces map
+/// them as often as their table takes. Few pages to write, and few mappings for fork to copy.
 pub const EMPTY_TABLE: u64 = 256 << 10;
 /// Bytes of one family's file.
 pub const FAMILY_BYTES: u64 = 4 << 30;

@@ -1,5 +1,5 @@
-//! A process, seen and controlled from outside: its stops, registers and memory, its mappings and the
-//! files behind them, and system calls made in it. The only crate that calls ptrace.
+//! A process, seen and controlled from outside: its stops, registers and memory, its mappings and
+//! the files behind them, and system calls made in it. The only crate that calls ptrace.
 //!
 //! All unsafe code is in four files: [`sys`] (one function per system call), [`shm`] (memory shared
 //! with the tracees), [`child`] (a process that becomes a program) and [`userfault`] (notice of

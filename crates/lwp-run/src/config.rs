@@ -140,8 +140,8 @@ impl LwpConfig {
         match can_be_kept(&shape) {
             true => Ok(()),
             false => Err(format!(
-                "the first level has {} sets of {} lines; the virtual CPU keeps at most {MOST_SETS} sets \
-                 of {MOST_WAYS} lines, and at least {LEAST_WAY_BYTES} bytes a way",
+                "the first level has {} sets of {} lines; the virtual CPU keeps at most \
+                 {MOST_SETS} sets of {MOST_WAYS} lines, and at least {LEAST_WAY_BYTES} bytes a way",
                 shape.sets(),
                 shape.ways
             )),

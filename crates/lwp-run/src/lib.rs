@@ -1,5 +1,5 @@
-//! What a run of the virtual CPU takes and what it tells: its configuration, the requests to it while
-//! it goes on, its outcome, and the receiver of what was executed.
+//! What a run of the virtual CPU takes and what it tells: its configuration, the requests to it
+//! while it goes on, its outcome, and the receiver of what was executed.
 #![forbid(unsafe_code)]
 
 pub mod addition;

@@ -29,8 +29,8 @@ pub(super) struct Gathered {
 }
 
 impl Gathered {
-    /// Reads what there is to tell of `file`, of which `real` is a handle. `protected` are the pages
-    /// that are protected for our sake.
+    /// Reads what there is to tell of `file`, of which `real` is a handle. `protected` are the
+    /// pages that are protected for our sake.
     pub(super) fn of(file: ProcFile, reader: Tid, real: &OwnedFd, protected: &[u64]) -> Self {
         let ProcFile { kind, about } = file;
         // Names need not be of characters; they are not looked into.

@@ -1,9 +1,9 @@
 //! Kept translations on their way to another machine, and from there.
 //!
 //! An archive is code that will be executed: whoever can write to it can make this user's programs
-//! do anything. The checks here find damage and entries that are of no use, not lies: a file is only
-//! known to be whole. Nothing in an archive names a file that is written. A path in it leads to a
-//! file that is looked at, if it is an ordinary one, and whose content decides.
+//! do anything. The checks here find damage and entries that are of no use, not lies: a file is
+//! only known to be whole. Nothing in an archive names a file that is written. A path in it leads
+//! to a file that is looked at, if it is an ordinary one, and whose content decides.
 
 use std::fs::File;
 use std::io::{self, Read, Write};

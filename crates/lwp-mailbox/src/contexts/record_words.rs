@@ -120,8 +120,8 @@ impl RecordWords<'_> {
         next.min(trace::MOST_RECORDS.into()) as usize
     }
 
-    /// Returns whether the thread itself finds the innermost frame near a stack pointer, and there is
-    /// room for records.
+    /// Returns whether the thread itself finds the innermost frame near a stack pointer, and there
+    /// is room for records.
     pub fn is_near(self, stack: u64) -> bool {
         let innermost = self.frame(self.frame_count().saturating_sub(1)).stack;
         innermost.wrapping_sub(stack) < REACH && !self.is_nearly_full()
