@@ -12,21 +12,36 @@ const DEV: u8 = u8::MAX;
 /// Every package and its level.
 #[rustfmt::skip] // A table: one level a line.
 const LEVELS: &[(u8, &[&str])] = &[
-    (0,   &["lwp-arch", "lwp-terminal"]),                             // facts
-    (1,   &["lwp-contexts", "lwp-model", "lwp-uarch", "lwp-dbt", "lwp-profile", "lwp-languages"]), // pure logic
-    (2,   &["lwp-process", "lwp-perf", "lwp-symbols", "lwp-unwind", "lwp-facts"]),  // system and formats
-    (3,   &["lwp-run"]),                                              // what a run takes and tells
-    (4,   &["lwp-mailbox"]),                                          // memory shared with its threads
-    (5,   &["lwp-calls"]),                                            // system calls and /proc
-    (6,   &["lwp-code"]),                                             // translations, kept and guarded
-    (7,   &["lwp-vcpu", "lwp", "lwp-export", "lwp-report", "lwp-reference"]), // engines
+    // Facts.
+    (0,   &["lwp-arch", "lwp-terminal"]),
+    // Pure logic.
+    (1,   &["lwp-contexts", "lwp-model", "lwp-uarch", "lwp-dbt", "lwp-profile", "lwp-languages"]),
+    // System and formats.
+    (2,   &["lwp-process", "lwp-perf", "lwp-symbols", "lwp-unwind", "lwp-facts"]),
+    // What a run takes and tells.
+    (3,   &["lwp-run"]),
+    // Memory shared with its threads.
+    (4,   &["lwp-mailbox"]),
+    // System calls and /proc.
+    (5,   &["lwp-calls"]),
+    // Translations, kept and guarded.
+    (6,   &["lwp-code"]),
+    // Engines.
+    (7,   &["lwp-vcpu", "lwp", "lwp-export", "lwp-report", "lwp-reference"]),
+    // Product libraries, pages.
     (8,   &["lwp-cpc-core", "lwp-pctx-core", "lwp-page", "lwp-bench", "lwp-time", "lwp-step"]),
-    (9,   &["lwp-cli", "lwp-capi", "lwp-cpc", "lwp-pctx", "cpc-tools"]),                       // edges
-    (10,  &["lwp-store", "lwp-import"]),                              // recordings of a fleet
-    (11,  &["lwp-query"]),                                            // questions to them
-    (12,  &["lwp-serve"]),                                            // the same over the network
-    (13,  &["lwp-fleet"]),                                            // the edge of the other workspace
-    (14,  &["lwp-fleet-node"]),                                       // and of several machines
+    // Edges.
+    (9,   &["lwp-cli", "lwp-capi", "lwp-cpc", "lwp-pctx", "cpc-tools"]),
+    // Recordings of a fleet.
+    (10,  &["lwp-store", "lwp-import"]),
+    // Questions to recordings.
+    (11,  &["lwp-query"]),
+    // The same over the network.
+    (12,  &["lwp-serve"]),
+    // The edge of the other workspace.
+    (13,  &["lwp-fleet"]),
+    // The same over several machines.
+    (14,  &["lwp-fleet-node"]),
     (DEV, &["lwp-fuzz", "lwp-testkit", "lwp-tests", "xtask"]),
 ];
 

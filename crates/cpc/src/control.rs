@@ -23,7 +23,7 @@ use rustix::net::{
     SocketAddrUnix, SocketFlags, SocketType, bind, recvmsg, sendto, socket_with,
 };
 
-use lwp_process::wards;
+use lwp_process::nested_ptrace;
 
 use crate::error::{Error, Result};
 use crate::{set, sys};
@@ -130,7 +130,7 @@ pub(crate) fn ask(running: bool) -> Result<()> {
     let controller = match tracer {
         // It is a thread that traces; it is its process that listens.
         Some(tracer) => status(tracer, "Tgid"),
-        None => wards::guardian(0),
+        None => nested_ptrace::guardian(0),
     };
     let controller = controller.ok_or(none.clone())?;
     let tid = sys::thread_id();

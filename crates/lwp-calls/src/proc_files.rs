@@ -25,9 +25,9 @@ use rustix::fs::{MemfdFlags, Mode, OFlags};
 use crate::limits::Raised;
 use crate::syscalls::{Pending, nr};
 
-mod as_set;
 mod described;
 mod gathered;
+mod shown_protection;
 mod sleeping;
 mod text;
 

@@ -5,21 +5,21 @@ use lwp_dbt::block::Emulated;
 use lwp_dbt::context::SyscallClass;
 use lwp_mailbox::contexts::Context;
 use lwp_process::child::{layout_is_ours, with_fixed_layout, without_fixed_layout};
-use lwp_process::{absent, memory};
+use lwp_process::{memory, missing_pages};
 
 use crate::limits::{self, Raised};
 
-mod fills;
-mod holes;
+mod kernel_writes;
 pub mod nr;
-mod rare;
+mod rare_calls;
 mod transfers;
+mod unmapped_ranges;
 mod waits;
 
-pub use fills::{filled, filled_elsewhere, filled_later, fills_ever_after, led_to};
-pub use holes::{AtHole, NOWHERE, around, at_hole, pages_of};
-pub use rare::{Held, hold, of_32_bits, refused_of_32_bits, result_of_32_bits};
+pub use kernel_writes::{filled, filled_elsewhere, filled_later, fills_ever_after, led_to};
+pub use rare_calls::{Held, hold, of_32_bits, refused_of_32_bits, result_of_32_bits};
 pub use transfers::Transfer;
+pub use unmapped_ranges::{AtHole, NOWHERE, around, at_hole, pages_of};
 pub use waits::{forgets_time, minds_signals, timeout, unblocks};
 
 const PROT_WRITE: u64 = 2;
@@ -106,7 +106,7 @@ fn class(number: u64, emulated: Emulated) -> SyscallClass {
             true => SyscallClass::Fills,
             false => SyscallClass::Watched,
         },
-        _ if emulated.fills => fills::class(number),
+        _ if emulated.fills => kernel_writes::class(number),
         _ => SyscallClass::Native,
     }
 }
@@ -241,13 +241,13 @@ pub fn before(
         nr::PRCTL | nr::SECCOMP if installs_filter(&pending) => context.set(Slot::NoSyscalls, 1),
         nr::PRCTL if args[0] == PR_SET_SYSCALL_USER_DISPATCH => answer(&mut pending, EINVAL),
         nr::PTRACE => answer(&mut pending, EPERM),
-        nr::USERFAULTFD => absent::expect(),
+        nr::USERFAULTFD => missing_pages::expect(),
         nr::PERSONALITY if args[0] as u32 != u32::MAX && layout_is_ours(tid) => {
             context.set(Slot::Rdi, with_fixed_layout(args[0]));
         }
         nr::MLOCKALL => context.set(Slot::Rdi, args[0] | MCL_ONFAULT),
-        nr::CLONE => context.set(Slot::Rdi, args[0] & !rare::CLONE_UNTRACED),
-        nr::CLONE3 => rare::trace_child(context, tid, args[0], args[1]),
+        nr::CLONE => context.set(Slot::Rdi, args[0] & !rare_calls::CLONE_UNTRACED),
+        nr::CLONE3 => rare_calls::trace_child(context, tid, args[0], args[1]),
         nr::ARCH_PRCTL => match args[0] {
             ARCH_SET_GS if args[1] >= TASK_SIZE => answer(&mut pending, EPERM),
             ARCH_SET_GS => {
@@ -397,7 +397,7 @@ pub fn attaches(tid: i32, pending: &Pending) -> (u64, u64) {
     let bytes = match namespace("self") == namespace(&tid.to_string()) {
         true => {
             let segments = std::fs::read_to_string("/proc/sysvipc/shm").unwrap_or_default();
-            rare::bytes_of_segment(&segments, id as i32).unwrap_or(0)
+            rare_calls::bytes_of_segment(&segments, id as i32).unwrap_or(0)
         }
         false => UNKNOWN,
     };
@@ -471,7 +471,7 @@ pub fn after(context: Context<'_>, tid: i32, pending: &Pending, result: u64) -> 
         nr::OPEN | nr::CREAT | nr::OPENAT | nr::OPENAT2 => Effect::Opened(result as i32),
         nr::GETDENTS | nr::GETDENTS64 | nr::GETDENTS_32 => Effect::Listed(*pending, result),
         nr::REMAP_FILE_PAGES => Effect::Mapped(range(a1, a2)),
-        nr::PROCESS_MADVISE | nr::PROCESS_MADVISE_32 => rare::advised(tid, pending),
+        nr::PROCESS_MADVISE | nr::PROCESS_MADVISE_32 => rare_calls::advised(tid, pending),
         nr::BRK => Effect::HeapEnds(result),
         // ipc(2) returns nothing.
         nr::SHMAT if result == 0 => Effect::Attached(a2 & !4095),

@@ -6,7 +6,7 @@ use crate::limits::MoreFiles;
 use crate::mapped::Expected;
 use crate::shm::Inode;
 use crate::tracees::{self, Tracees};
-use crate::{Stop, Tid, handover, memory, view};
+use crate::{Stop, Tid, fd_passing, memory, view};
 
 use crate::maps::Status;
 
@@ -192,7 +192,7 @@ impl Injector {
         self.call([SYS_SOCKETPAIR, AF_UNIX, SOCK_STREAM_CLOEXEC, 0, scratch, 0, 0])?;
         let pair = memory::read_u64(tid, scratch).map_err(|error| error.to_string())?;
         let [ours, theirs] = [pair & u64::from(u32::MAX), pair >> 32];
-        let given = handover::give(self.pid, ours as i32, descriptor);
+        let given = fd_passing::give(self.pid, ours as i32, descriptor);
         let received = given.map_err(|error| error.to_string()).and_then(|()| {
             let message = scratch + MESSAGE_AT as u64;
             self.call([SYS_RECVMSG, theirs, message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT, 0, 0, 0])

@@ -5,19 +5,20 @@
 //! with the tracees), [`child`] (a process that becomes a program) and [`userfault`] (notice of
 //! writes). Everything else is built on them.
 
-pub mod absent;
 pub mod auxiliary;
 pub mod child;
 pub mod descriptors;
 pub mod elf;
+pub mod fd_passing;
 pub mod first_stack;
-pub mod handover;
 pub mod inject;
 pub mod limits;
 pub mod mapped;
 pub mod mapped_file;
 pub mod maps;
 pub mod memory;
+pub mod missing_pages;
+pub mod nested_ptrace;
 pub mod owner;
 pub mod pagemap;
 pub mod program_files;
@@ -32,7 +33,6 @@ pub mod tracees;
 pub mod userfault;
 pub mod vectors;
 pub mod view;
-pub mod wards;
 
 pub use regs::Regs;
 pub use shm::{SharedFile, SharedMemory};

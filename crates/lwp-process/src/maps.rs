@@ -5,7 +5,7 @@ use std::fs;
 use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use crate::absent;
+use crate::missing_pages;
 use crate::tracee_files::{self, Mapped};
 
 /// One mapping of a tracee.
@@ -112,7 +112,7 @@ impl Mapping {
     /// Returns whether a program serves the file system of the file: whoever opens it may wait for
     /// that program.
     pub fn is_served(&self, tid: i32) -> bool {
-        self.inode != 0 && absent::is_served(tid, self.device)
+        self.inode != 0 && missing_pages::is_served(tid, self.device)
     }
 }
 

@@ -25,7 +25,7 @@ use rustix::fs::{
     statx,
 };
 
-use crate::absent;
+use crate::missing_pages;
 use crate::sys::{self, Credentials};
 use crate::tracee::Tid;
 
@@ -50,7 +50,7 @@ pub struct Mapped<'a> {
 /// Opens the file that `tid` has mapped: by the mapping, where the kernel allows that, and else by
 /// the path, if it leads to a file with the same inode.
 ///
-/// The caller asks before whether a program serves the file's system ([`crate::absent`]).
+/// The caller asks before whether a program serves the file's system ([`crate::missing_pages`]).
 ///
 /// # Errors
 ///
@@ -110,7 +110,7 @@ fn open_if_same(tid: Tid, inode: u64, handle: &OwnedFd) -> io::Result<File> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let known = statx(handle, c"", flags, StatxFlags::INO)?;
     let device = (known.stx_dev_major, known.stx_dev_minor);
-    if known.stx_ino != inode || absent::is_served(tid, device) {
+    if known.stx_ino != inode || missing_pages::is_served(tid, device) {
         return Err(elsewhere());
     }
     opened(handle)

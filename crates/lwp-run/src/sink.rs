@@ -5,8 +5,8 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use lwp_process::absent;
 use lwp_process::maps::{self, Mapping};
+use lwp_process::missing_pages;
 
 use crate::addition::Addition;
 
@@ -120,7 +120,7 @@ impl Module {
     /// the run goes on: that program may be one of the run, and wait.
     pub fn is_served(&self) -> bool {
         let is = |it: &Mapping| Path::new(&it.name) == self.path && it.is_served(self.pid);
-        absent::is_expected() && maps::read(self.pid).iter().any(is)
+        missing_pages::is_expected() && maps::read(self.pid).iter().any(is)
     }
 }
 

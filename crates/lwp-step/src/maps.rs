@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use lwp_process::tracee_files::{Mapped, open_mapped};
-use lwp_process::{Tid, absent};
+use lwp_process::{Tid, missing_pages};
 
 /// An executable mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ impl Mapping {
 
     /// Opens the file, unless a program serves its file system: that program may be waiting for us.
     pub fn open(&self, tid: Tid) -> Option<File> {
-        if self.inode == 0 || absent::is_served(tid, self.device) {
+        if self.inode == 0 || missing_pages::is_served(tid, self.device) {
             return None;
         }
         let range = (self.start, self.end);

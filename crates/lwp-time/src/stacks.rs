@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use lwp_process::tracee_files::{Mapped as MappedFile, open_mapped};
-use lwp_process::{absent, sys};
+use lwp_process::{missing_pages, sys};
 use lwp_unwind::{CodeRange, Ending, Frame, Image, Memory, RIP, RSP, Registers, Unwinder};
 use lwp_vcpu::profile::{Module, ModuleMapping, Place, Sink};
 use lwp_vcpu::program_files::Viewpoint;
@@ -145,7 +145,7 @@ impl Stacks {
         }
         let open = |path: &Path| {
             // Whoever opens a file that a program serves may wait for that program.
-            if absent::is_served(pid, mapped.device) {
+            if missing_pages::is_served(pid, mapped.device) {
                 return None;
             }
             let range = (mapped.start, mapped.end);

@@ -15,9 +15,9 @@ use lwp_process::owner::Owner;
 use lwp_process::{Ptrace, Regs, sys};
 use lwp_run::config::{Config, Markers, Plan};
 
-use crate::exec;
-use crate::exec::Anchors;
 use crate::machine::{Machine, Mode, Process};
+use crate::setup;
+use crate::setup::Anchors;
 
 /// A process that waits for input. Its input ends with this process, and so does it.
 static VICTIM: Mutex<Option<Child>> = Mutex::new(None);
@@ -95,7 +95,7 @@ impl Attack {
         let slot = machine.add_thread(tid, tid, contexts).ok_or(io::ErrorKind::OutOfMemory)?;
         let mappings = maps::read(tid);
         let made =
-            exec::new_space(&mut machine, tid, Owner::default(), &mappings, Anchors::of(tid));
+            setup::new_space(&mut machine, tid, Owner::default(), &mappings, Anchors::of(tid));
         let (space, family, _) = made.map_err(io::Error::other)?;
         let space = machine.caches.add(space);
         machine.tasks.processes.entry(tid).and_modify(|process| process.space = space);

@@ -11,8 +11,8 @@ use lwp_calls::syscalls::{Pending, nr};
 use lwp_process::{Tid, memory};
 use lwp_run::config::ControlLine;
 
-use crate::events::obeying::Held;
 use crate::machine::{Machine, Need};
+use crate::tracer::run_requests::Held;
 
 /// The most that is read of one call; a command has a few bytes.
 const MOST_BYTES: usize = 1 << 16;

@@ -8,8 +8,8 @@ use lwp_dbt::ExecutionProfile;
 use lwp_mailbox::contexts::Contexts;
 use lwp_process::Tid;
 
+use crate::background_save::Keeper;
 use crate::machine::{CodeCaches, Tasks};
-use crate::saving::Keeper;
 
 /// Most threads that are looked at each time.
 const LOOKED_AT: usize = 64;

@@ -4,44 +4,48 @@
 //! sees them through ptrace (rare) and shared memory (the mailbox). The way of one request:
 //! translated code misses an address and rings ([`lwp_dbt::routines`]); the server takes the ring,
 //! translates, answers (`server`); the thread applies the answer and goes on. The way of a signal:
-//! the tracer sees it (`events`), turns the thread's registers into the application's (`state`),
-//! lets the kernel deliver it, and leads the handler into translated code (`exec`).
+//! the tracer sees it (`tracer`), turns the thread's registers into the application's (`state`),
+//! lets the kernel deliver it, and leads the handler into translated code (`setup`).
+//!
+//! What the engine stands on has crates of its own: one process seen from outside
+//! ([`lwp_process`]), what a run takes and tells ([`lwp_run`]), the memory shared with threads
+//! ([`lwp_mailbox`]), system calls ([`lwp_calls`]) and translations ([`lwp_code`]).
 #![forbid(unsafe_code)]
 
-mod absent;
+mod ahead_of_time;
 #[cfg(feature = "attack")]
 pub mod attack;
 mod attend;
+mod background_save;
 mod call_stack;
-mod calling;
 mod control_line;
 mod cpu_clock;
 mod cpuid;
 pub mod doctor;
+mod dumpable;
 mod emulate;
-mod evaluators;
-mod events;
-mod exec;
-mod generated;
-mod hidden;
+mod guarding;
+mod interpreted_calls;
 mod learning;
 mod lwp;
 mod machine;
 mod markers;
-mod native;
-mod notices;
+mod measured_contexts;
+mod native_run;
+mod our_ranges;
 mod proc_files;
 pub mod profile;
 mod refusal;
+mod relayout;
 mod resource_limits;
 mod sample_filters;
-mod saving;
 mod server;
+mod setup;
 mod state;
 #[cfg(test)]
 mod tests;
-mod warm;
-mod ways;
+mod tracer;
+mod unfilled_code;
 mod written_files;
 mod x87;
 
@@ -72,8 +76,8 @@ pub use lwp_uarch::Caches;
 pub use lwp_uarch::presets::by_name as machine_named;
 
 use cpu_clock::{CpuClocks, CpuTimes};
-use events::Tracer;
 use machine::Machine;
+use tracer::Tracer;
 
 /// Runs `config` to its end and reports what was counted.
 ///
@@ -102,7 +106,7 @@ pub fn run_profiled(
         Err(Error::Machine { what, .. })
             if config.program.native_fallback && matches!(config.target, Target::Launch { .. }) =>
         {
-            native::run(config, control, &what)
+            native_run::run(config, control, &what)
         }
         outcome => outcome,
     }
@@ -200,7 +204,7 @@ fn run_in(
             let _held = sys::hold_child_events();
             let mut guard = server::lock(machine);
             let _ = ready.send(());
-            guard.caches.prepared = exec::prepare(&guard).ok();
+            guard.caches.prepared = setup::prepare(&guard).ok();
             drop(guard);
             server::serve(machine, scope);
         };
@@ -353,7 +357,7 @@ fn spawn_error(program: &Path, error: SpawnError) -> Error {
         SpawnError::Nul => {
             Error::NotExecutable { program, cause: "an argument contains a NUL byte".into() }
         }
-        SpawnError::Trace(error) if lwp_process::wards::are_had() => machine_error(
+        SpawnError::Trace(error) if lwp_process::nested_ptrace::are_had() => machine_error(
             "tracing the program",
             error,
             "this is the virtual CPU already: run the inner command outside of `lwp`",

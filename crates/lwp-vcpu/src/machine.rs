@@ -1,6 +1,6 @@
 //! The machine: every process, thread, address space and translation of a run, under one lock.
 //!
-//! Two threads of the host work on it: the *tracer* ([`crate::events`]), which receives ptrace
+//! Two threads of the host work on it: the *tracer* ([`crate::tracer`]), which receives ptrace
 //! stops, and the *server* ([`crate::server`]), which answers the mailboxes. Each holds the lock
 //! while it works and releases it while it waits.
 
@@ -16,9 +16,9 @@ use lwp_process::{Tid, Tracees, sys};
 use lwp_run::config::Config;
 
 use crate::control_line::Line;
+use crate::guarding;
 use crate::lwp::ThreadLwp;
 use crate::markers::Bounds;
-use crate::notices;
 use crate::profile::Profiler;
 use crate::server::SpinPolicy;
 
@@ -71,8 +71,8 @@ pub struct Machine {
 impl Machine {
     /// A machine with nothing in it.
     pub fn new(config: Config, wake_tracer: Arc<OwnedFd>, tracees: Arc<dyn Tracees>) -> Self {
-        let way = notices::way(&config);
-        let processor = Processor::new(&config, way.is_some_and(notices::Way::looks_at_calls));
+        let way = guarding::way(&config);
+        let processor = Processor::new(&config, way.is_some_and(guarding::Way::looks_at_calls));
         let spin = if sys::allowed_cpus() > 1 { pauses_in(THREAD_SPIN) } else { 0 };
         let mut contexts = Contexts::new(processor.cpu.real_xcr0());
         contexts.tells_actions = config.sampling.stacks && config.trials.keeps;

@@ -11,8 +11,8 @@ use lwp_process::descriptors::flags_of;
 use lwp_process::inject::Injector;
 use lwp_process::maps::{self, Status};
 
-use crate::exec::{find_syscall, path_of};
 use crate::machine::{Machine, Need};
+use crate::setup::{find_syscall, path_of};
 
 const SYS_CLOSE: u64 = 3;
 const SYS_DUP3: u64 = 292;

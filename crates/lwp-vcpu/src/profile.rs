@@ -17,9 +17,9 @@ use lwp_process::Tid;
 use lwp_run::addition::Addition;
 use rustc_hash::FxHashMap;
 
-use crate::calling::Calling;
 use crate::lwp::report_kept;
 use crate::machine::{CodeCaches, Counting, Observers, Tasks};
+use crate::measured_contexts::Calling;
 
 mod interpreted;
 mod jumps;

@@ -15,9 +15,9 @@ use lwp_dbt::{Candidate, Queue};
 use lwp_process::{Tid, sys};
 
 use crate::AbortOnPanic;
-use crate::generated;
+use crate::guarding;
 use crate::machine::Machine;
-use crate::notices;
+use crate::relayout;
 
 mod answers;
 mod bells;
@@ -149,7 +149,7 @@ fn watch_writes<'scope>(
     let watch = move || {
         let _abort = AbortOnPanic;
         let _held = sys::hold_child_events();
-        notices::watch(machine, &waiting);
+        guarding::watch(machine, &waiting);
     };
     let thread = std::thread::Builder::new().name("lwp-writes".into());
     if thread.spawn_scoped(scope, watch).is_err() {
@@ -171,7 +171,7 @@ fn sleep(
         return None;
     }
     guard.keeper().look_at_targets();
-    generated::improve(&mut guard);
+    relayout::improve(&mut guard);
     guard.keeper().keep_meanwhile();
     let nap = match expected {
         _ if guard.tasks.filtered => FILTERED_NAP,

@@ -13,9 +13,9 @@ use lwp_process::Tid;
 use lwp_process::memory::{read_u64, write_u64};
 use lwp_process::regs::{Raw, Regs, general_value};
 
-use crate::calling::Unmade;
 use crate::lwp::{finish_record, set_result};
 use crate::machine::{Counting, Machine};
+use crate::measured_contexts::Unmade;
 use crate::server::syscall_done;
 use crate::x87::Pointers;
 

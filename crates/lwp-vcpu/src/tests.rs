@@ -48,10 +48,10 @@ use lwp_process::{Tracees, sys};
 use lwp_run::config::{Config, Plan};
 use lwp_run::outcome::Counts;
 
-use crate::exec;
-use crate::exec::Anchors;
 use crate::machine::{Machine, Mode, Need, Process, Thread};
 use crate::profile::{Profiler, Sink};
+use crate::setup;
+use crate::setup::Anchors;
 use crate::state::known_pc;
 use script::Script;
 
@@ -106,7 +106,7 @@ impl Scene {
         let slot = machine.add_thread(tid, tid, contexts).expect("a context");
         let mappings = maps::read(tid);
         let made =
-            exec::new_space(&mut machine, tid, Owner::default(), &mappings, Anchors::of(tid));
+            setup::new_space(&mut machine, tid, Owner::default(), &mappings, Anchors::of(tid));
         let (space, ..) = made.expect("an address space");
         let space = machine.caches.add(space);
         machine.tasks.processes.entry(tid).and_modify(|process| process.space = space);

@@ -10,7 +10,7 @@
 use std::fs;
 use std::io::{Read, Write, pipe};
 
-use lwp_process::{Errno, Tracee, spawn, sys, wards};
+use lwp_process::{Errno, Tracee, nested_ptrace, spawn, sys};
 
 use crate::error::field;
 use crate::host::{self, Means};
@@ -43,7 +43,7 @@ fn follow_ward(child: Pid, created: bool) -> Result<Followed, Error> {
         let _ = ready_out.read(&mut byte);
         return host::adopt(child, created).map(|pctx| Followed::Copy(Box::new(pctx)));
     };
-    let given = wards::give(child, copy);
+    let given = nested_ptrace::give(child, copy);
     let _ = ready_in.write_all(&[1]);
     given.map_err(Error::System)?;
     Ok(Followed::Original(copy))

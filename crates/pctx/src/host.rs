@@ -3,7 +3,7 @@
 
 use std::os::fd::OwnedFd;
 
-use lwp_process::wards::{self, Event};
+use lwp_process::nested_ptrace::{self, Event};
 use lwp_process::{Errno, sys};
 
 use crate::lwps::State;
@@ -22,14 +22,14 @@ pub(crate) enum Means {
 impl Means {
     /// That of this process.
     pub(crate) fn here() -> Self {
-        if wards::are_had() { Self::Host } else { Self::Ptrace }
+        if nested_ptrace::are_had() { Self::Host } else { Self::Ptrace }
     }
 
     /// Lets a thread that stands still go on, with a signal.
     pub(crate) fn go(self, tid: Pid, signal: i32) -> Result<(), Errno> {
         match self {
             Self::Ptrace => sys::cont(tid, signal),
-            Self::Host => wards::go(tid),
+            Self::Host => nested_ptrace::go(tid),
         }
     }
 
@@ -37,7 +37,7 @@ impl Means {
     pub(crate) fn stop(self, tid: Pid) -> Result<(), Errno> {
         match self {
             Self::Ptrace => sys::interrupt(tid),
-            Self::Host => wards::stop(tid),
+            Self::Host => nested_ptrace::stop(tid),
         }
     }
 
@@ -45,17 +45,17 @@ impl Means {
     pub(crate) fn let_new_go(self, pid: Pid) {
         let _ = match self {
             Self::Ptrace => sys::detach(pid, 0),
-            Self::Host => wards::go(pid),
+            Self::Host => nested_ptrace::go(pid),
         };
     }
 }
 
 /// Takes over a live process; returns its threads.
 pub(crate) fn capture(pid: Pid, bell: &OwnedFd) -> Result<Vec<Pid>, Error> {
-    wards::capture(pid, bell).map_err(|error| match Error::from_attach(pid, error) {
+    nested_ptrace::capture(pid, bell).map_err(|error| match Error::from_attach(pid, error) {
         Error::System(Errno::ESRCH) => Error::Outside(pid),
         Error::System(Errno(libc::EBUSY)) => {
-            Error::Traced { pid, tracer: wards::guardian(pid).unwrap_or_default() }
+            Error::Traced { pid, tracer: nested_ptrace::guardian(pid).unwrap_or_default() }
         }
         other => other,
     })
@@ -64,8 +64,8 @@ pub(crate) fn capture(pid: Pid, bell: &OwnedFd) -> Result<Vec<Pid>, Error> {
 /// Takes over a process that the host holds for this one.
 pub(crate) fn adopt(pid: Pid, created: bool) -> Result<Pctx, Error> {
     let fd = sys::event_fd().map_err(Error::System)?;
-    let flags = if created { wards::CREATED } else { 0 };
-    wards::take(pid, &fd, flags).map_err(|error| Error::from_attach(pid, error))?;
+    let flags = if created { nested_ptrace::CREATED } else { 0 };
+    nested_ptrace::take(pid, &fd, flags).map_err(|error| Error::from_attach(pid, error))?;
     Ok(Pctx::with(Means::Host, fd, pid, created, &[pid]))
 }
 
@@ -73,7 +73,7 @@ impl Pctx {
     /// Takes every event there is.
     pub(crate) fn dispatch_events(&self, handlers: &mut dyn Handlers) -> Option<End> {
         loop {
-            match wards::next(self.pid) {
+            match nested_ptrace::next(self.pid) {
                 Ok(Some(event)) => {
                     if let Some(end) = self.host_event(event, handlers) {
                         return Some(end);

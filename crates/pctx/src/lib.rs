@@ -86,7 +86,7 @@ use std::thread::{self, ThreadId};
 
 use lwp_process::limits::Room;
 use lwp_process::tracee::OPTIONS;
-use lwp_process::{spawn, sys, wards};
+use lwp_process::{nested_ptrace, spawn, sys};
 
 pub use error::{Error, find_program};
 pub use lwp_process::Errno;
@@ -160,7 +160,7 @@ impl Pctx {
             Means::Ptrace => {
                 spawn::spawn(file.as_os_str(), argv, None, false, Room::default()).map(|it| it.0)
             }
-            Means::Host => wards::spawn(file.as_os_str(), argv, &fd),
+            Means::Host => nested_ptrace::spawn(file.as_os_str(), argv, &fd),
         };
         let pid = spawned.map_err(|error| Error::from_spawn(program, error))?;
         Ok(Self::with(means, fd, pid, true, &[pid]))

@@ -6,7 +6,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use lwp_process::{Errno, Stop, Tracee, spawn, sys, wards};
+use lwp_process::{Errno, Stop, Tracee, nested_ptrace, spawn, sys};
 
 use crate::child::{self, Followed};
 use crate::host::Means;
@@ -524,7 +524,7 @@ impl Pctx {
     /// Detaches from every thread.
     pub(crate) fn let_go(&self) {
         if self.means == Means::Host {
-            let _ = wards::release(self.pid);
+            let _ = nested_ptrace::release(self.pid);
             return;
         }
         self.leaving.set(true);

@@ -485,7 +485,7 @@ fn children_that_nobody_follows_run_on() {
 /// The state of a process that sleeps but for us: on the virtual CPU, where nobody sees that it is
 /// traced, it seems to run.
 fn standing() -> char {
-    if lwp_process::wards::are_had() { 'R' } else { 't' }
+    if lwp_process::nested_ptrace::are_had() { 'R' } else { 't' }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use lwp_process::maps::{self, Mapping};
 use lwp_process::{Tid, sys, tracee_files};
 
 use super::text::{self, Ours};
-use super::{Kind, ProcFile, as_set};
+use super::{Kind, ProcFile, shown_protection};
 
 /// Bytes of maps from which on a process has many mappings.
 const MANY: usize = 256 << 10;
@@ -35,8 +35,8 @@ impl Gathered {
         let ProcFile { kind, about } = file;
         // Names need not be of characters; they are not looked into.
         let told = tracee_files::read_as(reader, real).ok().map(|told| match kind {
-            Kind::Maps => text::maps(&as_set::maps(&told, protected)),
-            Kind::Smaps => text::smaps(&as_set::smaps(&told, protected)),
+            Kind::Maps => text::maps(&shown_protection::maps(&told, protected)),
+            Kind::Smaps => text::smaps(&shown_protection::smaps(&told, protected)),
             _ => told,
         });
         let sums = matches!(kind, Kind::SmapsRollup | Kind::Statm | Kind::Stat | Kind::Status);

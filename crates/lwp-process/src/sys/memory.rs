@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use super::{Errno, Result, check};
-use crate::absent;
+use crate::missing_pages;
 
 /// process_vm_readv, or what does the same where that is refused; returns how many bytes were read.
 ///
@@ -15,7 +15,7 @@ use crate::absent;
 ///
 /// The kernel's; `EFAULT` if nothing is mapped there, `EAGAIN` if the program has yet to fill it.
 pub fn read_memory(tid: i32, address: u64, buffer: &mut [u8]) -> Result<usize> {
-    let buffer = match absent::reach(tid, address, buffer.len()) {
+    let buffer = match missing_pages::reach(tid, address, buffer.len()) {
         0 if !buffer.is_empty() => return Err(Errno(libc::EAGAIN)),
         reach => &mut buffer[..reach],
     };
@@ -35,7 +35,7 @@ pub fn read_memory(tid: i32, address: u64, buffer: &mut [u8]) -> Result<usize> {
 /// read before one that cannot; the others are as they were.
 pub fn read_pieces<const N: usize>(tid: i32, addresses: &[u64], pieces: &mut [[u8; N]]) -> usize {
     let there = addresses.iter().copied();
-    let there = there.take_while(|address| absent::reach(tid, *address, N) == N);
+    let there = there.take_while(|address| missing_pages::reach(tid, *address, N) == N);
     read_each(tid, there, pieces)
 }
 
@@ -63,7 +63,7 @@ pub fn map_pages(tid: i32, addresses: &[u64]) {
     const MOST: usize = 1024;
     for some in addresses.chunks(MOST) {
         let there = some.iter().copied();
-        let there = there.filter(|address| absent::first(tid, *address, 1).is_none());
+        let there = there.filter(|address| missing_pages::first(tid, *address, 1).is_none());
         read_each(tid, there, &mut [[0; 1]; MOST]);
     }
 }
@@ -86,7 +86,7 @@ fn errno(error: std::io::Error) -> Errno {
 /// The kernel's; `EFAULT` if nothing can be written there, `EAGAIN` if the program has yet to fill
 /// it.
 pub fn write_memory(tid: i32, address: u64, buffer: &[u8]) -> Result<usize> {
-    let buffer = match absent::reach(tid, address, buffer.len()) {
+    let buffer = match missing_pages::reach(tid, address, buffer.len()) {
         0 if !buffer.is_empty() => return Err(Errno(libc::EAGAIN)),
         reach => &buffer[..reach],
     };

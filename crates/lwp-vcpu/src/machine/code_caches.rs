@@ -12,9 +12,9 @@ use lwp_run::config::Config;
 use rustc_hash::FxHashMap;
 
 use super::Tasks;
-use crate::generated::Generated;
-use crate::notices::{Board, Way};
-use crate::saving::Saving;
+use crate::background_save::Saving;
+use crate::guarding::{Board, Way};
+use crate::relayout::Generated;
 
 /// The address spaces in which threads and processes are.
 #[derive(Clone, Copy, Debug)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use lwp_process::{Tid, sys};
 
-use crate::events::passing::Passing;
+use crate::tracer::passed_signals::Passing;
 
 /// Threads and processes that the tracer has to look after.
 #[derive(Debug)]

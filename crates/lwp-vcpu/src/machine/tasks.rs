@@ -10,17 +10,17 @@ use lwp_model::Xorshift32;
 use lwp_process::Tid;
 use lwp_process::regs::Regs;
 
-use crate::events::calm::{Calm, Ignored};
-use crate::events::dying::Dying;
-use crate::events::flush::ParkedCall;
-use crate::events::pacing::Pace;
-use crate::events::settling::{Taken, Wait};
-use crate::events::tracing::Tracing;
-use crate::events::wards::Wards;
+use crate::guarding::FaultAction;
 use crate::lwp::{KnownCuts, ThreadLwp};
 use crate::markers::Bounds;
-use crate::notices::FaultAction;
 use crate::profile::ThreadProfile;
+use crate::tracer::controlled_processes::Wards;
+use crate::tracer::core_dump::Dying;
+use crate::tracer::emulated_ptrace::Tracing;
+use crate::tracer::ignored_signals::{Calm, Ignored};
+use crate::tracer::retranslate::ParkedCall;
+use crate::tracer::sigaction_order::{Taken, Wait};
+use crate::tracer::signal_pacing::Pace;
 
 /// An errand for a thread that only the tracer can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

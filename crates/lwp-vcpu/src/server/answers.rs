@@ -8,13 +8,13 @@ use lwp_process::Tid;
 
 use super::Backlog;
 use super::syscall_done;
-use crate::absent;
-use crate::calling::Stand;
 use crate::control_line::awaits_effect;
 use crate::lwp::{ThreadLwp, report_kept};
 use crate::machine::{Machine, Mode, Need, Processor};
+use crate::measured_contexts::Stand;
 use crate::proc_files::prepare_text;
 use crate::state::known_pc;
+use crate::unfilled_code;
 use crate::written_files::opened_for_writing;
 use crate::x87::Pointers;
 
@@ -145,7 +145,7 @@ impl Answer<'_> {
     fn after_syscall(&mut self, pc: AppPc) -> Option<Backlog> {
         match syscall_done(self.machine, self.cx.tid) {
             Effect::Opened(fd) => {
-                absent::opened(self.cx.tid, fd);
+                unfilled_code::opened(self.cx.tid, fd);
                 opened_for_writing(self.machine, self.cx.tid, fd);
                 if self.machine.proc_files().shows_us(self.cx.tid, fd) {
                     prepare_text(self.machine, self.cx.tid, fd);

@@ -9,12 +9,14 @@ use lwp_process::maps;
 use super::Answer;
 use super::dispatch::FIRST;
 use crate::control_line::is_written_by;
-use crate::events::{moving, sequences, settling, tracing, wards};
-use crate::hidden;
+use crate::dumpable;
+use crate::guarding::awaits_release;
 use crate::machine::{Machine, Need};
-use crate::notices::awaits_release;
+use crate::our_ranges::Way;
 use crate::resource_limits::{arrange_limit, show_limit};
-use crate::ways::Way;
+use crate::tracer::{
+    context_handover, controlled_processes, emulated_ptrace, rseq, sigaction_order,
+};
 
 impl Answer<'_> {
     /// Arranges the system call that the thread is about to make.
@@ -24,11 +26,11 @@ impl Answer<'_> {
             self.machine.ask_tracer(tid, Need::Lock);
             return;
         }
-        if settling::concerns(self.machine, tid, slot) {
+        if sigaction_order::concerns(self.machine, tid, slot) {
             self.machine.ask_tracer(tid, Need::Settle);
             return;
         }
-        if tracing::concerns(self.machine, tid, slot) {
+        if emulated_ptrace::concerns(self.machine, tid, slot) {
             self.machine.ask_tracer(tid, Need::Trace);
             return;
         }
@@ -83,7 +85,7 @@ impl Answer<'_> {
         let tasks = &self.machine.tasks;
         let thread = tasks.threads.get(&self.cx.tid);
         let process = thread.and_then(|thread| tasks.processes.get(&thread.pid));
-        process.is_some_and(|process| !process.has_room) && !moving::may_suspend_filters()
+        process.is_some_and(|process| !process.has_room) && !context_handover::may_suspend_filters()
     }
 
     /// Lets the thread make a call and go on behind it, where nothing need be settled. False where
@@ -120,7 +122,7 @@ pub fn arrange_call(machine: &mut Machine, tid: Tid, slot: usize) -> Option<u64>
     let mut pending = look_at_call(machine, tid, slot)?;
     if machine.lists().stands_in_the_way(tid, slot, &mut pending) != Way::Clear {
         let context = machine.contexts.context(slot);
-        syscalls::answer_instead(context, &mut pending, crate::ways::REFUSED);
+        syscalls::answer_instead(context, &mut pending, crate::our_ranges::REFUSED);
     }
     reported_call(machine, tid, slot, pending)
 }
@@ -136,11 +138,11 @@ fn look_at_call(machine: &mut Machine, tid: Tid, slot: usize) -> Option<Pending>
     let file = machine.processor.random_file.as_ref().map(|(_, path)| path.as_str());
     let (action, mut pending) = syscalls::before(context, tid, &mut stream, file);
     machine.processor.random = random;
-    if pending.number == nr::RSEQ && !sequences::has_rseq(&machine.tasks, tid) {
+    if pending.number == nr::RSEQ && !rseq::has_rseq(&machine.tasks, tid) {
         syscalls::refuse_rseq(machine.contexts.context(slot), &mut pending);
     }
     arrange_limit(machine, tid, slot, &mut pending);
-    hidden::arrange(machine, tid, slot, &mut pending);
+    dumpable::arrange(machine, tid, slot, &mut pending);
     (action != Before::Step).then_some(pending)
 }
 
@@ -176,12 +178,12 @@ pub fn syscall_done(machine: &mut Machine, tid: Tid) -> Effect {
     let Some(pending) = thread.pending.take() else { return Effect::None };
     let slot = thread.slot;
     // Not before: until now a signal may have the call made once more.
-    let asked = wards::asked(machine, tid, &pending);
+    let asked = controlled_processes::asked(machine, tid, &pending);
     let context = machine.contexts.context(slot);
     context.set(Slot::Kind, RequestKind::Dispatch as u64);
     let (result, effect) = syscalls::after(context, tid, &pending, context.get(Slot::Rax));
     context.set(Slot::Rax, asked.map_or(result, |asked| asked as u64));
-    tracing::declared(machine, tid, &pending, result);
+    emulated_ptrace::declared(machine, tid, &pending, result);
     settle_effect(machine, tid, slot, effect);
     effect
 }

@@ -8,9 +8,9 @@ use lwp_process::Tid;
 
 use super::Answer;
 use super::{Backlog, Spare};
-use crate::absent;
 use crate::lwp::ThreadLwp;
 use crate::machine::{Machine, Need};
+use crate::unfilled_code;
 
 /// Fragments translated before an answer, and for one request in all where there is no other
 /// processor.
@@ -43,7 +43,7 @@ impl Answer<'_> {
         };
         let alone = alone || !spins;
         let Some((head, rest)) = self.translation(pc, indirect, limits) else {
-            if absent::lead_to_absent(self.machine, self.cx, pc) {
+            if unfilled_code::lead_to_absent(self.machine, self.cx, pc) {
                 return None;
             }
             let need = why_not(self.machine, tid, pc);

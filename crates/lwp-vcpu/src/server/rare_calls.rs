@@ -6,11 +6,11 @@ use lwp_process::regs::Regs;
 use lwp_process::{Tid, Tracee};
 
 use super::calls::{note_filter, settle_effect};
-use crate::absent;
-use crate::events::sequences;
-use crate::hidden;
+use crate::dumpable;
 use crate::machine::Machine;
-use crate::ways::{REFUSED, Way};
+use crate::our_ranges::{REFUSED, Way};
+use crate::tracer::rseq;
+use crate::unfilled_code;
 use crate::written_files::opened_for_writing;
 
 /// Gives a thread that has made a call natively, or has been made by one, its own registers.
@@ -25,8 +25,8 @@ pub fn put_back_held(machine: &mut Machine, tid: Tid, regs: &mut Regs) {
 /// of one that cannot be made, because ours is there or the virtual CPU has no such thing.
 pub fn about_to_call_of_32_bits(machine: &mut Machine, tid: Tid, app: &Regs) -> Option<u64> {
     let mut pending = syscalls::of_32_bits(tid, &app.0)?;
-    let refused = syscalls::refused_of_32_bits(&pending, sequences::has_rseq(&machine.tasks, tid));
-    let refused = refused.or_else(|| hidden::answer(&mut machine.tasks, tid, &pending));
+    let refused = syscalls::refused_of_32_bits(&pending, rseq::has_rseq(&machine.tasks, tid));
+    let refused = refused.or_else(|| dumpable::answer(&mut machine.tasks, tid, &pending));
     if let Some(result) = refused.or_else(|| machine.proc_files().about_to_read(tid, &pending)) {
         return Some(result as u64);
     }
@@ -67,7 +67,7 @@ pub fn called_natively(machine: &mut Machine, tid: Tid, regs: &mut Regs) -> Opti
         regs.0.rax = told;
     }
     let Effect::Opened(fd) = effect else { return None };
-    absent::opened(tid, fd);
+    unfilled_code::opened(tid, fd);
     opened_for_writing(machine, tid, fd);
     machine.proc_files().shows_us(tid, fd).then_some(fd)
 }

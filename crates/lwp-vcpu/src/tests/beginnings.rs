@@ -9,8 +9,8 @@ use lwp_process::owner::Owner;
 use lwp_run::addition::{self, Addition};
 
 use super::{Answer, Scene, branches, leaf, pc_of};
-use crate::exec::{self, Anchors, Table};
 use crate::machine::CodeCaches;
+use crate::setup::{self, Anchors, Table};
 
 /// Words of a stack's mapping: 128 KiB.
 const WORDS: usize = 16 << 10;
@@ -117,7 +117,7 @@ fn begins(scene: &mut Scene) -> (usize, Table) {
     let program = std::env::current_exe().expect("a path");
     mappings.retain(|mapping| std::path::Path::new(&mapping.name) == program);
     let owner = Owner::default();
-    let made = exec::new_space(&mut scene.machine, tid, owner, &mappings, Anchors::of(tid));
+    let made = setup::new_space(&mut scene.machine, tid, owner, &mappings, Anchors::of(tid));
     let (space, _, table) = made.expect("an address space");
     let index = scene.machine.caches.add(space);
     scene.machine.tasks.processes.get_mut(&tid).expect("it lives").space = index;

@@ -11,7 +11,7 @@ use lwp_dbt::{AppPc, Checks, RequestKind};
 use lwp_run::config::Plan;
 
 use super::{Answer, Scene, branches, leaf, pc_of};
-use crate::generated;
+use crate::relayout;
 use crate::server::syscall_done;
 use crate::written_files::opened_for_writing;
 
@@ -101,9 +101,9 @@ fn generated_code_that_has_run_for_a_while_is_translated_anew_with_counters() {
     let (_, family) = scene.machine.space_of(scene.tid).expect("an address space");
     let before = family.code_cache.counters().len();
     // It is seen at the first look, and observed from the second on.
-    generated::improve(&mut scene.machine);
+    relayout::improve(&mut scene.machine);
     assert!(is_there(&mut scene, unit));
-    generated::improve(&mut scene.machine);
+    relayout::improve(&mut scene.machine);
     assert!(!is_there(&mut scene, unit));
     scene.head(pc_of(branches));
     scene.head(pc_of(leaf));
@@ -115,17 +115,17 @@ fn generated_code_that_has_run_for_a_while_is_translated_anew_with_counters() {
         scene.context().counters().set(counter as u32, 10_000_000);
     }
     // Later looks leave what is there.
-    generated::improve(&mut scene.machine);
+    relayout::improve(&mut scene.machine);
     assert!(is_there(&mut scene, unit));
 }
 
 #[test]
 fn a_look_at_generated_code_takes_what_has_been_executed_since_the_last_one() {
     let (mut scene, unit) = changing(true);
-    generated::improve(&mut scene.machine);
+    relayout::improve(&mut scene.machine);
     let (_, family) = scene.machine.space_of(scene.tid).expect("an address space");
     let first = family.code_cache.counters().len();
-    generated::improve(&mut scene.machine);
+    relayout::improve(&mut scene.machine);
     scene.head(pc_of(branches));
     scene.head(pc_of(leaf));
     let index = scene.machine.tasks.space_index(scene.tid).expect("an address space");
@@ -146,12 +146,12 @@ fn a_look_at_generated_code_takes_what_has_been_executed_since_the_last_one() {
     for times in [0, 3, 10_000_000] {
         executed(&mut scene, times);
         // Nothing tells of changes to this code: no superblock is laid over it.
-        assert!(!generated::look(&mut scene.machine, index, first, &mut counts));
+        assert!(!relayout::look(&mut scene.machine, index, first, &mut counts));
         assert!(counts.iter().all(|count| *count == times || *count == 0), "{counts:?}");
         assert_eq!(counts.contains(&times), times > 0 || !counts.is_empty());
     }
     assert_eq!(fragments(&mut scene), before);
     assert!(is_there(&mut scene, unit));
     // An address space that is gone has executed nothing.
-    assert!(!generated::look(&mut scene.machine, usize::MAX, first, &mut counts));
+    assert!(!relayout::look(&mut scene.machine, usize::MAX, first, &mut counts));
 }

@@ -15,7 +15,7 @@ use super::stage::Stage;
 use super::{Answer, Scene, leaf, pc_of};
 use crate::machine::{Mode, Need};
 use crate::server::syscall_done;
-use crate::{emulate, hidden};
+use crate::{dumpable, emulate};
 
 const TRAP_FLAG: u64 = 0x100;
 
@@ -133,13 +133,13 @@ fn a_hidden_process_is_told_that_it_is_until_it_no_longer_is() {
     scene.machine.tasks.processes.get_mut(&pid).expect("a process").hidden = true;
     assert_eq!(answered(&mut scene, nr::PRCTL, [GET_DUMPABLE, 0, 0]), 0);
     assert_eq!(answered(&mut scene, nr::PRCTL, [SET_DUMPABLE, 0, 0]), 0);
-    assert!(hidden::is_hidden(&scene.machine.tasks, pid));
+    assert!(dumpable::is_hidden(&scene.machine.tasks, pid));
     for (call, hidden) in
         [([SET_DUMPABLE, 2], true), ([SET_DUMPABLE, 1], false), ([GET_DUMPABLE, 0], false)]
     {
         let call = Pending::new(nr::PRCTL, [call[0], call[1], 0, 0]);
-        assert_eq!(hidden::answer(&mut scene.machine.tasks, scene.tid, &call), None, "{call:?}");
-        assert_eq!(hidden::is_hidden(&scene.machine.tasks, pid), hidden, "{call:?}");
+        assert_eq!(dumpable::answer(&mut scene.machine.tasks, scene.tid, &call), None, "{call:?}");
+        assert_eq!(dumpable::is_hidden(&scene.machine.tasks, pid), hidden, "{call:?}");
     }
 }
 

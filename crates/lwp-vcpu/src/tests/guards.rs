@@ -8,8 +8,8 @@ use lwp_run::config::{Guards, Plan};
 use super::script::Done::{self, Called, Goes, Interrupted};
 use super::stage::{Idle, Stage};
 use super::{Scene, leaf, pc_of};
+use crate::guarding;
 use crate::machine::Need;
-use crate::notices;
 
 const SIGUSR1: i32 = 10;
 const SIGSEGV: i32 = 11;
@@ -169,7 +169,7 @@ fn only_mappings_among_guarded_pages_end_what_threads_know_of_them() {
     // A call that has begun before may fill the memory that is among them from now on.
     known.forget((pages[0] + PAGE, pages[0] + 2 * PAGE));
     assert!(!guards());
-    notices::tell_again(&mut stage.machine(), stage.tid);
+    guarding::tell_again(&mut stage.machine(), stage.tid);
     assert!(guards());
 }
 

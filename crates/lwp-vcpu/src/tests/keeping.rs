@@ -11,8 +11,8 @@ use lwp_run::config::{Cache, Config, Plan, Warm};
 
 use super::recording::Notes;
 use super::{Answer, Scene, branches, leaf, pc_of};
+use crate::ahead_of_time::Warming;
 use crate::profile::Sink;
-use crate::warm::Warming;
 
 /// A directory for a store, gone with its value.
 struct Place(PathBuf);

@@ -9,8 +9,8 @@ use lwp_process::{Stop, Tid};
 use super::script::Done::{Detached, Goes, Interrupted};
 use super::stage::{Idle, Stage};
 use super::{leaf, pc_of};
-use crate::events::Tracer;
 use crate::machine::Mode;
+use crate::tracer::Tracer;
 
 const SIGSTOP: i32 = 19;
 /// A process that there is not.

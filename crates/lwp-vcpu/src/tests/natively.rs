@@ -7,7 +7,7 @@ use std::time::Duration;
 use lwp_run::config::{Config, Control, Plan, Request, Target};
 use lwp_run::outcome::{Error, ExitStatus};
 
-use crate::native;
+use crate::native_run;
 
 /// The variable that says to a test program that it is one of these.
 const WAITS: &str = "LWP_TEST_WAITS";
@@ -28,7 +28,7 @@ fn program(waits: bool) -> Config {
 
 #[test]
 fn a_program_that_runs_natively_is_reported_as_not_counted() {
-    let outcome = native::run(&program(false), None, "no room").expect("it runs");
+    let outcome = native_run::run(&program(false), None, "no room").expect("it runs");
     assert_eq!(outcome.status, ExitStatus::Code(0));
     let [process] = &outcome.processes[..] else { panic!("{:?}", outcome.processes) };
     assert_eq!(process.command, "test --list --format=terse -");
@@ -45,7 +45,7 @@ fn a_program_that_takes_too_long_is_ended() {
     }
     let mut config = program(true);
     config.program.timeout = Some(Duration::ZERO);
-    let outcome = native::run(&config, None, "no room").expect("it runs");
+    let outcome = native_run::run(&config, None, "no room").expect("it runs");
     assert_eq!(outcome.status, ExitStatus::Signal { signal: SIGTERM, core: false });
 }
 
@@ -57,7 +57,7 @@ fn a_program_that_runs_natively_can_be_ended_on_request() {
     for request in [Request::Disable, Request::Stop] {
         requests.send(request).expect("somebody listens");
     }
-    let outcome = native::run(&program(true), Some(control), "no room").expect("it runs");
+    let outcome = native_run::run(&program(true), Some(control), "no room").expect("it runs");
     assert_eq!(outcome.status, ExitStatus::Signal { signal: SIGTERM, core: false });
     assert_eq!(acknowledged.try_iter().collect::<Vec<_>>(), [Request::Disable, Request::Stop]);
 }
@@ -67,12 +67,12 @@ fn what_cannot_be_started_is_refused() {
     let mut config = program(false);
     let nowhere = std::env::temp_dir().join("lwp-there-is-no-such-program");
     config.target = Target::Launch { program: nowhere.clone(), argv: vec!["it".into()] };
-    match native::run(&config, None, "no room") {
+    match native_run::run(&config, None, "no room") {
         Err(Error::NotFound { program }) => assert_eq!(PathBuf::from(program), nowhere),
         other => panic!("{other:?}"),
     }
     // What runs already does so natively, or not at all.
     config.target = Target::Attach { pid: 1 };
-    let refused = native::run(&config, None, "no room");
+    let refused = native_run::run(&config, None, "no room");
     assert!(matches!(refused, Err(Error::Machine { what, .. }) if what == "no room"));
 }

@@ -14,8 +14,8 @@ use lwp_run::config::{Control, ControlLine, Request};
 use super::script::Done::{self, Called, Goes};
 use super::stage::Stage;
 use super::{leaf, pc_of};
-use crate::events::Tracer;
 use crate::machine::{Mode, Need};
+use crate::tracer::Tracer;
 
 const SIGTRAP: i32 = 5;
 const TRAP_TRACE: i32 = 2;

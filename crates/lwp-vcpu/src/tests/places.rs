@@ -13,9 +13,9 @@ use super::profiles::{Words, load, profiling};
 use super::script::Done::{self, Called};
 use super::stage::Stage;
 use super::{Answer, Scene, leaf, pc_of};
-use crate::exec;
 use crate::lwp;
 use crate::machine::Need;
+use crate::setup;
 use crate::written_files::opened_for_writing;
 
 const EPERM: u64 = -1i64 as u64;
@@ -172,7 +172,7 @@ fn an_address_space_has_so_many_sides_and_then_takes_those_that_nobody_runs_on()
     let base = stage.machine().tasks.base_space(tid).expect("an address space");
     let sides = || stage.machine().caches.sides(base).count() - 1;
     let side_for = |number| stage.machine().caches.side_for(base, selection(number));
-    let add = |number| exec::add_side(&mut stage.machine(), tid, selection(number));
+    let add = |number| setup::add_side(&mut stage.machine(), tid, selection(number));
     for number in 0..most + 3 {
         assert_eq!(add(number), Ok(()));
         assert_eq!(sides(), usize::from(most.min(number + 1)));

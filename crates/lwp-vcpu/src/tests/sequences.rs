@@ -30,7 +30,7 @@ fn attached(words: Option<&[u64; 4]>) -> (Stage, Result<(), String>) {
 }
 
 fn has_rseq(stage: &Stage, tid: Tid) -> bool {
-    crate::events::sequences::has_rseq(&stage.machine().tasks, tid)
+    crate::tracer::rseq::has_rseq(&stage.machine().tasks, tid)
 }
 
 #[test]

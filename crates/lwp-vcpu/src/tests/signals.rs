@@ -12,8 +12,8 @@ use super::needs::needs;
 use super::script::Done::{Detached, Goes, Interrupted, Listens, Sent};
 use super::stage::{Idle, Stage};
 use super::{branches, leaf, pc_of};
-use crate::events::{calm, flush, settling};
 use crate::machine::{Mode, Need};
+use crate::tracer::{ignored_signals, retranslate, sigaction_order};
 
 const SIGTRAP: i32 = 5;
 const SIGABRT: i32 = 6;
@@ -293,13 +293,13 @@ fn a_wait_that_was_led_elsewhere_does_not_end_the_next_one() {
     let tid = stage.tid;
     let mut short = in_call;
     short.0.r10 = 20;
-    calm::resume_call_elsewhere(&mut stage.machine(), tid, &mut short);
+    ignored_signals::resume_call_elsewhere(&mut stage.machine(), tid, &mut short);
     assert_eq!((short.0.rip, short.0.rax), (in_call.0.rip - 2, EPOLL_WAIT));
     std::thread::sleep(Duration::from_millis(21));
     // At the same place, without end.
     let mut endless = in_call;
     endless.0.r10 = -1i64 as u64;
-    calm::resume_call(&mut stage.machine(), tid, &mut endless);
+    ignored_signals::resume_call(&mut stage.machine(), tid, &mut endless);
     assert_eq!((endless.0.rip, endless.0.rax), (in_call.0.rip - 2, EPOLL_WAIT));
 }
 
@@ -377,7 +377,7 @@ fn a_thread_that_is_let_go_takes_its_own_registers_along() {
 fn a_calm_thread_is_looked_at_now_and_then_and_stopped_once_for_that() {
     let (stage, _) = waits_calmly();
     let tid = stage.tid;
-    let look = |all| calm::look(&mut stage.machine(), all);
+    let look = |all| ignored_signals::look(&mut stage.machine(), all);
     let next = look(false).expect("it is looked at again");
     assert_eq!(stage.script.done(), []);
     // It is to be let go: until it has stopped, nothing more is asked of it.
@@ -391,7 +391,7 @@ fn a_calm_thread_is_looked_at_now_and_then_and_stopped_once_for_that() {
     look(true);
     assert_eq!(stage.script.done(), [Interrupted(tid)]);
     let (awake, _) = Stage::at(pc_of(leaf));
-    assert_eq!(calm::look(&mut awake.machine(), true), None, "nobody is calm");
+    assert_eq!(ignored_signals::look(&mut awake.machine(), true), None, "nobody is calm");
 }
 
 /// A process of two threads chooses a handler for a signal that it ignores; one of them asks.
@@ -494,7 +494,7 @@ fn a_timer_that_fires_too_soon_is_held_until_the_program_has_gone_on() {
     let done = stage.signal(tid, signal, SI_TIMER, 0);
     assert_eq!(done.last(), Some(&Goes(tid, Until::Syscall, 0)), "{done:?}");
     assert_eq!(stage.regs(tid), regs, "it goes on where it stood");
-    assert_ne!(mask(tid) & calm::bit(signal as u32), 0);
+    assert_ne!(mask(tid) & ignored_signals::bit(signal as u32), 0);
     // A call is taken back, and what was held comes before it.
     let behind = regs.0.rip;
     (regs.0.orig_rax, regs.0.rax) = (GETPID, ENOSYS);
@@ -525,7 +525,7 @@ fn an_action_waits_for_a_signal_that_is_held_after_it_has_first_asked() {
     (app.0.rax, app.0.rdi, app.0.r10) = (nr::RT_SIGACTION, signal as u64, 8);
     let asked = || {
         stage.stands(other.tid, &app);
-        settling::call(&mut stage.machine(), other.tid, &app).expect("it goes on");
+        sigaction_order::call(&mut stage.machine(), other.tid, &app).expect("it goes on");
         stage.machine().tasks.threads[&other.tid].signals.wait.asked
     };
     // The thread has stopped for it, but the host has not come to that yet.
@@ -581,7 +581,7 @@ fn let_on_in_call(result: u64) -> (Stage, Idle, u64) {
     stage.stop(tid, Stop::Interrupted);
     assert!(matches!(stage.mode(tid), Mode::Parked { .. }));
     stage.machine().caches.flushes.clear();
-    flush::let_on(&mut stage.machine(), tid);
+    retranslate::let_on(&mut stage.machine(), tid);
     let done = stage.script.done();
     stage.expect_entered(tid, site, &done);
     let regs = stage.regs(tid);

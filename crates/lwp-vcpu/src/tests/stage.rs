@@ -14,10 +14,10 @@ use lwp_run::config::{Config, Control, Plan, Target};
 
 use super::Scene;
 use super::script::{Done, Script};
-use crate::events::Tracer;
-use crate::exec::find_syscall;
 use crate::machine::{Machine, Mode};
 use crate::server::lock;
+use crate::setup::find_syscall;
+use crate::tracer::Tracer;
 
 /// Words of a stack.
 const STACK: usize = 4096;

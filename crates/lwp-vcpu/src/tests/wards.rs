@@ -1,16 +1,16 @@
 //! Processes that others control: what a guardian is told of its ward, and what it can have done.
 
 use lwp_calls::syscalls::{Pending, nr};
+use lwp_process::nested_ptrace::{self as door, kind};
 use lwp_process::regs::Regs;
 use lwp_process::tracees::Until;
-use lwp_process::wards::{self as door, kind};
 use lwp_process::{Stop, Tid};
 
 use super::script::Done::{self, Detached, Goes, Interrupted, Killed};
 use super::stage::{Idle, Stage};
 use super::{leaf, pc_of};
-use crate::events::wards::asked;
 use crate::machine::Moving;
+use crate::tracer::controlled_processes::asked;
 
 const ESRCH: i64 = -3;
 const EBUSY: i64 = -16;
