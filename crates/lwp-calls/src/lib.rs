@@ -6,3 +6,4 @@
 pub mod limits;
 pub mod proc_files;
 pub mod syscalls;
+pub mod user_dispatch;

@@ -54,6 +54,7 @@ const TASK_SIZE: u64 = 0x7fff_ffff_f000;
 
 fn class(number: u64, emulated: Emulated) -> SyscallClass {
     match number {
+        _ if emulated.dispatches => SyscallClass::Host,
         nr::MMAP => SyscallClass::Map,
         nr::MUNMAP
         | nr::MADVISE

@@ -389,8 +389,12 @@ mod tests {
     /// A family without arenas.
     fn family() -> Family {
         let layout = low_window(LOW);
-        let basis =
-            crate::family::Basis { plan: lwp_dbt::Plan::Exact, lwp: lwp_dbt::Lwp::Absent, layout };
+        let basis = crate::family::Basis {
+            plan: lwp_dbt::Plan::Exact,
+            lwp: lwp_dbt::Lwp::Absent,
+            layout,
+            dispatches: false,
+        };
         Family::new(0, &basis, lwp_dbt::block::Emulated::default()).expect("memory for code")
     }
 

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use lwp_calls::syscalls;
+use lwp_dbt::block::Emulated;
 use lwp_dbt::{
     AppPc, AppState, CachePc, CodeCache, CodeSource, Destination, EntryId, Fragment, FragmentId,
     Layout, Lwp, Neighbour, Plan, Region, RegionLimits, Translator, Unit,
@@ -90,6 +91,8 @@ pub struct Basis {
     pub lwp: Lwp,
     /// The place of the low window.
     pub layout: Layout,
+    /// Every system call is the host's: a thread has some of its calls become signals.
+    pub dispatches: bool,
 }
 
 /// The properties that the address spaces of a family have in common.
@@ -142,17 +145,14 @@ impl Family {
     /// # Errors
     ///
     /// Those of making its memory.
-    pub fn new(
-        index: usize,
-        basis: &Basis,
-        emulated: lwp_dbt::block::Emulated,
-    ) -> sys::Result<Self> {
+    pub fn new(index: usize, basis: &Basis, emulated: Emulated) -> sys::Result<Self> {
         if limits::room().is_some_and(|room| room < FAMILY_BYTES + HOST_BYTES) {
             return Err(sys::Errno::ENOMEM);
         }
         let memory = Arc::new(SharedMemory::new(c"lwp", FAMILY_BYTES)?);
         // Translated code is nobody's to change but ours.
         memory.file().seal_writes();
+        let emulated = Emulated { dispatches: basis.dispatches, ..emulated };
         let classes = syscalls::classes(&emulated);
         let translator = Translator::new(basis.plan, basis.lwp, basis.layout, emulated, classes);
         let low_window = LowWindow::new(memory.clone(), &translator, &emulated);

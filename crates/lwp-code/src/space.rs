@@ -57,6 +57,8 @@ pub struct Space {
     pub unasked: Unasked,
     /// Ours are to be elsewhere before its program goes on.
     pub moves: bool,
+    /// Its threads are to tell of every system call, which its family's do not yet.
+    pub dispatches: bool,
     /// The end of the heap of brk(2), or an address above it; 0 where it is not known.
     pub heap_end: u64,
 }
@@ -77,6 +79,7 @@ impl Space {
             notices: Source::default(),
             unasked: Unasked::default(),
             moves: false,
+            dispatches: false,
             heap_end: 0,
         }
     }
@@ -112,6 +115,7 @@ impl Space {
             notices: Source::default(),
             unasked: self.unasked.copy(),
             moves: false,
+            dispatches: false,
             heap_end: self.heap_end,
         };
         let forget = |unit| child.inserted.forget(unit, &family.modules[unit].entries);
@@ -122,7 +126,7 @@ impl Space {
     /// Returns whether it belongs to a family that it has outgrown: something of its own lies where
     /// an arena must be, or the family has no more arenas to give.
     pub fn needs_other_family(&self) -> bool {
-        self.arenas.refuses_any() || self.moves
+        self.arenas.refuses_any() || self.moves || self.dispatches
     }
 
     /// Notes whether arena `index` of its family could be mapped in it.

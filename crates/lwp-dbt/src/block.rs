@@ -73,6 +73,8 @@ pub struct Emulated {
     /// The kernel cannot write to guarded pages: system calls that may do so are looked at before
     /// they are made.
     pub fills: bool,
+    /// Every system call is the host's: the program may have some of them become signals.
+    pub dispatches: bool,
 }
 
 /// The settings for decoding a block.

@@ -102,6 +102,13 @@ pub trait Tracees: Debug + Send + Sync {
     /// `EPERM` without CAP_SYS_ADMIN, or under a filter of our own; `EINVAL` if the kernel cannot.
     fn suspend_filter(&self, tid: Tid, suspend: bool) -> Result<()>;
 
+    /// Has the kernel turn system calls of a thread into SIGSYS, or no longer.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`sys::set_user_dispatch`].
+    fn set_user_dispatch(&self, tid: Tid, request: sys::UserDispatchRequest) -> Result<()>;
+
     /// Sends a signal to a process.
     fn kill(&self, pid: i32, signal: i32) -> Result<()>;
 
@@ -215,6 +222,10 @@ impl Tracees for Ptrace {
     fn suspend_filter(&self, tid: Tid, suspend: bool) -> Result<()> {
         const PTRACE_O_SUSPEND_SECCOMP: i32 = 1 << 21;
         sys::set_options(tid, OPTIONS | if suspend { PTRACE_O_SUSPEND_SECCOMP } else { 0 })
+    }
+
+    fn set_user_dispatch(&self, tid: Tid, request: sys::UserDispatchRequest) -> Result<()> {
+        sys::set_user_dispatch(tid, request)
     }
 
     fn kill(&self, pid: i32, signal: i32) -> Result<()> {

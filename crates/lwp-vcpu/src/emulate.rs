@@ -31,6 +31,12 @@ pub fn instruction(machine: &mut Machine, tid: Tid, app: &Regs) -> Option<Regs> 
             (regs.rax, regs.rdx) = (value & 0xffff_ffff, value >> 32);
             regs.rip += prefixes as u64 + 3;
         }
+        // The processor raises the fault.
+        [0x0f, 0x31, ..] | [0x0f, 0x01, 0xf9, ..]
+            if machine.tasks.threads.get(&tid).is_some_and(|thread| thread.clock_faults) =>
+        {
+            return None;
+        }
         [0x0f, 0x31, ..] if machine.processor.emulated.tsc => {
             let tsc = machine.processor.virtual_tsc(TSC_STEP);
             (regs.rax, regs.rdx) = (tsc & 0xffff_ffff, tsc >> 32);

@@ -36,7 +36,7 @@ pub use errands::Errands;
 pub use observers::Observers;
 pub use processor::Processor;
 pub use tasks::{
-    Account, Errand, LwpState, Mode, Moving, Need, Process, Tasks, Thread, ThreadSignals,
+    Account, Dispatch, Errand, LwpState, Mode, Moving, Need, Process, Tasks, Thread, ThreadSignals,
 };
 
 /// A run: its parts, which share one lock.
@@ -170,8 +170,16 @@ impl Machine {
             moving: Moving::Done,
             lwp,
             lwp_state: LwpState::default(),
-            errand: Errand { need: None, asked: None, since: now, breakpoint: false },
+            errand: Errand {
+                need: None,
+                asked: None,
+                since: now,
+                breakpoint: false,
+                compatible: false,
+            },
             signals: ThreadSignals::default(),
+            dispatch: Dispatch::default(),
+            clock_faults: false,
             account,
         };
         self.tasks.threads.insert(tid, thread);

@@ -26,6 +26,7 @@ mod dispatch;
 mod early_reports;
 mod rare_calls;
 mod remapping;
+mod user_dispatch;
 mod wait_predictor;
 
 pub use answers::Answer;

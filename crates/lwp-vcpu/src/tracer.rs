@@ -4,6 +4,7 @@
 //! from outside (see `Need`). Everything else happens in translated code or through the mailbox.
 
 mod attach;
+mod compatibility_mode;
 pub mod context_handover;
 pub mod controlled_processes;
 pub mod core_dump;
@@ -26,6 +27,7 @@ mod single_step_effects;
 mod stopped_work;
 mod thread_exit;
 mod trap_flag;
+mod user_dispatch;
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -337,6 +339,7 @@ impl<'a> Tracer<'a> {
         let mut machine = lock(machine);
         trace(&machine, tid, stop);
         controlled_processes::stopped(&mut machine, tid);
+        user_dispatch::stopped(&mut machine, tid, stop);
         // The first thread is not, if it had ended before its process was attached to: another one
         // that executes a program has its number from then on.
         let replaced = stop == Stop::Exec && machine.tasks.processes.contains_key(&tid);

@@ -660,3 +660,18 @@ fn replaced_while_calls_move_bytes() {
     replaced_meanwhile("signals/ignored_transfers", 4);
     replaced_meanwhile("signals/ignored_vectors", 4);
 }
+
+/// Under determinism the host reads the time stamp counter, but a program that has asked for faults
+/// has them.
+#[test]
+fn reads_of_a_fixed_clock_fault_too() {
+    let dir = TempDir::new();
+    let program = compile("cpu/time_stamp_faults")[0].path.clone();
+    let native = Job::new(vec![program.clone().into()], LIMIT).run(dir.path(), dir.path());
+    let mut argv: Vec<OsString> = vec![lwp_binary().into(), "stat".into(), "-o".into()];
+    argv.extend(["/dev/null".into(), "--deterministic".into(), "--no-cache".into(), "--".into()]);
+    argv.push(program.into());
+    let outcome = Job::new(argv, LIMIT).run(dir.path(), dir.path());
+    assert_eq!(outcome.end, End::Code(0), "{}", text(&outcome.stdout));
+    assert_eq!(text(&outcome.stdout), text(&native.stdout));
+}

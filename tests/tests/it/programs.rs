@@ -50,17 +50,20 @@ programs! {
         two_mappings unmapped_files write_xor_execute written_ahead
     }
     counts { branch_kinds faults generated interrupted neighbours patched raised rewriting sorting string_iterations superblocks threads }
-    cpu { across_mappings identification instruction_mix other_entries out_of_reach same_question transactions trap_flag }
+    cpu {
+        across_mappings identification instruction_mix other_entries out_of_reach same_question time_stamp_faults
+        transactions trap_flag
+    }
     control {
         bad_jumps computed_goto coroutines count_loops exceptions long_block long_jumps
-        overlapping_code recursion rip_relative stack_forms
+        far_jumps overlapping_code recursion rip_relative stack_forms
     }
     signals {
         segv_fixup synchronous_registers fault_codes nested masks queued interrupted_calls alternate_stack
         leave_handler action_flags waiting fatal die_by_segv die_by_term stop_and_continue alarm_storm
         context_changes defaulted_on_the_way fast_timers ignored ignored_by_turns ignored_on_the_way ignored_storm ignored_timeouts
         ignored_transfers ignored_vectors
-        locked_frame
+        locked_frame user_dispatch
     }
 }
 

@@ -8,7 +8,7 @@ use crate::block::{Block, stored_pointer};
 use crate::context::trace::Leave;
 use crate::context::{RequestKind, Slot, SyscallClass, counter_displacement};
 use crate::relocation::Relocation;
-use crate::routines::SIGFRAME_RIP;
+use crate::routines::{SIGFRAME_CS, SIGFRAME_RIP};
 use crate::state_map::bits;
 
 const ARCH_SET_FS: u32 = 0x1002;
@@ -417,10 +417,22 @@ pub(super) fn number_filter(emitter: &mut Emitter<'_>, pc: AppPc) {
 ///
 /// ```text
 /// Target:  rt_sigreturn
-/// Patch:   context.sig_frame := rsp; context.sig_pc := frame.rip; frame.rip := landing; the call
+/// Patch:   frame.cs is not that of 64-bit code --> ask the host
+///          context.sig_frame := rsp; context.sig_pc := frame.rip; frame.rip := landing; the call
 /// ```
-pub fn sigreturn(emitter: &mut Emitter<'_>) {
+pub fn sigreturn(emitter: &mut Emitter<'_>, pc: AppPc) {
+    /// The code segment of 64-bit code.
+    const CS_64: u8 = 0x33;
     let landing = emitter.layout.routines() + u64::from(emitter.routines.sigreturn);
+    emitter.point(0);
+    // cmp word [rsp + cs], 0x33; jne ask: to 32-bit code, of which no translation is. The call sets
+    // the flags.
+    emitter.out.bytes(&[0x66, 0x83, 0xbc, 0x24]);
+    emitter.out.imm32(SIGFRAME_CS as u32);
+    emitter.out.bytes(&[CS_64]);
+    emitter.pad_for_link(2);
+    emitter.out.bytes(&[0x0f, 0x85]);
+    emitter.ask_from(RequestKind::Step, pc, false, false);
     emitter.point(0);
     if let Some(site) = emitter.transfer.take() {
         trace::direct(emitter, site, Leave::Resume);

@@ -440,8 +440,12 @@ pub(super) fn terminate(
             terminators::ret(emitter, release);
             Ok(None)
         }
+        Terminator::Syscall { .. } if by.emulated.dispatches => {
+            terminators::syscall(emitter, block, Some(SyscallClass::Host), false);
+            Ok(None)
+        }
         Terminator::Syscall { number: Some(SYS_RT_SIGRETURN) } => {
-            terminators::sigreturn(emitter);
+            terminators::sigreturn(emitter, block.terminator_pc());
             Ok(None)
         }
         Terminator::Syscall { number } => {

@@ -189,6 +189,31 @@ pub fn rseq_area(tid: i32) -> Result<Option<u64>> {
     Ok((address != 0).then_some(address))
 }
 
+/// What PTRACE_SET_SYSCALL_USER_DISPATCH_CONFIG sets: see prctl(PR_SET_SYSCALL_USER_DISPATCH).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UserDispatchRequest {
+    /// 0 for off.
+    pub mode: u64,
+    /// The address of the byte that says what becomes of calls.
+    pub selector: u64,
+    /// The address of the first instruction of the range.
+    pub offset: u64,
+    /// The bytes of the range.
+    pub bytes: u64,
+}
+
+/// PTRACE_SET_SYSCALL_USER_DISPATCH_CONFIG.
+///
+/// # Errors
+///
+/// The kernel's: `EIO` before Linux 6.4, `ESRCH` if the thread has ended or does not stand still.
+pub fn set_user_dispatch(tid: i32, request: UserDispatchRequest) -> Result<()> {
+    const SET_SYSCALL_USER_DISPATCH_CONFIG: libc::c_uint = 0x4210;
+    let words = [request.mode, request.selector, request.offset, request.bytes];
+    let bytes = size_of_val(&words);
+    ptrace(SET_SYSCALL_USER_DISPATCH_CONFIG, tid, bytes, (&raw const words).addr()).map(drop)
+}
+
 /// A signal's information, as the kernel stores it.
 #[derive(Clone, Copy)]
 pub struct SigInfo(libc::siginfo_t);

@@ -121,6 +121,6 @@ impl Observers {
             Some(_) => Lwp::Off,
             None => Lwp::Absent,
         };
-        Basis { plan: self.plan_of_code(config), lwp, layout: low_window(LOW) }
+        Basis { plan: self.plan_of_code(config), lwp, layout: low_window(LOW), dispatches: false }
     }
 }

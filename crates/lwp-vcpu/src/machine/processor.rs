@@ -41,6 +41,8 @@ impl Processor {
             requests: config.counted.markers.is_some(),
             writes: config.counted.control_line.is_some(),
             fills,
+            // Of the families that need it.
+            dispatches: false,
         };
         let random_file =
             if config.program.deterministic { seeded_file(config.program.seed) } else { None };

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use lwp_calls::limits::RaisedByProcess;
 use lwp_calls::syscalls::Pending;
+use lwp_calls::user_dispatch::UserDispatch;
 use lwp_mailbox::contexts::{Context, Contexts, FileId, Sum};
 use lwp_model::Xorshift32;
 use lwp_process::Tid;
@@ -55,6 +56,8 @@ pub enum Need {
     Room,
     /// Make the request's system call, which is about a thread that the program traces.
     Trace,
+    /// Have the kernel turn the request's system call into a signal.
+    Dispatch,
 }
 
 /// The state of a thread, from the tracer's point of view.
@@ -141,8 +144,23 @@ pub struct Thread {
     pub errand: Errand,
     /// Signals on their way to it.
     pub signals: ThreadSignals,
+    /// The system calls that it has become signals.
+    pub dispatch: Dispatch,
+    /// Reading the time stamp counter raises SIGSEGV: it has asked for that by prctl(PR_SET_TSC).
+    pub clock_faults: bool,
     /// Its counts and times.
     pub account: Account,
+}
+
+/// The system calls that a thread has become signals.
+#[derive(Debug, Default)]
+pub struct Dispatch {
+    /// Which they are.
+    pub by: Option<UserDispatch>,
+    /// It has asked for that, and its translations are to be made anew first.
+    pub asked: bool,
+    /// The kernel knows of it, for the call that the thread is about to make.
+    pub told: bool,
 }
 
 /// LWP state of a thread that outlives its profile.
@@ -167,6 +185,8 @@ pub struct Errand {
     pub since: Instant,
     /// It is an INT3: the program's own, or a uprobe's in the place of an instruction.
     pub breakpoint: bool,
+    /// It is 32-bit code.
+    pub compatible: bool,
 }
 
 /// Signals on their way to a thread.
@@ -289,6 +309,14 @@ pub struct Tasks {
 }
 
 impl Tasks {
+    /// A new thread or process reads the time stamp counter as its maker does.
+    pub fn inherit_clock(&mut self, maker: Tid, child: Tid) {
+        let faults = self.threads.get(&maker).is_some_and(|thread| thread.clock_faults);
+        if let Some(thread) = self.threads.get_mut(&child) {
+            thread.clock_faults = faults;
+        }
+    }
+
     /// The context of a thread of the run.
     pub fn context<'c>(&self, contexts: &'c Contexts, tid: Tid) -> Option<Context<'c>> {
         Some(contexts.context(self.threads.get(&tid)?.slot))

@@ -8,6 +8,7 @@ use lwp_process::maps;
 
 use super::Answer;
 use super::dispatch::FIRST;
+use super::user_dispatch::Dispatched;
 use crate::control_line::is_written_by;
 use crate::dumpable;
 use crate::guarding::awaits_release;
@@ -22,6 +23,12 @@ impl Answer<'_> {
     /// Arranges the system call that the thread is about to make.
     pub fn syscall(&mut self) {
         let ThreadCx { tid, slot, .. } = self.cx;
+        self.note_clock();
+        let dispatched = self.user_dispatch();
+        if let Dispatched::Waits(need) = dispatched {
+            self.machine.ask_tracer(tid, need);
+            return;
+        }
         if syscalls::locks_all(self.context()) {
             self.machine.ask_tracer(tid, Need::Lock);
             return;
@@ -48,6 +55,9 @@ impl Answer<'_> {
             self.machine.ask_tracer(tid, Need::Step);
             return;
         };
+        if let Dispatched::Result(result) = dispatched {
+            syscalls::answer_instead(self.context(), &mut pending, result);
+        }
         if let Some(result) = self.machine.proc_files().about_to_read(tid, &pending) {
             syscalls::answer_instead(self.context(), &mut pending, result);
         }
@@ -70,6 +80,26 @@ impl Answer<'_> {
         }
         if let Some(tail) = reported_call(self.machine, tid, slot, pending) {
             self.context().answer(tail);
+        }
+    }
+
+    /// Notes whether the thread is about to have reads of the time stamp counter fault, or no longer.
+    fn note_clock(&mut self) {
+        const PR_SET_TSC: u32 = 26;
+        const PR_TSC_ENABLE: u32 = 1;
+        const PR_TSC_SIGSEGV: u32 = 2;
+        let context = self.context();
+        let [number, what, mode] =
+            [Slot::Rax, Slot::Rdi, Slot::Rsi].map(|slot| context.get(slot) as u32);
+        if u64::from(number) != nr::PRCTL || what != PR_SET_TSC {
+            return;
+        }
+        if let Some(thread) = self.machine.tasks.threads.get_mut(&self.cx.tid) {
+            match mode {
+                PR_TSC_ENABLE => thread.clock_faults = false,
+                PR_TSC_SIGSEGV => thread.clock_faults = true,
+                _ => {}
+            }
         }
     }
 

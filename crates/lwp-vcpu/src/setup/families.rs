@@ -23,6 +23,7 @@ pub fn flush(machine: &mut Machine, tid: Tid, index: usize) -> Result<(), String
         return Err("no such address space".into());
     };
     let (old, mut kind) = (family.index, family.kind.clone());
+    kind.basis.dispatches |= std::mem::take(&mut space.dispatches);
     let mapped: Vec<(u64, u64)> = (0..family.arenas.len())
         .filter(|arena| space.arenas.has(*arena))
         .map(|arena| (family.arenas[arena].address, family.arenas[arena].bytes))

@@ -83,12 +83,12 @@ fn map_side(
         return Err("no such address space".to_owned().into());
     };
     let windows = space.sides.len() + 1;
-    let Some(Some(Family { kind: Kind { owner, .. }, .. })) =
+    let Some(Some(Family { kind: Kind { owner, basis, .. }, .. })) =
         machine.caches.families.get(space.family)
     else {
         return Err("no such family".to_owned().into());
     };
-    let owner = owner.clone();
+    let (owner, dispatches) = (owner.clone(), basis.dispatches);
     let mappings = maps::read(tid);
     let site = find_syscall_of_program(tid, &mappings)?;
     let (lwp, plan) = (Lwp::On(selection), machine.observers.plan_of_code(&machine.config));
@@ -99,13 +99,16 @@ fn map_side(
             let taken =
                 with_wanted(&mappings, &machine.tasks.wanted_beside(&machine.contexts, tid));
             let arenas = plan_side(&taken, Anchors::of(tid));
-            (Kind { basis: Basis { plan, lwp, layout }, owner, arenas }, MAP_FIXED_NOREPLACE)
+            (
+                Kind { basis: Basis { plan, lwp, layout, dispatches }, owner, arenas },
+                MAP_FIXED_NOREPLACE,
+            )
         }
         None => {
             let (retired, later) = machine.caches.retire_side(&machine.tasks, base)?;
             surplus = later;
             let Kind { basis: Basis { layout, .. }, arenas, .. } = retired;
-            (Kind { basis: Basis { plan, lwp, layout }, owner, arenas }, MAP_FIXED)
+            (Kind { basis: Basis { plan, lwp, layout, dispatches }, owner, arenas }, MAP_FIXED)
         }
     };
     let is_new = !machine.caches.layouts.contains_key(&kind);

@@ -12,7 +12,7 @@ use lwp_dbt::routines::BATCH_WORDS;
 use lwp_process::mapped::Expected;
 use lwp_process::memory::{read_u64, write_u64};
 use lwp_process::shm::Inode;
-use lwp_process::sys::{Errno, Result, SigInfo};
+use lwp_process::sys::{Errno, Result, SigInfo, UserDispatchRequest};
 use lwp_process::tracees::{Call, Tracees, Until};
 use lwp_process::{Regs, Stop, Tid};
 
@@ -210,6 +210,10 @@ impl Tracees for Script {
     }
 
     fn suspend_filter(&self, tid: Tid, _: bool) -> Result<()> {
+        self.stopped(tid, |_| ())
+    }
+
+    fn set_user_dispatch(&self, tid: Tid, _: UserDispatchRequest) -> Result<()> {
         self.stopped(tid, |_| ())
     }
 

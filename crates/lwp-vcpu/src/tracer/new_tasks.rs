@@ -211,6 +211,7 @@ pub fn adopt(machine: &mut Machine, maker: Maker, child: Tid, regs: &Regs) -> bo
         add_process(machine, child, made, contexts);
         machine.counting().inherit_contexts(maker, child);
     }
+    machine.tasks.inherit_clock(maker, child);
     if let Some(index) = machine.tasks.space_index(child)
         && let Some(Some(space)) = machine.caches.spaces.get_mut(index)
     {

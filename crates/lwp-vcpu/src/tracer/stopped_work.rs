@@ -10,8 +10,10 @@ use lwp_process::Tid;
 use lwp_process::regs::{Raw, Regs, general_value};
 use lwp_process::sys::{self, Errno};
 
+use super::compatibility_mode;
 use super::signals::deliver;
 use super::trap_flag::{self, TRAP_FLAG, is_syscall};
+use super::user_dispatch;
 use super::{Handled, SI_USER, SIGTRAP, TRAP_BRKPT, TRAP_TRACE};
 use super::{
     emulated_ptrace, mlockall, partial_unmap, retranslate, run_requests, sigaction_order,
@@ -61,12 +63,16 @@ pub fn satisfy(machine: &mut Machine, tid: Tid, need: Need) -> Handled {
         Need::Settle => sigaction_order::call(machine, tid, &view.app),
         Need::Room => make_room(machine, tid, &view.app),
         Need::Trace => emulated_ptrace::call(machine, tid, &view.app),
+        Need::Dispatch => user_dispatch::make_signal(machine, tid, &view.app),
     }
 }
 
 /// Lets a thread, which stands still, go on at `app` on the side of its address space that its
 /// profile wants. It need not be there: a signal cancels what the server wanted done.
 pub fn go_on(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
+    if compatibility_mode::is_in(app) {
+        return compatibility_mode::step(machine, tid, app);
+    }
     if lwp::is_elsewhere(&machine.tasks, &machine.caches, tid) {
         return make_side(machine, tid, app);
     }
@@ -248,7 +254,7 @@ fn execute_alone(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
 }
 
 /// An instruction is about to be executed natively.
-fn about_to_step(machine: &mut Machine, tid: Tid, regs: &Raw) {
+pub(super) fn about_to_step(machine: &mut Machine, tid: Tid, regs: &Raw) {
     if let Some(mut profiled) = machine.tasks.profiled(&machine.contexts, tid) {
         profiled.about_to_step(&*machine.tracees, tid, regs);
     }
@@ -260,14 +266,22 @@ fn call_otherwise(machine: &mut Machine, tid: Tid, app: &Regs) -> Option<Regs> {
     if !single_step_effects::calls_otherwise(tid, app.0.rip) {
         return None;
     }
-    machine.guarding().about_to_call_natively(tid);
-    let _ = machine.guarding().unprotect_now(tid);
     if !single_step_effects::calls_32_bits(tid, app.0.rip) {
+        machine.guarding().about_to_call_natively(tid);
+        let _ = machine.guarding().unprotect_now(tid);
         return None;
     }
-    let locked = mlockall::lock_all_of_32_bits(machine, tid, app);
-    let rax = locked.or_else(|| about_to_call_of_32_bits(machine, tid, app))?;
+    let rax = call_of_32_bits(machine, tid, app)?;
     Some(Regs(Raw { rax, rip: app.0.rip + 2, ..app.0 }))
+}
+
+/// Prepares the call of the 32-bit table that INT 0x80 makes natively; its result where it cannot be
+/// made.
+pub(super) fn call_of_32_bits(machine: &mut Machine, tid: Tid, app: &Regs) -> Option<u64> {
+    machine.guarding().about_to_call_natively(tid);
+    let _ = machine.guarding().unprotect_now(tid);
+    let locked = mlockall::lock_all_of_32_bits(machine, tid, app);
+    locked.or_else(|| about_to_call_of_32_bits(machine, tid, app))
 }
 
 /// The host has executed the instruction at `pc`, and `next` is the one to follow.
@@ -359,24 +373,36 @@ pub fn stepped(
         context.set(Slot::AppGs, regs.0.gs_base);
     }
     let code = machine.tracees.siginfo(tid)?.code();
-    let instruction = single_step_effects::instruction_at(tid, pc);
+    let errand = machine.tasks.threads.get_mut(&tid).map(|thread| &mut thread.errand);
+    let compatible = errand.is_some_and(|errand| std::mem::take(&mut errand.compatible));
+    let instruction = match compatible {
+        true => compatibility_mode::instruction_at(tid, pc),
+        false => single_step_effects::instruction_at(tid, pc),
+    };
     let trap = signal == SIGTRAP && is_step(code, &instruction, breakpoint && regs.0.rip != pc);
     if !trapped {
         single_step_effects::hide_trap_flag(tid, &instruction, &mut regs);
     }
     put_back_held(machine, tid, &mut regs);
     if regs.0.rip != pc {
-        put_stored_pointer_right(machine, tid, &instruction, &regs);
+        if !compatible {
+            put_stored_pointer_right(machine, tid, &instruction, &regs);
+        }
         if let Some(fd) = called_natively(machine, tid, &mut regs).filter(|_| trap) {
             machine.tracees.set_regs(tid, &regs)?;
             // What cannot be hidden is seen.
             let _ = hide_us(machine, tid, fd);
         }
-        machine.profiling().lwp_after_state(tid, pc, &regs);
+        if !compatible {
+            machine.profiling().lwp_after_state(tid, pc, &regs);
+        }
     }
     // A branch to itself is executed too.
     if regs.0.rip != pc || trap && !single_step_effects::repeats(&instruction) {
-        count_instruction(machine, tid, pc, regs.0.rip);
+        match compatible {
+            true => compatibility_mode::count(machine, tid, pc, regs.0.rip),
+            false => count_instruction(machine, tid, pc, regs.0.rip),
+        }
     }
     // The kernel emulates some instructions at uprobes: the next one has been executed as well.
     if trap
