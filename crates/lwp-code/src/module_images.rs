@@ -358,9 +358,7 @@ impl Keeping<'_> {
         if !grown && !unknown {
             return None;
         }
-        // Another run may have written more in the meantime.
-        let there = self.store.header(kept.origin.key()).map_or(0, |header| header.fragments);
-        if !unknown && there > old as u64 && there >= (old + new) as u64 {
+        if !unknown && self.have_others_written(kept, old, old + new) {
             return None;
         }
         let arena = self.family.arenas.iter().find(|arena| arena.contains(chunk.address))?;
@@ -377,6 +375,13 @@ impl Keeping<'_> {
         let fragments = new + old;
         let (family, module, extent) = (self.family.index, id, module.extent);
         Some(Unsaved { family, module, extent, fragments, at, code, file, long, grown, known })
+    }
+
+    /// Returns whether another run has written as much of a unit in the meantime: all `fragments` of
+    /// it, of which this one has found `old`.
+    fn have_others_written(&self, kept: &Kept, old: usize, fragments: usize) -> bool {
+        let there = self.store.header(kept.origin.key()).map_or(0, |header| header.fragments);
+        there > old as u64 && there >= fragments as u64
     }
 
     /// Returns the executions of a module in earlier runs.
@@ -442,6 +447,11 @@ impl Keeping<'_> {
         let module = &self.family.modules[unsaved.module];
         let kept = module.kept.as_ref()?;
         if self.family.functions.as_ref().is_some_and(|it| !it.are_known_in(module.extent)) {
+            return None;
+        }
+        let unknown = unsaved.known != Knowledge::Well && unsaved.long;
+        let old = module.unit.restored_fragments();
+        if !unknown && self.have_others_written(kept, old, unsaved.fragments) {
             return None;
         }
         let (image, known) = match learned.and_then(|learned| self.laid_out(unsaved, learned)) {

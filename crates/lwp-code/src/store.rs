@@ -101,6 +101,10 @@ pub struct Store {
     limit: u64,
 }
 
+/// Files that those hold locked who are left behind to write, beside the directory of units: more
+/// of them at a time would take a machine's memory and write the same.
+const WRITERS: [&CStr; 2] = [c"../writer-0", c"../writer-1"];
+
 /// The number of looks of [`Store::settle`], and the pause between them.
 const SETTLE_TRIES: u32 = 3000;
 const SETTLE_PAUSE: Duration = Duration::from_millis(10);
@@ -152,6 +156,17 @@ impl Store {
         let fd = fs::openat(&self.dir, c".", flags, Mode::empty())?;
         fs::flock(&fd, fs::FlockOperation::NonBlockingLockShared)?;
         Ok(fd)
+    }
+
+    /// A descriptor that holds one of the places of processes that are left behind to write, or
+    /// `None` while all of them are taken. Whoever holds it may end in any way.
+    pub fn writer_place(&self) -> Option<OwnedFd> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        WRITERS.iter().find_map(|name| {
+            let fd = fs::openat(&self.dir, *name, flags, Mode::RUSR | Mode::WUSR).ok()?;
+            fs::flock(&fd, fs::FlockOperation::NonBlockingLockExclusive).ok()?;
+            Some(fd)
+        })
     }
 
     /// Waits until nobody is writing any more, but not for ever.

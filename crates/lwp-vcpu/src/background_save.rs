@@ -15,10 +15,11 @@ use lwp_code::family::Family;
 use lwp_code::module_images::Unsaved;
 use lwp_dbt::ExecutionProfile;
 use lwp_mailbox::contexts::Contexts;
-use lwp_process::sys;
+use lwp_process::{Tid, sys};
 use lwp_run::config::Config;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::cpu_clock;
 use crate::machine::{CodeCaches, Errands, Machine, Tasks, Thread};
 
 /// Fragments that take longer to write than anybody should wait: some 20 ms.
@@ -70,9 +71,11 @@ impl Saving {
         }
     }
 
-    /// Returns whether a thread that has `started` then runs for long.
-    pub fn is_long(&self, started: Instant) -> bool {
-        started.elapsed() >= self.worth
+    /// Returns whether a thread that has `started` then has run for long: by its processor time, of
+    /// which it gets little on a busy machine.
+    pub fn is_long(&self, tid: Tid, started: Instant) -> bool {
+        let elapsed = started.elapsed();
+        elapsed >= self.worth && cpu_clock::of_thread(tid).unwrap_or(elapsed) >= self.worth
     }
 
     /// The families that have been laid out anew since this was asked last.
@@ -92,6 +95,17 @@ impl Saving {
             }
         }
     }
+}
+
+/// What has become of the wish to have another process write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Aside {
+    /// It writes.
+    Begun,
+    /// Enough others are writing for other runs: what this one has translated is not kept.
+    Crowded,
+    /// There cannot be one.
+    Impossible,
 }
 
 /// Keeps what a run translates and learns: in memory while it goes on, and in the store.
@@ -123,7 +137,11 @@ impl Keeper<'_> {
         let mut work = self.unsaved();
         let much = work.iter().map(|unit| unit.fragments).sum::<usize>() >= MUCH;
         // Who translates ahead of time wants to find it.
-        if !(much && self.config.kept.warm.is_none() && self.save_aside(&mut work)) {
+        let aside = match much && self.config.kept.warm.is_none() {
+            true => self.save_aside(&mut work),
+            false => Aside::Impossible,
+        };
+        if aside == Aside::Impossible {
             self.save(&mut work, &mut |_| {});
         }
     }
@@ -162,8 +180,8 @@ impl Keeper<'_> {
 
     fn unsaved(&self) -> Vec<Unsaved> {
         let saving = &self.caches.saving;
-        let lasts = |thread: &Thread| saving.is_long(thread.account.started);
-        let long = saving.long || self.tasks.threads.values().any(lasts);
+        let lasts = |(tid, thread): (&Tid, &Thread)| saving.is_long(*tid, thread.account.started);
+        let long = saving.long || self.tasks.threads.iter().any(lasts);
         self.caches
             .families
             .iter()
@@ -173,22 +191,24 @@ impl Keeper<'_> {
             .collect()
     }
 
-    /// Has another process write `work`. False where there cannot be one.
-    fn save_aside(&mut self, work: &mut [Unsaved]) -> bool {
+    /// Has another process write `work`.
+    fn save_aside(&mut self, work: &mut [Unsaved]) -> Aside {
         let Some(store) = self.caches.store.as_ref().filter(|_| !work.is_empty()) else {
-            return false;
+            return Aside::Impossible;
         };
-        // Held by the other process until it ends.
-        let Ok(lock) = store.lock_shared() else { return false };
-        let Ok((mut copied, copying)) = std::io::pipe() else { return false };
-        let Ok((improved, mut improving)) = std::io::pipe() else { return false };
+        let Some(place) = store.writer_place() else { return Aside::Crowded };
+        // Both are held by the other process until it ends.
+        let Ok(lock) = store.lock_shared() else { return Aside::Impossible };
+        let Ok((mut copied, copying)) = std::io::pipe() else { return Aside::Impossible };
+        let Ok((improved, mut improving)) = std::io::pipe() else { return Aside::Impossible };
         let files = work.iter().filter_map(|unit| unit.file);
         let memories =
             self.caches.families.iter().flatten().map(|family| family.arenas.memory.fd());
-        let ours = [store.fd(), lock.as_raw_fd(), copying.as_raw_fd(), improving.as_raw_fd()];
+        let locks = [lock.as_raw_fd(), place.as_raw_fd()];
+        let ours = [store.fd(), copying.as_raw_fd(), improving.as_raw_fd()];
         // Live threads have counted, too.
         let contexts = self.contexts.files.descriptors();
-        let kept: Vec<_> = files.chain(memories).chain(contexts).chain(ours).collect();
+        let kept: Vec<_> = files.chain(memories).chain(contexts).chain(locks).chain(ours).collect();
         match sys::leave_behind(&kept) {
             Ok(false) => {
                 drop(copying);
@@ -196,7 +216,7 @@ impl Keeper<'_> {
                 // ends.
                 let _ = copied.read(&mut [0]);
                 self.caches.saving.improved = Some(improved);
-                true
+                Aside::Begun
             }
             Ok(true) => {
                 self.copy_code(work);
@@ -205,7 +225,7 @@ impl Keeper<'_> {
                 self.save(work, &mut |families| drop(improving.write_all(families)));
                 sys::exit_controller(0)
             }
-            Err(_) => false,
+            Err(_) => Aside::Impossible,
         }
     }
 

@@ -55,6 +55,11 @@ fn read(tid: Tid) -> Option<CpuTimes> {
     Some(times(&file("stat").ok()?, &file("schedstat").unwrap_or_default()))
 }
 
+/// The processor time of a thread so far, in whatever program.
+pub fn of_thread(tid: Tid) -> Option<Duration> {
+    read(tid).map(|times| times.user + times.system)
+}
+
 /// The processor time that a thread's `schedstat` tells, if the kernel has any: up to the last time
 /// that the thread stopped running.
 pub fn exact(schedstat: &str) -> Option<Duration> {

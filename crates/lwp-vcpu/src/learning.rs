@@ -18,7 +18,7 @@ impl CodeCaches {
     /// Takes in what a thread's counters say before they are cleared.
     pub fn learn_from(&mut self, tasks: &Tasks, contexts: &Contexts, tid: Tid) {
         let Some(thread) = tasks.threads.get(&tid) else { return };
-        let (slot, long) = (thread.slot, self.saving.is_long(thread.account.started));
+        let (slot, long) = (thread.slot, self.saving.is_long(tid, thread.account.started));
         let Some(index) = tasks.space_index(tid) else { return };
         self.saving.long |= long;
         let Some((_, family)) = self.side(index) else { return };

@@ -317,3 +317,20 @@ fn writers_that_are_left_behind_hold_the_store_together() {
     assert!(store.lock_shared().is_err());
     std::fs::remove_dir_all(&place).unwrap();
 }
+
+#[test]
+fn two_at_a_time_are_left_behind_to_write() {
+    let place = place("writers");
+    let store = Store::open(&place, 1 << 20).unwrap();
+    let (one, other) = (store.writer_place().unwrap(), store.writer_place().unwrap());
+    let again = Store::open(&place, 1 << 20).unwrap();
+    assert!(store.writer_place().is_none() && again.writer_place().is_none());
+    drop(one);
+    let next = again.writer_place().expect("a place is free");
+    assert!(store.writer_place().is_none());
+    drop((other, next));
+    // No unit, and nothing that is left unfinished.
+    assert_eq!(store.files().unwrap().len(), 0);
+    assert!(store.writer_place().is_some());
+    std::fs::remove_dir_all(&place).unwrap();
+}

@@ -282,6 +282,7 @@ fn bench(plan: Plan, example: &Example, features: TargetFeatures) -> Bench {
         requests: false,
         writes: false,
         fills: false,
+        dispatches: false,
     };
     let layout = Layout { low: LOW, features };
     let translator = Translator::new(plan, example.lwp, layout, emulated, classes);
