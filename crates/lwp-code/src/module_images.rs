@@ -377,8 +377,8 @@ impl Keeping<'_> {
         Some(Unsaved { family, module, extent, fragments, at, code, file, long, grown, known })
     }
 
-    /// Returns whether another run has written as much of a unit in the meantime: all `fragments` of
-    /// it, of which this one has found `old`.
+    /// Returns whether another run has written as much of a unit in the meantime: all `fragments`
+    /// of it, of which this one has found `old`.
     fn have_others_written(&self, kept: &Kept, old: usize, fragments: usize) -> bool {
         let there = self.store.header(kept.origin.key()).map_or(0, |header| header.fragments);
         there > old as u64 && there >= fragments as u64
