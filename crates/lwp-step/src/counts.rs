@@ -110,11 +110,7 @@ impl Observer for Counter {
     fn started(&mut self, task: Task) {
         if task.tid == task.pid {
             if self.shared.begin(task.pid) {
-                for (fd, lets_go) in (0..).zip(self.lets_go) {
-                    if lets_go {
-                        sys::let_go_of_stream(fd);
-                    }
-                }
+                sys::let_go_of_streams(self.lets_go);
             }
             let parent = parent_of(task.pid).filter(|parent| self.images.contains_key(parent));
             self.add_image(task.pid, parent.unwrap_or(0));

@@ -119,8 +119,7 @@ fn traced(sampling: &Sampling, launch: &Launch<'_>, sink: &mut dyn Spans) -> Res
 impl Launch<'_> {
     /// Leaves those of our streams to the program that are for it alone.
     fn let_go(&self) {
-        let fds = (0..).zip(self.lets_go).filter(|(_, lets_go)| *lets_go);
-        fds.for_each(|(fd, _)| sys::let_go_of_stream(fd));
+        sys::let_go_of_streams(self.lets_go);
     }
 
     fn words(&self) -> String {
