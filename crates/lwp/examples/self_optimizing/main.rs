@@ -31,7 +31,7 @@ use times::Times;
 
 /// Items of the whole input, and those of them that are counted.
 const ITEMS: usize = 1_000_000;
-const COUNTED: usize = 2000;
+const COUNTED: usize = 500;
 /// Items between two looks into the ring, as long as nothing is lost.
 const PIECE: usize = 4096;
 const SMALLEST_PIECE: usize = 64;
