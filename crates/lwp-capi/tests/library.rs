@@ -219,6 +219,32 @@ fn the_example_finds_its_hottest_branches() {
     );
 }
 
+/// The example in C does what crate lwp's does, with the same counts: it finds its hot branches and
+/// the usual method, and the second version executes less. The test of that one has the details.
+#[test]
+fn the_example_optimises_itself() {
+    let program = compile("cc", "-std=c99", "examples/self_optimizing.c", "self_optimizing");
+    for (interval, records, loses) in [("200", "4096", false), ("1", "512", true)] {
+        let output = printed(&on_virtual_cpu(&[], &program, &[interval, records, "0"]));
+        for line in [
+            "inline in block 4: xor",
+            "order of blocks: [0, 2, 4, 5, 6, 1, 3]",
+            "decided as from a record of everything: yes",
+            "result as interpreted: yes",
+            "instructions                 17792             14168",
+            "branches taken                3902              1246",
+        ] {
+            assert!(output.lines().any(|it| it == line), "no {line}: {output}");
+        }
+        assert_eq!(output.contains("; 0 lost,"), !loses, "{output}");
+    }
+    let native = natively(&program, &["1000", "4096", "0"]);
+    let errors = String::from_utf8_lossy(&native.stderr);
+    let says = "self_optimizing: this processor has no Lightweight Profiling";
+    let refused = native.status.code() == Some(77) && errors.starts_with(says);
+    assert!(native.status.success() || refused, "{native:?}");
+}
+
 /// The functions that the library is to export.
 fn listed() -> Vec<String> {
     let list = fs::read_to_string(here().join("abi/liblwp.syms")).unwrap();

@@ -8,6 +8,7 @@
 
 mod binary;
 mod bolt;
+mod branch_stacks;
 mod executed;
 mod flow;
 mod jump_tables;
@@ -17,7 +18,10 @@ mod ranges;
 use lwp_profile::{RecordedModule, Recording};
 use lwp_symbols::CompiledError;
 
+use crate::perf_data;
+
 pub use binary::{Binary, BinaryError};
+pub(crate) use branch_stacks::{BranchStacks, Entry};
 use executed::Executed;
 use flow::Flow;
 use llvm::LlvmProfile;
@@ -34,6 +38,8 @@ pub enum Feedback {
     AutoFdo,
     /// What `llvm-profgen` makes of a processor's records.
     ProfGen,
+    /// perf's recording with branch stacks.
+    BranchStacks,
 }
 
 /// The reason why there is no profile.
@@ -60,11 +66,11 @@ pub enum FeedbackError {
     NoLines(String),
 }
 
-/// A profile as text, and what is to be said of it.
+/// A profile, and what is to be said of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Written {
-    /// The profile.
-    pub text: String,
+    /// The profile: text, except of branch stacks.
+    pub content: Vec<u8>,
     /// The number of functions with counts in it.
     pub functions: usize,
     /// Executions of indirect jumps whose targets were worked out, and of those that were not.
@@ -95,6 +101,7 @@ impl Feedback {
         (Self::Llvm,    "llvm",    ".prof",        "clang -fprofile-sample-use=FILE"),
         (Self::AutoFdo, "autofdo", ".afdo.txt",    "create_llvm_prof --profiler=text"),
         (Self::ProfGen, "profgen", ".profgen.txt", "llvm-profgen --unsymbolized-profile"),
+        (Self::BranchStacks, "brstack", ".brstack.data", "perf2bolt -p, llvm-profgen --perfdata, create_llvm_prof"),
     ];
 
     /// The form called `name`.
@@ -134,13 +141,19 @@ impl Feedback {
         }
         let flow = Flow::of(&executed, binary);
         let ranges = || Ranges::of(&executed, &flow, binary);
-        let text = match self {
-            Self::AutoFdo => ranges().render_for_autofdo(binary),
-            Self::ProfGen => ranges().render_for_profgen(),
-            _ => bolt::render(&flow, binary, recording.is_modelled()),
+        let content = match self {
+            Self::AutoFdo => ranges().render_for_autofdo(binary).into(),
+            Self::ProfGen => ranges().render_for_profgen().into(),
+            Self::BranchStacks => {
+                let stacks = BranchStacks::of(&executed, &flow, binary);
+                let module = recording.modules.get(&modules[0]);
+                let place = |at| module.and_then(|module| binary.place_in(module, at));
+                perf_data::encode_branches(recording, &stacks, module, &place)
+            }
+            _ => bolt::render(&flow, binary, recording.is_modelled()).into(),
         };
         let (functions, indirect_jumps) = (flow.functions().len(), flow.indirect_jumps());
-        Ok(Written { text, functions, indirect_jumps, ..Written::default() })
+        Ok(Written { content, functions, indirect_jumps, ..Written::default() })
     }
 }
 
@@ -156,8 +169,8 @@ fn llvm_profile(
         return Err(FeedbackError::NoLines(path.to_owned()));
     }
     let lacks_discriminators = !profile.has_discriminators();
-    let text = profile.render();
-    Ok(Written { text, functions, instructions, lacks_discriminators, ..Written::default() })
+    let content = profile.render().into();
+    Ok(Written { content, functions, instructions, lacks_discriminators, ..Written::default() })
 }
 
 /// The paths of programs in a recording, the one that executed most first.

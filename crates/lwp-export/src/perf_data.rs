@@ -12,6 +12,7 @@ use std::rc::Rc;
 
 use lwp_profile::{BlockEnd, Event, Mapping, Profile, RecordedModule, Recording};
 
+use crate::feedback::{BranchStacks, Entry};
 use crate::perf_names::Names;
 
 const ATTR_BYTES: u64 = 128;
@@ -19,6 +20,9 @@ const HEADER_BYTES: u64 = 104;
 /// IP, TID, TIME, PERIOD, IDENTIFIER; with CALLCHAIN where stacks were recorded.
 const SAMPLE_TYPE: u64 = 0x1 | 0x2 | 0x4 | 0x100 | 0x1_0000;
 const CALLCHAIN: u64 = 0x20;
+const BRANCH_STACK: u64 = 0x800;
+/// PERF_SAMPLE_BRANCH_USER and PERF_SAMPLE_BRANCH_ANY.
+const BRANCHES_OF_USER: u64 = 0x1 | 0x8;
 const TYPE_HARDWARE: u32 = 0;
 const TYPE_RAW: u32 = 4;
 /// `sample_id_all` is off; `mmap`, `comm`, `task`, `mmap2`, `exclude_kernel` and `exclude_hv` on.
@@ -32,6 +36,7 @@ const FEATURE_BUILD_ID: usize = 2;
 const FEATURE_HOSTNAME: usize = 3;
 const FEATURE_CMDLINE: usize = 11;
 const FEATURE_EVENT_DESC: usize = 12;
+const FEATURE_BRANCH_STACK: usize = 15;
 
 /// A file with the names of interpreted functions.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +54,59 @@ pub fn encode(recording: &Recording, profile: &Profile, names: Option<&NamesFile
     let stacks = !recording.samples.is_empty();
     let attrs: Vec<Vec<u8>> = (0..events.len()).map(|index| attr(events, index, stacks)).collect();
     let data = records(recording, profile, names);
+    file(&attrs, data, features(recording, events, &attrs))
+}
+
+/// Branch stacks of one file, with their addresses in a process. A place in another file is the
+/// last page below the system's half, where nothing can be mapped.
+pub(crate) fn encode_branches(
+    recording: &Recording,
+    stacks: &BranchStacks,
+    module: Option<&RecordedModule>,
+    place: &dyn Fn(u64) -> Option<u64>,
+) -> Vec<u8> {
+    const ELSEWHERE: u64 = 0x7fff_ffff_f000;
+    let place = |at: Option<u64>| at.and_then(place).unwrap_or(ELSEWHERE);
+    let pid = module.map_or(0, |module| module.pid);
+    let mut data = Vec::new();
+    comm(&mut data, (pid, pid), recording.info("command"));
+    if let Some(module) = module {
+        mappings(&mut data, pid, module);
+    }
+    for (number, stack) in (1u64..).zip(&stacks.stacks) {
+        let ends = stack.iter().map(|entry| match *entry {
+            Entry::Branch(taken) => (place(Some(taken.from)), place(taken.to)),
+            Entry::From(to) => (ELSEWHERE, place(Some(to))),
+        });
+        let ends: Vec<(u64, u64)> = ends.collect();
+        let mut body = Vec::with_capacity(64 + 24 * ends.len());
+        long(&mut body, id(0));
+        long(&mut body, ends.last().map_or(ELSEWHERE, |(_, to)| *to));
+        word(&mut body, pid as u32);
+        word(&mut body, pid as u32);
+        long(&mut body, number.saturating_mul(stacks.period)); // time
+        long(&mut body, stacks.period);
+        long(&mut body, ends.len() as u64);
+        for (from, to) in ends.iter().rev() {
+            long(&mut body, *from);
+            long(&mut body, *to);
+            long(&mut body, 0); // neither predicted nor mispredicted: not known
+        }
+        record(&mut data, RECORD_SAMPLE, USER, body);
+    }
+    let event =
+        Event { name: "branches-taken".to_owned(), interval: Some(stacks.period), modelled: false };
+    let mut attr = attr(std::slice::from_ref(&event), 0, false);
+    attr[24..32].copy_from_slice(&(SAMPLE_TYPE | BRANCH_STACK).to_le_bytes());
+    attr[72..80].copy_from_slice(&BRANCHES_OF_USER.to_le_bytes());
+    let attrs = [attr];
+    let mut features = features(recording, &[event], &attrs);
+    features.push((FEATURE_BRANCH_STACK, Vec::new()));
+    file(&attrs, data, features)
+}
+
+/// The whole file: header, attributes with their ids, records, features.
+fn file(attrs: &[Vec<u8>], data: Vec<u8>, features: Vec<(usize, Vec<u8>)>) -> Vec<u8> {
     let ids_at = HEADER_BYTES + attrs.len() as u64 * (ATTR_BYTES + 16);
     let data_at = ids_at + 8 * attrs.len() as u64;
     let mut out = Vec::new();
@@ -58,7 +116,6 @@ pub fn encode(recording: &Recording, profile: &Profile, names: Option<&NamesFile
     section(&mut out, HEADER_BYTES, attrs.len() as u64 * (ATTR_BYTES + 16));
     section(&mut out, data_at, data.len() as u64);
     section(&mut out, 0, 0); // event types: no longer used
-    let features = features(recording, events, &attrs);
     let mut bits = [0u64; 4];
     for (feature, _) in &features {
         bits[feature / 64] |= 1 << (feature % 64);
@@ -133,16 +190,21 @@ fn string(out: &mut Vec<u8>, text: &str) {
     out.push(0);
 }
 
+/// A thread's name.
+fn comm(out: &mut Vec<u8>, (pid, tid): (i32, i32), name: &str) {
+    let mut comm = Vec::new();
+    word(&mut comm, pid as u32);
+    word(&mut comm, tid as u32);
+    string(&mut comm, &name.chars().take(15).collect::<String>());
+    record(out, RECORD_COMM, USER, comm);
+}
+
 fn records(recording: &Recording, profile: &Profile, names: Option<&NamesFile<'_>>) -> Vec<u8> {
     let mut out = Vec::new();
     let mut processes: BTreeMap<i32, String> = BTreeMap::new();
     for thread in recording.threads.values() {
         processes.entry(thread.pid).or_insert_with(|| thread.comm.clone());
-        let mut comm = Vec::new();
-        word(&mut comm, thread.pid as u32);
-        word(&mut comm, thread.tid as u32);
-        string(&mut comm, &thread.comm.chars().take(15).collect::<String>());
-        record(&mut out, RECORD_COMM, USER, comm);
+        comm(&mut out, (thread.pid, thread.tid), &thread.comm);
     }
     for pid in processes.keys() {
         for module in recording.modules.values() {

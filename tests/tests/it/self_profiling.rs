@@ -429,6 +429,62 @@ fn lwp_spec_7_the_rust_example_prints_records() {
     assert!(printed.ends_with("longest Some(97), records lost: 0\n"), "{printed}");
 }
 
+/// What a runtime that optimises itself prints: the numbers of the line that begins so.
+fn numbers(printed: &str, line: &str) -> Vec<u64> {
+    let found = printed.lines().find_map(|it| it.strip_prefix(line));
+    let found = found.unwrap_or_else(|| panic!("no {line}: {printed}"));
+    let words = found.split(|c: char| !c.is_ascii_digit());
+    words.filter_map(|word| word.parse().ok()).collect()
+}
+
+/// Runs a runtime that optimises itself, without measuring times. Checks that it does, and returns
+/// how many records were lost.
+fn optimises_itself(program: &Path, interval: &str, records: &str) -> u64 {
+    let dir = TempDir::new();
+    let outcome = on_virtual_cpu(&[], program, &[interval, records, "0"], dir.path());
+    assert_eq!(outcome.end, End::Code(0), "{outcome:?}");
+    let printed = String::from_utf8_lossy(&outcome.stdout);
+    let learnt = numbers(&printed, "learnt from ");
+    assert!(learnt[0] >= 64 && learnt[1] >= 64, "{printed}");
+    // The loop's branch goes back for all items but the last of a piece.
+    let back = numbers(&printed, "block 5: ");
+    assert!(back[0] > 20 && back[1] < 5, "{printed}");
+    // An item is seldom empty.
+    let empty = numbers(&printed, "block 0: ");
+    assert!(empty[0] * 5 < empty[1], "{printed}");
+    let says = |line: &str| assert!(printed.lines().any(|it| it == line), "no {line}: {printed}");
+    says("order of blocks: [0, 2, 4, 5, 6, 1, 3]");
+    says("inline in block 4: xor");
+    says("decided as from a record of everything: yes");
+    says("result as interpreted: yes");
+    assert_eq!(numbers(&printed, "instructions "), [17_792, 14_168], "{printed}");
+    assert_eq!(numbers(&printed, "branches taken "), [3_902, 1_246], "{printed}");
+    learnt[4]
+}
+
+/// A program finds its own hot branches and usual values, and executes less afterwards.
+///
+/// Spec: LWP §5.6, §7
+#[test]
+fn lwp_spec_7_the_rust_example_optimises_itself() {
+    let program = example("self_optimizing");
+    assert_eq!(optimises_itself(&program, "200", "4096"), 0);
+    assert!(optimises_itself(&program, "1", "512") > 1000, "the ring is full again and again");
+}
+
+/// Spec: LWP §1.1
+#[test]
+fn lwp_spec_1_1_a_runtime_without_lwp_says_so() {
+    let dir = TempDir::new();
+    if host_has_lwp(dir.path()) {
+        return;
+    }
+    let outcome = run(vec![example("self_optimizing").into_os_string()], dir.path());
+    assert_eq!(outcome.end, End::Code(77));
+    let said = String::from_utf8_lossy(&outcome.stderr);
+    assert!(said.contains("no Lightweight Profiling (under `lwp run` it would)"), "{said}");
+}
+
 /// Spec: LWP §1.1
 #[test]
 fn lwp_spec_1_1_without_lwp_programs_say_so() {

@@ -109,7 +109,7 @@ fn profile(source: &export::Source, recording: &Path, parts: &Parts) -> Result<P
     let recording = profiles::read_whole(recording)?;
     let written = export::feedback(&recording, source, Feedback::Bolt)?;
     let profile = parts.file("profile.fdata");
-    profiles::write(&profile, written.text.as_bytes())?;
+    profiles::write(&profile, &written.content)?;
     Ok(profile)
 }
 

@@ -190,6 +190,42 @@ fn autofdo_reads_ranges_and_branches() {
     }
 }
 
+/// The count of a function's line.
+fn count_of(function: &[&str], line: &str) -> f64 {
+    let found = function.iter().find_map(|it| it.strip_prefix(line));
+    let found = found.unwrap_or_else(|| panic!("no {line}: {function:?}"));
+    found.split(' ').next().and_then(|it| it.parse().ok()).expect("a count")
+}
+
+/// Branch stacks drawn from counts give the tools lines in the proportions of the counts.
+#[test]
+fn profile_tools_read_branch_stacks() {
+    if !has("perf") || !has("gcc") {
+        return;
+    }
+    let dir = built("stacks", "gcc", &["-g", "-gdwarf-4", "-pie"]);
+    record(&dir);
+    succeeds(&dir, &[LWP, "export", "-f", "brstack", "-o", "it.data"]);
+    let mut profiles = Vec::new();
+    for profgen in ["llvm-profgen-16", "llvm-profgen-19"].into_iter().filter(|it| has(it)) {
+        let made = [profgen, "--binary=program", "--perfdata=it.data", "--format=text"];
+        succeeds(&dir, &[&made[..], &["--use-offset=0", "-o", profgen]].concat());
+        profiles.push(profgen);
+    }
+    if has("create_llvm_prof") {
+        let made = ["create_llvm_prof", "--binary=program", "--profile=it.data", "--format=text"];
+        succeeds(&dir, &[&made[..], &["--out=create_llvm_prof"]].concat());
+        profiles.push("create_llvm_prof");
+    }
+    for name in profiles {
+        let profile = text(&std::fs::read(dir.join(name)).unwrap());
+        let step = of_function(&profile, "step");
+        // One in eight, of the function that is called each time.
+        let [all, twice] = [" 1: ", " 2.1: "].map(|line| count_of(&step, line));
+        assert!((all / twice / 8.0 - 1.0).abs() < 0.1, "{name}: {all} and {twice}: {profile}");
+    }
+}
+
 #[test]
 fn what_a_compiler_cannot_use_is_refused_with_a_remedy() {
     if !has("gcc") {

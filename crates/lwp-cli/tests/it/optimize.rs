@@ -134,6 +134,95 @@ fn bolt_finds_the_whole_profile_valid_and_the_program_takes_fewer_branches() {
     }
 }
 
+/// The installed versions of BOLT that read perf's recordings, and their tools for that.
+fn readers_of_stacks() -> Vec<(&'static str, &'static str)> {
+    let versions = [
+        ("/usr/lib/llvm-16/bin/perf2bolt", "llvm-bolt-16"),
+        ("/usr/lib/llvm-19/bin/perf2bolt", "llvm-bolt-19"),
+    ];
+    if !has("perf") {
+        eprintln!("skipped: no perf, which perf2bolt reads files with");
+        return Vec::new();
+    }
+    versions.into_iter().filter(|(reader, bolt)| Path::new(reader).exists() && has(bolt)).collect()
+}
+
+/// Counts of BOLT's profile by both ends, without the files of local functions, which perf2bolt
+/// leaves out.
+fn edges(file: &str) -> BTreeMap<String, u64> {
+    let plain = |word: &str| word.split('/').next().unwrap_or_default().to_owned();
+    let mut edges = BTreeMap::new();
+    for line in file.lines() {
+        let words: Vec<String> = line.split(' ').map(plain).collect();
+        if let [ends @ .., _, times] = &words[..] {
+            *edges.entry(ends.join(" ")).or_default() += times.parse().unwrap_or(0);
+        }
+    }
+    edges
+}
+
+/// Each edge with a hundredth of all executions has its share, within one part in ten.
+fn edges_have_their_shares(exact: &str, drawn: &str) {
+    let (exact, drawn) = (edges(exact), edges(drawn));
+    let sum = |of: &BTreeMap<String, u64>| of.values().sum::<u64>() as f64;
+    // Of both, the edges that the other one has too: returns are in one alone.
+    let common = |one: &BTreeMap<String, u64>, other: &BTreeMap<String, u64>| {
+        let both = one.iter().filter(|(ends, _)| other.contains_key(*ends));
+        both.map(|(ends, times)| (ends.clone(), *times)).collect::<BTreeMap<String, u64>>()
+    };
+    let (all, exact) = (sum(&exact), common(&exact, &drawn));
+    assert!(sum(&exact) > all * 0.99, "{} of {all} are there", sum(&exact));
+    let drawn = common(&drawn, &exact);
+    for (ends, times) in exact.iter().filter(|(_, times)| **times as f64 > all / 100.0) {
+        let (share, is) = (*times as f64 / sum(&exact), drawn[ends] as f64 / sum(&drawn));
+        assert!((is / share - 1.0).abs() < 0.1, "{ends}: {is}, and exactly {share}");
+    }
+}
+
+/// Stacks that are drawn from counts give perf2bolt the edges as often as they were counted, no
+/// trace that the code does not have, and BOLT as good a profile.
+#[test]
+fn perf2bolt_finds_every_trace_of_branch_stacks_in_the_code() {
+    let readers = readers_of_stacks();
+    for (name, options) in LINKED {
+        let options = [options, &["-Wl,--emit-relocs"]].concat();
+        let Some(dir) = built(&format!("stacks-{name}"), &options) else { return };
+        record(&dir);
+        succeeds(&dir, &[LWP, "export", "-f", "bolt", "-o", "exact.fdata"]);
+        // The name of the file tells the format.
+        succeeds(&dir, &[LWP, "export", "-o", "it.brstack.data"]);
+        let expected = output(&dir, &["./program"]);
+        let read = |file: &str| std::fs::read_to_string(dir.join(file)).expect(file);
+        for (reader, bolt) in &readers {
+            let made = [*reader, "-p", "it.brstack.data", "-o", "drawn.fdata", "program"];
+            let made = succeeds(&dir, &made);
+            let said = text(&made.stdout) + &text(&made.stderr);
+            // Stubs of the linkage table are no functions to BOLT: a few traces are in them.
+            for (line, ends) in [
+                ("traces mismatching disassembled function contents", ": 0 (0.0%)"),
+                ("out of range traces", " (0.0%)"),
+            ] {
+                let found = said.lines().find(|it| it.contains(line));
+                let found = found.unwrap_or_else(|| panic!("{reader}: no {line}: {said}"));
+                assert!(found.ends_with(ends), "{reader}, {name}: {found}");
+            }
+            edges_have_their_shares(&read("exact.fdata"), &read("drawn.fdata"));
+            let taken = ["exact.fdata", "drawn.fdata"].map(|profile| {
+                let data = format!("-data={profile}");
+                let order = "-reorder-blocks=ext-tsp";
+                let made = succeeds(&dir, &[bolt, "program", "-o", "bolted", &data, order, "-v=2"]);
+                let said = text(&made.stdout) + &text(&made.stderr);
+                assert!(!said.contains("invalid (possibly stale)"), "{bolt}, {name}: {said}");
+                let optimised = output(&dir, &["./bolted"]);
+                assert_eq!(optimised.stdout, expected.stdout);
+                assert_eq!(optimised.status, expected.status);
+                branches_taken(&dir, "./bolted")
+            });
+            assert!(taken[1] < taken[0] / 100 * 101, "{bolt}, {name}: {taken:?}");
+        }
+    }
+}
+
 /// How often each jump of callgrind's file was taken, by its address and its target.
 fn jumps_of_callgrind(file: &str) -> BTreeMap<(u64, u64), u64> {
     let hexadecimal = |word: &str| u64::from_str_radix(word.trim_start_matches("0x"), 16).ok();

@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
+use lwp_profile::RecordedModule;
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 use object::{LittleEndian, Object, ObjectSection, ObjectSymbol, SectionFlags, SymbolKind, elf};
 use rustc_hash::FxHashMap;
@@ -203,6 +204,20 @@ impl Binary {
         };
         let (start, _, address) = self.segments.iter().find(inside)?;
         address.checked_add(offset - start)
+    }
+
+    /// Where a module of a process has the file's code of an address.
+    pub(super) fn place_in(&self, module: &RecordedModule, address: u64) -> Option<u64> {
+        let inside = |(_, length, start): &&(u64, u64, u64)| {
+            address.checked_sub(*start).is_some_and(|into| into < *length)
+        };
+        let (offset, _, start) = self.segments.iter().find(inside)?;
+        let offset = offset.checked_add(address - start)?;
+        module.mappings.iter().find_map(|mapping| {
+            let into = offset.checked_sub(mapping.offset)?;
+            let place = mapping.start.checked_add(into)?;
+            (place < mapping.end).then_some(place)
+        })
     }
 
     /// Its functions, by address.

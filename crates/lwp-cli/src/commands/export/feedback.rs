@@ -25,7 +25,7 @@ pub fn execute(args: &ExportArgs, feedback: Feedback) -> Result<Ending, Failure>
     let recording = profiles::read_whole(&args.input.input)?;
     let source = Source::of(&recording, args.binary.as_deref())?;
     let written = profile(&recording, &source, feedback)?;
-    write(&args.output, written.text.as_bytes())?;
+    write(&args.output, &written.content)?;
     Ok(Ending::SUCCESS)
 }
 
