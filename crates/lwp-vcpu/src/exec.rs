@@ -188,7 +188,7 @@ impl Config {
             && counted.markers.is_none()
             && counted.control_line.is_none()
             && counted.within.is_empty();
-        wanted && always && self.lwp.is_none() && !self.watches() && !self.samples()
+        wanted && always && !self.watches()
     }
 
     /// The things that the code of a new program's family depends on.

@@ -6,7 +6,7 @@ use lwp_ptrace::Tid;
 
 use super::departure::release;
 use super::{Handled, wards};
-use crate::config::Target;
+use crate::config::{Plan, Target};
 use crate::exec;
 use crate::machine::{Machine, Process};
 use crate::resource_limits::within_limit;
@@ -63,7 +63,8 @@ const CS_32: u64 = 0x23;
 /// it matters: of the program that was asked for, and of every one where programs may look for
 /// Lightweight Profiling, of which there is none then.
 fn say_at_once(machine: &Machine, report: usize, cs: u64, reason: &str) {
-    if cs != CS_32 || report != 0 && machine.config.lwp.is_none() {
+    let finds_lwp = machine.config.lwp.is_some() && machine.config.plan == Plan::Plain;
+    if cs != CS_32 || report != 0 && !finds_lwp {
         return;
     }
     let name = &machine.observers.reports[report].comm;
