@@ -37,6 +37,9 @@ int main(void)
     case LWP_NOT_ENABLED:
         fprintf(stderr, "the system has not enabled Lightweight Profiling\n");
         return 1;
+    case LWP_FORM_OF_2007:
+        fprintf(stderr, "this processor has Lightweight Profiling in the form proposed in 2007\n");
+        return 1;
     }
     if (!(lwp.enabled & LWP_FLAG(LWP_EVENT_BRANCHES_RETIRED)) || lwp.min_buffer_bytes > RING_BYTES) {
         fprintf(stderr, "this processor cannot record branches into %d bytes\n", RING_BYTES);

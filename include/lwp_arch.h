@@ -230,7 +230,8 @@ struct lwp_capabilities {
 enum lwp_status {
     LWP_READY = 0,       /* the instructions can be used */
     LWP_NOT_PRESENT = 1, /* this processor has no LWP */
-    LWP_NOT_ENABLED = 2  /* the system has not switched it on */
+    LWP_NOT_ENABLED = 2, /* the system has not switched it on */
+    LWP_FORM_OF_2007 = 3 /* it has the form proposed in 2007, of which nothing below holds */
 };
 
 /* Asks CPUID; fills `capabilities` if LWP is ready. Executes no LWP instruction. */
@@ -243,6 +244,8 @@ static __inline__ enum lwp_status lwp_query(struct lwp_capabilities *capabilitie
     if (!(c >> 15 & 1))
         return LWP_NOT_PRESENT;
     __cpuid_count(0x8000001c, 0, a, b, c, d);
+    if (b >> 24 < 88) /* LWPVersion there; here, the offset of a slot behind the other fields */
+        return LWP_FORM_OF_2007;
     if (!(a & LWP_AVAILABLE))
         return LWP_NOT_ENABLED;
     capabilities->enabled = a & ~LWP_AVAILABLE;

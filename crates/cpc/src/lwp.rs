@@ -8,7 +8,8 @@ mod memory;
 mod plan;
 mod unit;
 
-use std::sync::Arc;
+use std::io::Write as _;
+use std::sync::{Arc, Once};
 
 use lwp_arch::EventId;
 use lwp_arch::cpuid::fn8000_001c::{Ecx, Features};
@@ -17,7 +18,7 @@ use crate::backend::{Backend, Context, Description, EventInfo, Known, Planned, T
 use crate::error::{Error, Result, Subcode};
 use crate::items;
 use crate::records::SpecialItem;
-use crate::request::{Caps, Request, number};
+use crate::request::{Caps, Request, RequestFlags, number};
 
 use context::LwpContext;
 use unit::Unit;
@@ -27,7 +28,16 @@ use unit::Unit;
 pub(crate) struct LwpBackend {
     unit: Arc<dyn Unit>,
     description: Description,
+    /// Requests that count in the kernel too count in user mode.
+    user_only: bool,
 }
+
+/// The variable by which a user chooses that.
+const USER_ONLY: &str = "LWP_CPC_USER_ONLY";
+
+/// What [`USER_ONLY`] says on standard error, once.
+const COUNTS_USER_ONLY: &str = "libcpc: counts of Lightweight Profiling are those of user mode, \
+                                as LWP_CPC_USER_ONLY=1 asks: nothing counts the kernel's part\n";
 
 /// Looks for LWP in this processor.
 ///
@@ -36,19 +46,23 @@ pub(crate) struct LwpBackend {
 /// One sentence that says why there is none.
 pub(crate) fn detect() -> std::result::Result<LwpBackend, String> {
     match insn::Hardware::detect() {
-        Some(unit) => Ok(LwpBackend::new(Arc::new(unit))),
-        None => {
+        Ok(unit) => {
+            let user_only = std::env::var_os(USER_ONLY).is_some_and(|value| value == "1");
+            Ok(LwpBackend { user_only, ..LwpBackend::new(Arc::new(unit)) })
+        }
+        Err(::lwp::Error::NoLwp) => {
             Err("this processor has no Lightweight Profiling (run the program with `lwp run` to \
                      give it one)"
                 .to_owned())
         }
+        Err(error) => Err(error.to_string()),
     }
 }
 
 impl LwpBackend {
     pub(crate) fn new(unit: Arc<dyn Unit>) -> Self {
         let description = describe(&*unit);
-        Self { unit, description }
+        Self { unit, description, user_only: false }
     }
 
     /// The event that `name`, or a raw EventId, stands for, if this unit counts it.
@@ -110,6 +124,30 @@ fn describe(unit: &dyn Unit) -> Description {
     }
 }
 
+/// Returns whether a request counts in user mode, and elsewhere too.
+fn counts_kernel(planned: &Planned) -> bool {
+    let flags = planned.request.flags;
+    flags.contains(RequestFlags::COUNT_USER)
+        && flags.intersects(RequestFlags::COUNT_SYSTEM | RequestFlags::COUNT_HV)
+}
+
+/// The part of such a request that LWP counts. Others stay as they are.
+fn in_user_mode_only(planned: &Planned) -> Planned {
+    let mut planned = planned.clone();
+    if counts_kernel(&planned) {
+        planned.request.flags.remove(RequestFlags::COUNT_SYSTEM | RequestFlags::COUNT_HV);
+    }
+    planned
+}
+
+/// Says once in this process that the kernel's part is missing.
+fn say_user_only() {
+    static SAID: Once = Once::new();
+    SAID.call_once(|| {
+        let _ = std::io::stderr().write_all(COUNTS_USER_ONLY.as_bytes());
+    });
+}
+
 impl Backend for LwpBackend {
     fn description(&self) -> &Description {
         &self.description
@@ -144,6 +182,15 @@ impl Backend for LwpBackend {
                 .ok_or_else(|| Error::described(libc::EINVAL, format!("no event {name}")))
         };
         let ids = plan.iter().map(id).collect::<Result<Vec<_>>>()?;
+        let in_user_mode: Vec<Planned>;
+        let plan = match self.user_only && plan.iter().any(counts_kernel) {
+            true => {
+                say_user_only();
+                in_user_mode = plan.iter().map(in_user_mode_only).collect();
+                &in_user_mode
+            }
+            false => plan,
+        };
         let programmed = plan::build(&self.unit.capabilities(), self.unit.enabled(), plan, &ids)?;
         let presets: Vec<u64> = plan.iter().map(|planned| planned.request.preset).collect();
         Ok(Box::new(LwpContext::start(Arc::clone(&self.unit), programmed, &presets)?))

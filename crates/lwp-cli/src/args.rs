@@ -433,9 +433,10 @@ impl MachineArgs {
             );
         }
         let mut config = Config::launch(PathBuf::new(), Vec::new(), plan);
+        let attaches = matches!(target, Target::Attach { .. });
         config.target = target;
         config.cpu = self.cpu_model();
-        config.lwp = self.lwp.config(self.cpu, plan);
+        config.lwp = self.lwp.config(self.cpu, attaches);
         config.program.aslr = self.aslr;
         config.kept.cache = if self.no_cache { None } else { cache(self.cache_dir.as_deref()) };
         if self.verbose && !self.no_cache {

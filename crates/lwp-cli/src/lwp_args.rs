@@ -1,7 +1,7 @@
 //! The options of Lightweight Profiling.
 
 use clap::{Args, ValueEnum};
-use lwp_vcpu::{Caches, EventFlags, Interrupt, LwpConfig, Plan, machine_named};
+use lwp_vcpu::{Caches, EventFlags, Interrupt, LwpConfig, machine_named};
 use signal_hook::low_level::signal_name;
 
 use crate::args::Cpu;
@@ -81,11 +81,11 @@ impl LwpArgs {
         self.revision == Revision::Proposal
     }
 
-    /// The configuration that these options ask for. A program that is counted has LWP only if it
-    /// was asked for: what it does to find it would count too.
-    pub fn config(&self, cpu: Option<Cpu>, plan: Plan) -> Option<LwpConfig> {
+    /// The configuration that these options ask for. A process that runs already has seen its
+    /// processor: it has LWP only if that was asked for.
+    pub fn config(&self, cpu: Option<Cpu>, attaches: bool) -> Option<LwpConfig> {
         let asked = self.is_of_2007() || cpu.is_some_and(Cpu::names_lwp);
-        if self.no_lwp || plan == Plan::Exact && !asked {
+        if self.no_lwp || attaches && !asked {
             return None;
         }
         let mut config = match self.revision {
@@ -236,10 +236,10 @@ mod tests {
     #[test]
     fn a_part_is_chosen_by_the_processor() {
         let args = LwpArgs::default();
-        let bulldozer = args.config(Some(Cpu::Bulldozer), Plan::Exact).expect("there is LWP");
-        let full = args.config(None, Plan::Plain).expect("there is LWP");
-        assert!(args.config(None, Plan::Exact).is_none());
+        let bulldozer = args.config(Some(Cpu::Bulldozer), true).expect("there is LWP");
+        let full = args.config(None, false).expect("there is LWP");
+        assert!(args.config(None, true).is_none());
         assert_ne!(bulldozer.processor, full.processor);
-        assert!(LwpArgs { no_lwp: true, ..LwpArgs::default() }.config(None, Plan::Plain).is_none());
+        assert!(LwpArgs { no_lwp: true, ..LwpArgs::default() }.config(None, false).is_none());
     }
 }

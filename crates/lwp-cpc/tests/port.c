@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <stropts.h>
+#include <sys/buf.h>
 #include <sys/fxpriocntl.h>
 #include <sys/ksynch.h>
 #include <sys/lwp.h>
@@ -139,6 +140,7 @@ int main(void)
     CHECK(pset_bind(PS_QUERY, P_LWPID, P_MYID, &pset) == 0 && pset == PS_NONE);
     CHECK(sysinfo(SI_SYSNAME, name, 3) == 6 && strcmp(name, "Li") == 0);
     look_around();
+    CHECK(strcmp(strdupa("Li" "nux"), "Linux") == 0);
     CHECK(cpc_close(cpc) == 0);
     return 0;
 }

@@ -10,9 +10,9 @@
 //!          +0x5000  its latest changes                         + 0x210000  argument classes, 256 x 1
 //!          +0x6000  known cuts
 //!         +0x106000 misses of the data cache, or samples       + 0x210100  masks: table, cache sets, lines
-//!         +0x946000 counters, 8 bytes each                     + 0x211000  a copy of the routines
-//!        +0x1400000 indirect calls by where they led
-//!                                                              + 0x21f000  known answers to CPUID
+//!         +0x146000 calling contexts                           + 0x211000  a copy of the routines
+//!         +0xa86000 counters, 8 bytes each                     + 0x21f000  known answers to CPUID
+//!        +0x1540000 indirect calls by where they led
 //!                                                              + 0x220000  chain slots, 8 bytes each
 //! ```
 
@@ -133,7 +133,7 @@ pub const CUT_BYTES: u32 = 64;
 pub const KNOWN_CUTS: u32 = 16384;
 
 /// Bytes of a context; the thread's counters follow. Most of them are there for [`trace`].
-pub const CONTEXT_BYTES: u64 = 0x94_6000;
+pub const CONTEXT_BYTES: u64 = 0xa8_6000;
 
 /// gs-relative displacement of counter `index`.
 pub fn counter_displacement(index: u32) -> u32 {
@@ -146,7 +146,7 @@ pub fn counter_index(displacement: u32) -> Option<usize> {
 }
 
 /// The parts of a context, by where they begin and end.
-const PARTS: [(u32, u32); 10] = [
+const PARTS: [(u32, u32); 12] = [
     (0, RANGES_AT),
     (RANGES_AT, RANGES_AT + ranges::BYTES),
     (SETS_AT, SETS_AT + MOST_SETS * set_bytes(MOST_WAYS)),
@@ -154,8 +154,10 @@ const PARTS: [(u32, u32); 10] = [
     (LWP_WORDS_AT, LWP_WORDS_AT + LWP_SLOTS * 8),
     (LWP_DEALT_AT, LWP_DEALT_AT + LWP_SLOTS * 8),
     (LWP_TAKEN_AT, LWP_TAKEN_AT + LWP_SLOTS * 8),
+    (trace::WORDS_AT, trace::SUMS_AT + trace::WORDS * 8),
     (CUTS_AT, CUTS_AT + KNOWN_CUTS * CUT_BYTES),
     (NOTES_AT, kept::KEPT_AT + kept::KEPT_BYTES),
+    (trace::FRAMES_AT, trace::TABLE + trace::PLACES * 4),
     (calls::CALLS_AT, calls::CALLS_AT + calls::CALLS_BYTES),
 ];
 const _: () = {

@@ -14,6 +14,8 @@ pub(crate) struct Slot {
     /// Current value. Shipped: occurrences still to pass before the one that records, negative when
     /// that one has been. Proposal: occurrences up to the one that records, 0 when it has been.
     pub(crate) counter: i32,
+    /// How often another event has been recorded in its place since it was recorded itself.
+    pub(crate) passed_over: u8,
 }
 
 /// A counter as it comes from a control block or an XSAVE image.
@@ -44,7 +46,7 @@ pub(crate) fn load_interval(revision: Revision, dword: u32, minimum: i32) -> i32
 impl Slot {
     /// A slot that counts nothing but keeps its value.
     pub(crate) const fn idle(counter: i32) -> Self {
-        Self { kind: None, counter }
+        Self { kind: None, counter, passed_over: 0 }
     }
 
     /// The dword that goes into EventCounter. Reserved bits are zero.
@@ -85,7 +87,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn slot(counter: i32) -> Slot {
-        Slot { kind: Some(EventKind::InstructionsRetired), counter }
+        Slot { kind: Some(EventKind::InstructionsRetired), counter, passed_over: 0 }
     }
 
     /// Occurrences up to and including the one recorded, counting one at a time.

@@ -40,13 +40,15 @@ pub struct Direct {
 
 impl LwpUnit {
     /// Returns the work that can be done directly, to be asked anew after everything that the unit
-    /// does; `None` with LWP off, in the proposal, and while a record waits for its page.
+    /// does; `None` with LWP off, in the proposal, and while a record waits for its page or its
+    /// instruction to be restarted.
     pub fn direct(&self) -> Option<Direct> {
         let profile = self.profile()?;
         let plain = self.processor.revision() == Revision::Shipped
             && self.processor.record_bytes() as usize == Record::SIZE
             && self.policy.head == HeadPublication::EachRecord
-            && profile.pending.is_none();
+            && profile.pending.is_none()
+            && profile.awaited.is_none();
         let constants = profile.constants.as_ref().filter(|_| plain)?;
         let fields = self.processor.fields(profile.lwpcb);
         Some(Direct {

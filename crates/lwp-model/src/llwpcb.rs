@@ -143,6 +143,7 @@ impl LwpUnit {
                     kind: EventKind::from_event_id(Revision::Shipped, id)
                         .filter(|_| flags.selects(id)),
                     counter: load_counter(Revision::Shipped, slot.counter.get()),
+                    passed_over: 0,
                 }
             })
             .collect();
@@ -156,6 +157,7 @@ impl LwpUnit {
             filters: block.filters.get(),
             slots,
             pending: None,
+            awaited: None,
             constants: Some(shipped_constants(processor, shipped, ring, &bytes)),
         })
     }
@@ -247,6 +249,7 @@ impl LwpUnit {
             filters: block.filters.get(),
             slots,
             pending: None,
+            awaited: None,
             constants: Some(Constants {
                 intervals,
                 threshold: block.threshold.get(),

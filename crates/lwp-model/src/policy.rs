@@ -9,9 +9,9 @@ use lwp_arch::Revision;
 pub enum Simultaneous {
     /// One record per expired event, in the order of the slots.
     StoreAll,
-    /// One record per instruction, that of the first expired slot. The other events stay expired
-    /// and record at their next occurrence.
-    StoreFirst,
+    /// One record per instruction, that of the expired slot that has been passed over most often
+    /// since its last record. The other events stay expired and record at their next occurrence.
+    StoreOne,
 }
 
 /// The choice for a record that cannot be stored because of a page fault.
@@ -61,7 +61,7 @@ impl Policy {
     pub fn of(revision: Revision) -> Self {
         let simultaneous = match revision {
             Revision::Shipped => Simultaneous::StoreAll,
-            Revision::Proposal2007 => Simultaneous::StoreFirst,
+            Revision::Proposal2007 => Simultaneous::StoreOne,
         };
         Self { simultaneous, ..Self::default() }
     }

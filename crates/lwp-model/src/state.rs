@@ -4,12 +4,12 @@ use alloc::vec::Vec;
 
 use lwp_arch::msr::{LwpCfg, LwpMsr0};
 use lwp_arch::ring::Ring;
-use lwp_arch::{EventFlags, EventId, EventKind, LinearAddr, Record, Revision, RingOffset};
+use lwp_arch::{AppPc, EventFlags, EventId, EventKind, LinearAddr, Record, Revision, RingOffset};
 
 use crate::count::Slot;
 use crate::policy::Policy;
 use crate::processor::Processor;
-use crate::unit::{Constants, LwpUnit, Profile, State};
+use crate::unit::{Awaited, Constants, LwpUnit, Profile, State};
 
 /// Head and counters of a profile of the proposal.
 ///
@@ -45,6 +45,8 @@ pub struct SlotStateV1 {
     pub counter: i32,
     /// Interval, once read from the control block.
     pub interval: Option<i32>,
+    /// How often another event has been recorded in its place since it was recorded itself.
+    pub passed_over: u8,
 }
 
 /// A running profile.
@@ -68,6 +70,9 @@ pub struct ProfileStateV1 {
     pub slots: Vec<SlotStateV1>,
     /// A record that waits for its page.
     pub pending: Option<[u8; Record::SIZE]>,
+    /// The instruction whose record has met a page fault, and how many more events may pass before
+    /// the unit gives up waiting for it.
+    pub awaited: Option<(u64, u32)>,
     /// Threshold in bytes, BaseIP and LimitIP, once read from the control block.
     pub constants: Option<(u32, u64, u64)>,
 }
@@ -170,6 +175,7 @@ impl Profile {
             event_id: slot.kind.and_then(|kind| kind.event_id(revision)).map_or(0, |id| id.0),
             counter: slot.counter,
             interval: intervals.and_then(|all| all.get(index)).copied(),
+            passed_over: slot.passed_over,
         });
         ProfileStateV1 {
             lwpcb: self.lwpcb.0,
@@ -181,6 +187,7 @@ impl Profile {
             filters: self.filters,
             slots: slots.collect(),
             pending: self.pending.map(|record| record.to_bytes()),
+            awaited: self.awaited.map(|awaited| (awaited.ip.0, awaited.patience)),
             constants: self.constants.as_ref().map(|c| (c.threshold, c.base_ip, c.limit_ip)),
         }
     }
@@ -200,7 +207,7 @@ impl Profile {
             if slot.event_id != 0 && !(kind.is_some() && has_counter) {
                 return Err(StateError::Event(slot.event_id));
             }
-            slots.push(Slot { kind, counter: slot.counter });
+            slots.push(Slot { kind, counter: slot.counter, passed_over: slot.passed_over });
         }
         let constants = state.constants.map(|(threshold, base_ip, limit_ip)| Constants {
             intervals: state.slots.iter().map(|slot| slot.interval.unwrap_or(0)).collect(),
@@ -218,6 +225,7 @@ impl Profile {
             filters: state.filters,
             slots,
             pending: state.pending.map(|bytes| Record::from_bytes(&bytes)),
+            awaited: state.awaited.map(|(ip, patience)| Awaited { ip: AppPc(ip), patience }),
             constants,
         })
     }

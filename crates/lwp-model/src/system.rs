@@ -286,6 +286,7 @@ impl LwpUnit {
             filters: image.filters.get(),
             slots: self.restored_slots(flags, image),
             pending: (pending.event_id != EventId::INVALID.0).then_some(pending),
+            awaited: None,
             constants: None,
         });
         Ok(())
@@ -298,7 +299,9 @@ impl LwpUnit {
                 let counter = image.event_counters.get(usize::from(index));
                 let counter = counter.map_or(0, |c| load_counter(Revision::Shipped, c.get()));
                 match EventKind::from_event_id(Revision::Shipped, id) {
-                    Some(kind) if flags.selects(id) => Slot { kind: Some(kind), counter },
+                    Some(kind) if flags.selects(id) => {
+                        Slot { kind: Some(kind), counter, passed_over: 0 }
+                    }
                     _ => Slot::idle(counter),
                 }
             })

@@ -1,6 +1,8 @@
 //! The unit: its state, and what it does when an instruction retires.
 
+use alloc::vec;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use lwp_arch::cpuid::fn8000_001c::Features;
 use lwp_arch::msr::{LwpCfg, LwpMsr0};
@@ -47,8 +49,24 @@ pub(crate) struct Profile {
     pub(crate) slots: Vec<Slot>,
     /// A record that waits for its page.
     pub(crate) pending: Option<Record>,
+    /// The instruction that is restarted because its record has met a page fault.
+    pub(crate) awaited: Option<Awaited>,
     /// `None` after a restore, until they are read again.
     pub(crate) constants: Option<Constants>,
+}
+
+/// An instruction whose record has met a page fault, under [`OnFault::Restart`]. Until it is
+/// executed again, expired events are not recorded, so that the handler of the fault meets no other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Awaited {
+    pub(crate) ip: AppPc,
+    /// Instructions with an expired event that may pass before the unit gives up: the handler may
+    /// never come back.
+    pub(crate) patience: u32,
+}
+
+impl Awaited {
+    const PATIENCE: u32 = 1 << 16;
 }
 
 /// The state of the unit: a profile runs, or none.
@@ -229,8 +247,11 @@ impl LwpUnit {
 
         let mut profile = before.clone();
         let mut expired = profile.count(&self.processor, retired);
-        if self.policy.simultaneous == Simultaneous::StoreFirst {
-            expired.truncate(1);
+        if !expired.is_empty() && profile.awaits_another(retired.ip) {
+            expired.clear();
+        }
+        if self.policy.simultaneous == Simultaneous::StoreOne {
+            expired = profile.choose(expired);
         }
         let mut staged = Staged::new(memory);
         let mut stored = Vec::new();
@@ -248,7 +269,10 @@ impl LwpUnit {
                     stored.push((slot, delivery));
                 }
                 Err(fault) => match self.policy.on_fault {
-                    OnFault::Restart => return Err(fault.into()),
+                    OnFault::Restart => {
+                        self.await_restart(retired.ip);
+                        return Err(fault.into());
+                    }
                     OnFault::Drop => return Ok(Retirement { records: 0, trap: Some(fault) }),
                     OnFault::Save => {
                         staged.forget_since(mark);
@@ -266,6 +290,28 @@ impl LwpUnit {
         }
         self.state = State::On(profile);
         Ok(Retirement { records: stored.len() as u32, trap })
+    }
+
+    /// The instruction at `ip` is restarted, because a record of it cannot be stored: until then
+    /// no other event is recorded.
+    ///
+    /// Spec: LWP §6.4.
+    pub fn await_restart(&mut self, ip: AppPc) {
+        if let State::On(profile) = &mut self.state {
+            profile.awaited = Some(Awaited { ip, patience: Awaited::PATIENCE });
+        }
+    }
+
+    /// No instruction is restarted: what [`Self::await_restart`] says is over.
+    pub fn await_nothing(&mut self) {
+        if let State::On(profile) = &mut self.state {
+            profile.awaited = None;
+        }
+    }
+
+    /// Returns whether an instruction is to be restarted because of a page fault.
+    pub fn awaits_restart(&self) -> bool {
+        matches!(&self.state, State::On(profile) if profile.awaited.is_some())
     }
 
     /// Stores a record as [`Profile::deliver`] does, with the choices of this unit.
@@ -352,6 +398,29 @@ impl Profile {
         expired
     }
 
+    /// An event has expired on the instruction at `ip`. Returns whether it is not to be recorded,
+    /// because another instruction is to be restarted first.
+    fn awaits_another(&mut self, ip: AppPc) -> bool {
+        let awaited = self.awaited.take().filter(|awaited| awaited.ip != ip);
+        let patience = awaited.and_then(|awaited| awaited.patience.checked_sub(1));
+        self.awaited = awaited.zip(patience).map(|(it, patience)| Awaited { patience, ..it });
+        self.awaited.is_some()
+    }
+
+    /// The one of the expired slots that is recorded: the one that has been passed over most often
+    /// since it was recorded; of several, the first.
+    ///
+    /// Spec: P07 §5.5.1.
+    fn choose(&mut self, expired: Vec<(usize, Event)>) -> Vec<(usize, Event)> {
+        let waits = |(slot, _): &(usize, Event)| (self.slots[*slot].passed_over, Reverse(*slot));
+        let Some(chosen) = expired.iter().copied().max_by_key(waits) else { return expired };
+        for (slot, _) in expired.iter().filter(|(slot, _)| *slot != chosen.0) {
+            let passed_over = &mut self.slots[*slot].passed_over;
+            *passed_over = passed_over.saturating_add(1);
+        }
+        vec![chosen]
+    }
+
     /// Reloads a counter from its interval, with random low bits if the block wants them.
     ///
     /// Spec: P07 §3, §5.4; LWP §3.1.
@@ -361,6 +430,7 @@ impl Profile {
         let random = if self.random == 0 { 0 } else { signals.random() };
         if let Some(slot) = self.slots.get_mut(slot) {
             slot.counter = randomised(interval, self.random, random);
+            slot.passed_over = 0;
         }
     }
 }

@@ -365,8 +365,7 @@ impl Config {
             target: Target::Launch { program, argv },
             plan,
             cpu: CpuModel::Host,
-            // Counts are those of the machine's own processor, which has no LWP to be detected.
-            lwp: (plan == Plan::Plain).then(LwpConfig::default),
+            lwp: Some(LwpConfig::default()),
             model: None,
             sampling: SamplingConfig::default(),
             counted: CountedConfig::default(),

@@ -21,8 +21,7 @@ pub fn instruction(machine: &mut Machine, tid: Tid, app: &Regs) -> Option<Regs> 
     let (prefixes, rex, op) = split(&bytes);
     match op {
         [0x0f, 0xa2, ..] => {
-            let answer =
-                machine.processor.cpu.cpuid(regs.rax as u32, regs.rcx as u32).map(u64::from);
+            let answer = machine.processor.cpuid(regs.rax as u32, regs.rcx as u32).map(u64::from);
             [regs.rax, regs.rbx, regs.rcx, regs.rdx] = answer;
             regs.rip += prefixes as u64 + 2;
         }

@@ -124,6 +124,8 @@ struct Cut {
     next: u64,
     /// The kind of its last instruction.
     branch: Option<BranchKind>,
+    /// The bytes of arguments that this takes off the stack.
+    released: u64,
     /// The events that it counts in all, a conditional branch as taken.
     deltas: EventDeltas,
 }

@@ -1,6 +1,7 @@
 //! Calling contexts of threads, measured: threads lead themselves from one to another
 //! ([`lwp_dbt::trace`]), and ask for what they do not know.
 
+use lwp_arch::retired::BranchKind;
 use lwp_code::family::Family;
 use lwp_code::functions::MappedFunctions;
 use lwp_code::transfer_sites::{Site, Sites};
@@ -56,6 +57,21 @@ pub struct Stand {
     pub stack: u64,
     /// Where it leads.
     pub target: u64,
+}
+
+/// A branch that the host has seen a thread make.
+#[derive(Clone, Copy, Debug)]
+pub struct Branched {
+    /// Its kind; `None` where control has gone on to the next instruction.
+    pub kind: Option<BranchKind>,
+    /// The instruction.
+    pub at: u64,
+    /// Where it has led.
+    pub target: u64,
+    /// The stack pointer now.
+    pub stack: u64,
+    /// The bytes of arguments that a return has taken off the stack.
+    pub released: u64,
 }
 
 /// A signal's handler that begins.
@@ -424,6 +440,49 @@ impl Scene<'_> {
         self.calling.give_stack(self.words, stack);
     }
 
+    /// The thread has made a branch without looking for a record.
+    fn branched(&mut self, branched: Branched) {
+        let Branched { kind, at, target, stack, .. } = branched;
+        let calls = matches!(kind, Some(BranchKind::DirectCall | BranchKind::IndirectCall));
+        let returns = kind == Some(BranchKind::Return);
+        let mut leaves = || self.functions.at(at).start != self.functions.at(target).start;
+        if !calls && !returns && !leaves() {
+            return;
+        }
+        self.learn();
+        self.calling.take_stack(self.words);
+        let from = self.calling.stacks.current.present;
+        if calls {
+            self.calling.stacks.settle(stack.wrapping_add(8));
+            let caller = self.calling.stacks.current.present;
+            let tree = &mut self.calling.tree;
+            let context = tree.call(caller.context, at, target, self.functions);
+            tree.add_calls(context, 1);
+            let current = &mut self.calling.stacks.current;
+            current.push(Frame { stack, caller, handler: false });
+            current.present = Place { context, within: Some(caller.context) };
+        } else if !returns || !self.returned(stack.wrapping_sub(branched.released)) {
+            self.calling.stacks.settle(stack);
+            let present = self.calling.stacks.current.present;
+            self.calling.stacks.current.present = self.jump(present, at, target);
+        }
+        self.calling.led_from(from, self.words);
+        self.calling.give_stack(self.words, stack);
+    }
+
+    /// The thread has returned, with a return address just below `stack`. Returns false if no call
+    /// is known that has put it there.
+    fn returned(&mut self, stack: u64) -> bool {
+        if !self.calling.stacks.return_from(stack.wrapping_sub(8)) {
+            return false;
+        }
+        let current = &mut self.calling.stacks.current;
+        if let Some(frame) = current.frames.pop() {
+            current.present = frame.caller;
+        }
+        true
+    }
+
     /// A signal's `handler` has interrupted the thread at `at`.
     fn interrupt(&mut self, at: u64, handler: Handler) {
         let Handler { entry, stack, ends } = handler;
@@ -487,6 +546,11 @@ impl Counting<'_> {
     /// A transfer has not been made: the thread begins with it anew.
     pub fn take_transfer_back(&mut self, tid: Tid, unmade: Unmade) {
         self.in_contexts(tid, None, |scene| scene.take_back(unmade));
+    }
+
+    /// A thread has made a branch at the end of a cut fragment, which looks for no record.
+    pub fn branched(&mut self, tid: Tid, branched: Branched) {
+        self.in_contexts(tid, Some(branched.at), |scene| scene.branched(branched));
     }
 
     /// A thread was about to add the instructions of a fragment to its sum.

@@ -10,6 +10,11 @@ use lwp_arch::xsave::COMPONENT;
 use crate::block::ProfileBuilder;
 use crate::error::Error;
 
+/// The least offset of an event slot. In the form of 2007, the version is in its place, which is 1.
+///
+/// Spec: P07 §5.1; LWP §1.2.
+const LEAST_OFFSET: u32 = 88;
+
 /// This processor's Lightweight Profiling, which the system has switched on. A value is proof that
 /// the instructions can be executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,8 +28,8 @@ impl Lwp {
     ///
     /// # Errors
     ///
-    /// [`Error::NoLwp`] if the processor has none, [`Error::NotEnabled`] if the system has not
-    /// switched it on, and [`Error::Inconsistent`] if CPUID describes an impossible control block.
+    /// [`Error::NoLwp`] if the processor has none, [`Error::FormOf2007`] if it has another form of
+    /// it, [`Error::NotEnabled`] if the system has not switched it on, and [`Error::Inconsistent`] if CPUID describes an impossible control block.
     ///
     /// Spec: LWP §1.1, §1.2.
     pub fn detect() -> Result<Self, Error> {
@@ -42,6 +47,9 @@ impl Lwp {
             return Err(Error::NoLwp);
         }
         let [eax, ebx, ecx, edx] = cpuid(fn8000_001c::LEAF, 0);
+        if Ebx(ebx).event_offset() < LEAST_OFFSET {
+            return Err(Error::FormOf2007);
+        }
         let enabled = Features::from_bits_retain(eax);
         if !enabled.contains(Features::LWP_AVAIL) {
             return Err(Error::NotEnabled);
@@ -87,8 +95,8 @@ impl Lwp {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use lwp_arch::cpuid::presets;
-    use lwp_arch::msr::LwpCfg;
+    use lwp_arch::cpuid::{Capabilities2007, presets};
+    use lwp_arch::msr::{LwpCfg, LwpMsr0};
     use lwp_arch::xsave::XCR0_LWP;
 
     fn machine(part: Capabilities, max_leaf: u32, present: bool, xcr0: u64) -> Result<Lwp, Error> {
@@ -115,6 +123,20 @@ pub(crate) mod tests {
         assert_eq!(machine(part, 0x8000_0008, true, XCR0_LWP), Err(Error::NoLwp));
         assert_eq!(machine(part, 0x8000_001C, false, XCR0_LWP), Err(Error::NoLwp));
         assert_eq!(machine(part, 0x8000_001C, true, 0), Err(Error::NotEnabled));
+    }
+
+    /// Spec: P07 §5.1; LWP §8
+    #[test]
+    fn p07_5_1_the_form_of_2007_is_refused_by_its_name() {
+        let leaf = Capabilities2007::FULL.leaf(LwpMsr0::all());
+        let detected = Lwp::from_cpuid(|number, _| match number {
+            0x8000_0000 => [0x8000_001C, 0, 0, 0],
+            0x8000_0001 => [0, 0, 1 << 15, 0],
+            0x8000_001C => [leaf.eax, leaf.ebx, leaf.ecx, leaf.edx],
+            _ => [0; 4],
+        });
+        assert_eq!(detected, Err(Error::FormOf2007));
+        assert!(Error::FormOf2007.to_string().contains("2007"));
     }
 
     /// Spec: LWP §1.3

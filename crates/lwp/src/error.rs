@@ -14,6 +14,12 @@ pub enum Error {
     /// CPUID lists LWP, but the system has not switched it on.
     #[error("the system has not enabled Lightweight Profiling")]
     NotEnabled,
+    /// CPUID describes LWP as it was proposed in 2007, which this crate does not use.
+    #[error(
+        "this processor has Lightweight Profiling in the form proposed in 2007, not in the one of \
+         later processors"
+    )]
+    FormOf2007,
     /// CPUID contradicts itself.
     #[error("CPUID describes Lightweight Profiling inconsistently: {0}")]
     Inconsistent(lwp_arch::cpuid::LayoutError),
@@ -76,8 +82,8 @@ pub enum Error {
 impl Error {
     /// The `errno` value that the C library `liblwp` reports for this error.
     ///
-    /// `ENODEV` without LWP, `ENOSYS` if the system has not enabled it, `ENOTSUP` for events, modes
-    /// and filters that this LWP lacks, `ERANGE` for numbers out of range, `EBUSY` if the thread
+    /// `ENODEV` without LWP, `ENOSYS` if the system has not enabled it, `ENOTSUP` for the form of 2007
+    /// and for events, modes and filters that this LWP lacks, `ERANGE` for numbers out of range, `EBUSY` if the thread
     /// or the profile is in use, `EIO` if the processor contradicts itself, `EINVAL` for a file
     /// without a profile and for unusable names and ranges of code, `EPERM` for somebody else's
     /// perf map, and the system's own number if the system refused something.
@@ -85,9 +91,10 @@ impl Error {
         let errno = match self {
             Self::NoLwp => Errno::NODEV,
             Self::NotEnabled => Errno::NOSYS,
-            Self::EventUnavailable(_) | Self::ModeUnavailable(_) | Self::FilterUnavailable(_) => {
-                Errno::NOTSUP
-            }
+            Self::FormOf2007
+            | Self::EventUnavailable(_)
+            | Self::ModeUnavailable(_)
+            | Self::FilterUnavailable(_) => Errno::NOTSUP,
             Self::Interval(_) | Self::RandomBits(_) | Self::RingSize { .. } => Errno::RANGE,
             Self::Busy | Self::Running => Errno::BUSY,
             Self::Inconsistent(_) | Self::NotGranted => Errno::IO,
@@ -118,6 +125,7 @@ mod tests {
         for (error, number) in [
             (Error::NoLwp, 19),
             (Error::NotEnabled, 38),
+            (Error::FormOf2007, 95),
             (Error::EventUnavailable(EventKind::DcacheMisses), 95),
             (Error::ModeUnavailable("time stamps"), 95),
             (Error::FilterUnavailable("address"), 95),

@@ -221,6 +221,25 @@ fn lwp_spec_5_7_what_a_full_ring_has_no_room_for_is_counted() {
     }
 }
 
+/// A handler in C that repairs a page of the ring is interrupted by no other fault of the ring, and
+/// the profile goes on.
+///
+/// Spec: LWP §6.4
+#[test]
+fn lwp_spec_6_4_dev_37_handlers_repair_pages_of_the_ring() {
+    let dir = TempDir::new();
+    let flags = ["-std=gnu17", "-O1", "-static", "-no-pie"];
+    let program = compile("gcc", &flags, "tests/lwp/repaired.c", dir.path());
+    for (events, interval) in [("4", "99"), ("8", "99"), ("4", "3"), ("0xc", "60")] {
+        let printed = profiled(&program, &[events, interval], dir.path());
+        let (faults, records) = printed.split_once(" faults, ").expect("two numbers");
+        let records = records.split(' ').next().and_then(|number| number.parse::<u32>().ok());
+        assert_eq!(faults, "4", "{printed}");
+        assert!(records.is_some_and(|records| records >= 480), "{printed}");
+        assert!(printed.ends_with(", on\n"), "{printed}");
+    }
+}
+
 /// What nobody should do while LWP is on leaves what it leaves on the reference, and hurts nobody
 /// else.
 ///
@@ -376,6 +395,21 @@ fn lwp_spec_7_the_c_example_prints_records() {
     let last = printed.lines().last().unwrap_or_default();
     let records: u32 = last.split(' ').next().and_then(|n| n.parse().ok()).expect("a number");
     assert!(records > 100 && last.contains(" 0 lost; longest 231"), "{printed}");
+}
+
+/// What asks for the shipped form says that there is the other, and uses none of it.
+///
+/// Spec: P07 §5.1; LWP §8
+#[test]
+fn p07_5_1_programs_of_the_shipped_form_name_the_other() {
+    let dir = TempDir::new();
+    let in_c = compile("gcc", &["-std=c99", "-O1"], "examples/branches.c", dir.path());
+    for program in [in_c, example("branches")] {
+        let outcome = on_virtual_cpu(&["--revision", "2007"], &program, &[], dir.path());
+        let said = String::from_utf8_lossy(&outcome.stderr).into_owned();
+        assert_eq!((outcome.end, outcome.stdout), (End::Code(1), Vec::new()), "{said}");
+        assert!(said.contains("in the form proposed in 2007"), "{said}");
+    }
 }
 
 /// An example of crate lwp, as cargo builds it with the tests of all packages, or by itself.

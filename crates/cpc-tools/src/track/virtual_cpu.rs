@@ -144,8 +144,11 @@ fn configuration(options: &Options, sampling: &[Sampling]) -> Result<Config, Fai
     let plan = if sampling.is_empty() { Plan::Exact } else { Plan::Plain };
     let mut config = Config::launch(PathBuf::new(), Vec::new(), plan);
     config.program.shows_tracer = true;
-    if !sampling.is_empty() {
+    if options.pid.is_some() || !sampling.is_empty() {
+        // A process that runs already has seen its processor; and samples need LWP's countdown.
         config.lwp = None;
+    }
+    if !sampling.is_empty() {
         config.sampling.events = sampling.to_vec();
         config.sampling.stacks = false;
     }

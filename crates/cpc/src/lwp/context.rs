@@ -31,6 +31,8 @@ struct Running {
     dropped: u64,
     /// The value at which the counter started.
     preset: u64,
+    /// Occurrences in earlier samples, which took longer or shorter.
+    own: u64,
 }
 
 impl Running {
@@ -38,7 +40,7 @@ impl Running {
     fn new(programmed: Programmed) -> Option<Self> {
         let mut queue = Vec::new();
         queue.try_reserve_exact(programmed.records.unwrap_or(0)).ok()?;
-        Some(Self { programmed, expired: 0, queue, dropped: 0, preset: 0 })
+        Some(Self { programmed, expired: 0, queue, dropped: 0, preset: 0, own: 0 })
     }
 
     /// A record of this request came out of the ring.
@@ -213,6 +215,7 @@ impl LwpContext {
             running.expired = 0;
             running.queue.clear();
             running.dropped = 0;
+            running.own = 0;
         }
         self.tail = RingOffset(0);
         self.missed = 0;
@@ -260,6 +263,20 @@ impl LwpContext {
     }
 }
 
+impl LwpContext {
+    /// Leaves out of all later readings what has been counted since `counts` were read: how long
+    /// that took depends on the ring and on the kernel's clocks.
+    fn leave_out_since(&mut self, counts: &[u64]) -> Result<()> {
+        self.gather()?;
+        for (count, running) in counts.iter().zip(&mut self.running) {
+            if running.programmed.records.is_none() {
+                running.own = running.count(&self.memory).wrapping_sub(*count);
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Context for LwpContext {
     fn read(&mut self, counts: &mut [u64]) -> Result<Moment> {
         self.gather()?;
@@ -271,13 +288,15 @@ impl Context for LwpContext {
             ));
         }
         for (count, running) in counts.iter_mut().zip(&self.running) {
-            *count = running.count(&self.memory);
+            *count = running.count(&self.memory).wrapping_sub(running.own);
         }
         let now = clock_gettime(ClockId::Monotonic);
-        Ok(Moment {
+        let moment = Moment {
             hrtime_ns: now.tv_sec * 1_000_000_000 + now.tv_nsec,
             tick: self.cycles.elapsed(),
-        })
+        };
+        self.leave_out_since(counts)?;
+        Ok(moment)
     }
 
     fn restart(&mut self, presets: &[u64]) -> Result<()> {

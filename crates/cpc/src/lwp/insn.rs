@@ -37,11 +37,18 @@ thread_local! {
 }
 
 impl Hardware {
-    /// The unit of this processor, if it has one and the system has switched it on.
-    pub(super) fn detect() -> Option<Self> {
-        let lwp = Lwp::detect().ok()?;
+    /// The unit of this processor.
+    ///
+    /// # Errors
+    ///
+    /// The processor has none that the system has switched on, or one that this crate does not use.
+    pub(super) fn detect() -> Result<Self, ::lwp::Error> {
+        let lwp = Lwp::detect()?;
         let record = lwp.capabilities().ebx.event_size() as usize;
-        (record == lwp_arch::Record::SIZE).then_some(Self(lwp))
+        if record != lwp_arch::Record::SIZE {
+            return Err(::lwp::Error::NoLwp);
+        }
+        Ok(Self(lwp))
     }
 }
 

@@ -234,7 +234,8 @@ pub(super) fn build(
 fn check_flags(request: &Request) -> Result<()> {
     let kernel = RequestFlags::COUNT_SYSTEM | RequestFlags::COUNT_HV;
     if request.flags.intersects(kernel) || !request.flags.contains(RequestFlags::COUNT_USER) {
-        let reason = "Lightweight Profiling counts in user mode only";
+        let reason = "Lightweight Profiling counts in user mode only: ask for CPC_COUNT_USER \
+                      alone, or set LWP_CPC_USER_ONLY=1 to have the rest left out";
         return Err(Error::coded(Subcode::InvalidFlags, reason));
     }
     Ok(())

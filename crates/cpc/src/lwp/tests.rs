@@ -505,6 +505,32 @@ fn only_events_the_processor_has_are_listed() {
 }
 
 #[test]
+fn the_kernel_s_part_is_left_out_if_the_user_chooses_that() {
+    let unit = Modelled::new(presets::FULL);
+    let backend = LwpBackend::new(Arc::clone(&unit) as Arc<dyn Unit>);
+    let backend = LwpBackend { user_only: true, ..backend };
+    let cpc = Cpc::with_backends(Version::Current, vec![Box::new(backend)], Vec::new());
+    let both = RequestFlags::COUNT_USER | RequestFlags::COUNT_SYSTEM;
+    let (set, buf) = bound(&cpc, &[Request::new("lwp_ire").flags(both)]);
+    unit.instructions(1000);
+    set.sample(&buf).unwrap();
+    assert!(buf.get(0).unwrap() >= 1000);
+    set.unbind().unwrap();
+    let system = Request::new("lwp_ire").flags(RequestFlags::COUNT_SYSTEM);
+    assert_eq!(refusal(&cpc, &[system]), Some(Subcode::InvalidFlags));
+}
+
+#[test]
+fn what_is_to_be_asked_instead_of_the_kernel_s_part_is_said() {
+    let (_unit, cpc) = open(presets::FULL);
+    let both = RequestFlags::COUNT_USER | RequestFlags::COUNT_SYSTEM;
+    let set = cpc.create_set();
+    let added = set.add(Request::new("lwp_ire").flags(both));
+    let error = added.and_then(|_| set.bind_thread(BindFlags::empty()).map(|_| 0)).unwrap_err();
+    assert!(error.to_string().contains("ask for CPC_COUNT_USER alone"), "{error}");
+}
+
+#[test]
 fn a_handle_for_counting_only_has_no_records() {
     let unit = Modelled::new(presets::FULL);
     let backend = LwpBackend::new(unit);

@@ -38,6 +38,7 @@ mod packaging;
 mod perf;
 mod profile;
 mod sampled;
+mod self_profiling;
 mod serve;
 mod stat;
 mod timed;

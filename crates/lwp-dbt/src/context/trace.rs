@@ -13,38 +13,40 @@
 //! site together are a sum. Its instructions are those at which it was left, less those at which it
 //! was entered: of itself and all that it called.
 //!
-//! They share their room with what Lightweight Profiling uses, which is off where contexts are
-//! measured; so the words of its countdown are free too.
+//! A program that profiles itself with Lightweight Profiling has its contexts measured too: nothing
+//! here shares its room with what LWP uses.
 
-use super::{CONTEXT_BYTES, CUTS_AT, LWP_TAKEN_AT, lwp_slot_displacement};
+use super::CONTEXT_BYTES;
 
+/// Displacement of the words that follow.
+pub(super) const WORDS_AT: u32 = 0x5d00;
 /// Displacement of the name of the present record; 0 where the host has not made one.
-pub const PRESENT: u32 = LWP_TAKEN_AT;
+pub const PRESENT: u32 = WORDS_AT;
 /// Displacement of the displacement of the frame that comes next. If its low 16 bits are 0, there
 /// is no room for one.
-pub const FRAMES: u32 = LWP_TAKEN_AT + 8;
+pub const FRAMES: u32 = WORDS_AT + 8;
 /// Displacement of the name that was present before a jump or return that may not have been made.
-pub const BEFORE: u32 = LWP_TAKEN_AT + 0x10;
+pub const BEFORE: u32 = WORDS_AT + 0x10;
 /// Displacement of the record that a jump has led to, which may not have been made.
-pub const LED_TO: u32 = LWP_TAKEN_AT + 0x18;
+pub const LED_TO: u32 = WORDS_AT + 0x18;
 /// Displacement of where the next record will be, from [`RECORDS`] on.
-pub const NEXT_RECORD: u32 = LWP_TAKEN_AT + 0x20;
+pub const NEXT_RECORD: u32 = WORDS_AT + 0x20;
 /// Displacement of the number of records that there is room for.
-pub const LEFT: u32 = LWP_TAKEN_AT + 0x28;
+pub const LEFT: u32 = WORDS_AT + 0x28;
 /// Displacement of the site of a transfer that a routine looks for: the displacement of the counter
 /// that names it.
-pub const SITE: u32 = LWP_TAKEN_AT + 0x30;
+pub const SITE: u32 = WORDS_AT + 0x30;
 /// Displacement of a place in the table that a routine looks at.
-pub(crate) const PLACE: u32 = LWP_TAKEN_AT + 0x38;
+pub(crate) const PLACE: u32 = WORDS_AT + 0x38;
 /// Displacement of the key that a routine looks for.
-pub(crate) const KEY: u32 = LWP_TAKEN_AT + 0x40;
+pub(crate) const KEY: u32 = WORDS_AT + 0x40;
 /// Displacement of the record before the one that a routine looks at; 0 at the first.
-pub(crate) const LAST: u32 = LWP_TAKEN_AT + 0x48;
+pub(crate) const LAST: u32 = WORDS_AT + 0x48;
 
 /// Displacement of the frames.
-pub const FRAMES_AT: u32 = CUTS_AT;
+pub const FRAMES_AT: u32 = 0x14_6000;
 /// Displacement of their end.
-pub const FRAMES_END: u32 = 0x1_0000;
+pub const FRAMES_END: u32 = 0x15_0000;
 /// Bytes of a frame.
 pub const FRAME_BYTES: u32 = 16;
 /// Offset in a frame of the address at which its return address lies; of the frame of a signal's
@@ -93,10 +95,12 @@ pub const REACH_BITS: u8 = 26;
 /// The number of words that instructions are added up in, so that no chain of dependent stores runs
 /// from block to block.
 pub const WORDS: u32 = 4;
+/// Displacement of these words.
+pub(super) const SUMS_AT: u32 = WORDS_AT + 0x80;
 
 /// gs-relative displacement of the word that the fragment with this counter adds to.
 pub fn word(counter: u32) -> u32 {
-    lwp_slot_displacement(counter % WORDS)
+    SUMS_AT + counter % WORDS * 8
 }
 
 /// The way in which a function is left.

@@ -199,7 +199,7 @@ fn lwp_spec_4_3_dev_33_all_events_of_an_instruction_record_in_ascending_order() 
 /// Spec: P07 §5.5.1; LWP §4.3
 #[test]
 fn lwp_spec_4_3_a_basic_unit_stores_one_and_the_rest_wait_for_their_next_occurrence() {
-    let policy = Policy { simultaneous: Simultaneous::StoreFirst, ..Policy::default() };
+    let policy = Policy { simultaneous: Simultaneous::StoreOne, ..Policy::default() };
     let mut m = Machine::with(small_rings(), policy);
     m.block(EventFlags::IRE | EventFlags::BRE, 64);
     m.slot(EventId::INSTRUCTIONS_RETIRED, 9, 0).slot(EventId::BRANCHES_RETIRED, 9, 0).start();

@@ -104,6 +104,39 @@ fn lwp_spec_6_4_a_protected_ring_faults_at_the_record() {
     assert_eq!(m.seen(), [(2, 0x10)], "once");
 }
 
+/// The instructions of the handler that repairs the page are not recorded, so that they meet no
+/// other fault; those that pass before the restart are lost.
+///
+/// Spec: LWP §6.4
+#[test]
+fn lwp_spec_6_4_dev_37_a_handler_meets_no_other_fault() {
+    let mut m = Machine::new();
+    m.block(EventFlags::IRE, 8).slot(EventId::INSTRUCTIONS_RETIRED, 1, 0).start();
+    m.memory.unmap(RING, 4096);
+    assert!(m.try_retire(&plain(0x10)).is_err());
+    for ip in 0x800..0x900 {
+        assert_eq!(m.try_retire(&plain(ip)).map(|it| it.records), Ok(0));
+    }
+    assert!(m.try_retire(&plain(0x10)).is_err(), "the handler has repaired nothing");
+    m.memory.map(RING, 4096);
+    m.run(0x10, 4);
+    assert_eq!(m.seen(), [(2, 0x10), (2, 0x12)]);
+}
+
+/// A handler that never comes back does not end the profile.
+///
+/// Spec: LWP §6.4
+#[test]
+fn lwp_spec_6_4_dev_37_a_restart_is_not_awaited_for_ever() {
+    let mut m = Machine::new();
+    m.block(EventFlags::IRE, 8).slot(EventId::INSTRUCTIONS_RETIRED, 1, 0).start();
+    m.memory.unmap(RING, 4096);
+    assert!(m.try_retire(&plain(0x10)).is_err());
+    m.memory.map(RING, 4096);
+    m.run(0x100_000, 1 << 17);
+    assert!(!m.seen().is_empty());
+}
+
 /// Spec: P07 §5.5.6
 #[test]
 fn p07_5_5_6_drop_retires_the_instruction_and_forgets_it() {

@@ -127,16 +127,39 @@ fn p07_5_3_of_duplicate_events_the_first_counts() {
 /// Spec: P07 §3
 #[test]
 fn p07_3_an_expired_counter_stays_at_zero_until_it_records() {
-    let policy = Policy { simultaneous: Simultaneous::StoreFirst, ..Policy::default() };
+    let policy = Policy { simultaneous: Simultaneous::StoreOne, ..Policy::default() };
     let mut m = with(Processor::proposal(), policy);
     block(&mut m, 8, &[(INSTRUCTIONS, 1, 1), (BRANCHES, 9, 1)]);
     m.start();
     m.retire(&branch(1, 2, BranchKind::Return));
     m.slwpcb().unwrap();
     assert_eq!((seen(&m), counter(&m, 1)), (vec![(1, 1)], 0));
-    m.retire(&branch(2, 3, BranchKind::Return));
+    m.retire(&plain(2));
     m.slwpcb().unwrap();
-    assert_eq!(counter(&m, 1), 0, "frozen, not negative");
+    assert_eq!(counter(&m, 1), 0, "it waits for a branch");
+    m.retire(&branch(3, 4, BranchKind::Return));
+    m.slwpcb().unwrap();
+    assert_eq!((seen(&m), counter(&m, 1)), (vec![(1, 1), (1, 2), (2, 3)], 9));
+}
+
+/// Events that always expire together are recorded in turn, whatever their slots.
+///
+/// Spec: P07 §5.5.1
+#[test]
+fn p07_5_5_1_dev_33_expired_events_take_turns() {
+    let orders = [[INSTRUCTIONS, BRANCHES, MISSES], [MISSES, BRANCHES, INSTRUCTIONS]];
+    for order in orders {
+        let mut m = with(Processor::proposal(), Policy::of(Revision::Proposal2007));
+        block(&mut m, 64, &order.map(|event| (event, 1, 1)));
+        m.start();
+        let misses = [miss(0x1000, DataSource::Dram, 200)];
+        for ip in 0..30 {
+            m.retire(&Retired { accesses: &misses, ..branch(ip, ip + 1, BranchKind::Return) });
+        }
+        let ids = [INSTRUCTIONS, BRANCHES, MISSES].map(|event| event.0);
+        let times = ids.map(|id| seen(&m).iter().filter(|(seen, _)| *seen == id).count());
+        assert_eq!(times, [10, 10, 10], "{order:?}");
+    }
 }
 
 /// Spec: P07 §5.4

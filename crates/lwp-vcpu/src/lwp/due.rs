@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use iced_x86::Mnemonic;
-use lwp_arch::Fault;
 use lwp_arch::retired::BranchKind;
+use lwp_arch::{AppPc as Ip, Fault};
 use lwp_code::family::Family;
 use lwp_code::space::Space;
 use lwp_dbt::block::{Block, Terminator};
@@ -19,6 +19,7 @@ use super::memory::TraceeMemory;
 use super::sampler::asked_with;
 use super::{Cut, Executed, Profiled, ThreadLwp};
 use crate::machine::{Need, Observers, Thread};
+use crate::measured_contexts::Branched;
 use crate::profile::Executions;
 use crate::server::{Answer, Backlog};
 
@@ -61,9 +62,16 @@ impl Answer<'_> {
             return self.lwp_cut(pc, index, None);
         }
         if let Some(fault) = fault {
+            if let Some(lwp) = self.machine.tasks.lwp_mut(tid) {
+                lwp.unit.model.await_restart(Ip(pc.0));
+            }
+            self.machine.tasks.lwp_publish(&self.machine.contexts, tid);
             self.context().set(Slot::Kind, RequestKind::LwpDue as u64);
             self.lwp_fault(fault);
             return None;
+        }
+        if let Some(lwp) = self.machine.tasks.lwp_mut(tid) {
+            lwp.touched = 0;
         }
         if alone_only {
             return self.lwp_emulate(pc, &block);
@@ -124,6 +132,7 @@ impl Answer<'_> {
         if let Some(thread) = self.machine.tasks.threads.get_mut(&tid) {
             thread.account.correction.add(lwp_dbt::deltas_of(block), 1);
         }
+        self.machine.counting().pass_corrections(tid);
         self.machine
             .observers
             .note_place(&mut self.machine.tasks, tid, |places| places.stepped(pc.0, 1));
@@ -197,7 +206,8 @@ impl Profiling<'_> {
     }
 
     /// The last instruction of a cut fragment has retired and control is at `next`.
-    pub fn lwp_stepped(&mut self, tid: Tid, next: u64, taken: bool) {
+    /// The stack pointer is `stack`.
+    pub fn lwp_stepped(&mut self, tid: Tid, (next, stack): (u64, u64), taken: bool) {
         // LWPVAL counts for itself, also in a cut fragment.
         self.lwp_repeated(tid, None);
         let Some(mut profiled) = self.tasks.profiled(self.contexts, tid) else { return };
@@ -212,6 +222,8 @@ impl Profiling<'_> {
             thread.leave_cut(self.observers, &cut.pcs, cut.pcs.len() as u32 - 1, deltas);
         }
         self.observers.note_place(self.tasks, tid, |places| places.jumped(last, next, deltas));
+        let (kind, released) = (cut.branch.filter(|_| taken), cut.released);
+        self.counting().branched(tid, Branched { kind, at: last, target: next, stack, released });
         let branch = cut.branch.map(|kind| (kind, taken));
         let fall_through = cut.next;
         self.lwp_retire(tid, &Executed { branch, fall_through, ..Executed::plain(last, next) });
@@ -223,13 +235,14 @@ impl Profiling<'_> {
         self.tasks.lwp_publish(self.contexts, tid);
     }
 
-    /// A cut fragment was left after `executed` instructions and will not be gone on with.
-    pub fn lwp_abandon_cut(&mut self, tid: Tid, executed: u32, rip: u64) {
+    /// A cut fragment was left after `executed` instructions, with this pc and stack pointer, and
+    /// will not be gone on with.
+    pub fn lwp_abandon_cut(&mut self, tid: Tid, executed: u32, (rip, stack): (u64, u64)) {
         let Some(cut) = self.tasks.lwp(tid).and_then(|lwp| lwp.cut.as_ref()) else { return };
         if executed as usize >= cut.pcs.len() {
             let taken =
                 cut.branch.is_some_and(|kind| kind != BranchKind::Conditional || rip != cut.next);
-            self.lwp_stepped(tid, rip, taken);
+            self.lwp_stepped(tid, (rip, stack), taken);
             return;
         }
         self.tasks.lwp_collect(self.contexts, tid);
@@ -239,6 +252,7 @@ impl Profiling<'_> {
         if let Some(thread) = self.tasks.threads.get_mut(&tid) {
             thread.leave_cut(self.observers, &pcs, executed, deltas);
         }
+        self.counting().pass_corrections(tid);
         self.tasks.lwp_publish(self.contexts, tid);
     }
 
@@ -319,6 +333,10 @@ impl Cut {
             pcs: instruction_pcs(block, block.instructions() as usize),
             next: block.next().0,
             branch: branch_kind(block),
+            released: match block.terminator {
+                Terminator::Return { release } => release.into(),
+                _ => 0,
+            },
             deltas,
         }
     }

@@ -42,6 +42,7 @@ impl Answer<'_> {
             self.machine.ask_tracer(tid, Need::Step);
             return None;
         };
+        self.machine.processor.lwp_was_found.set(true);
         if kind == RequestKind::Llwpcb && self.machine.processor.emulated.fills {
             // The host writes records, and could not where pages are guarded.
             self.machine.guarding().do_without_notices(tid);
@@ -74,6 +75,7 @@ impl Answer<'_> {
                 thread.lwp_done(
                     self.machine.config.lwp.as_ref().filter(|_| kind == RequestKind::Llwpcb),
                 );
+                self.machine.counting().pass_corrections(tid);
                 self.lwp_complete(&instruction, done, charged)
             }
             Err(fault) => {
@@ -203,6 +205,7 @@ impl Profiling<'_> {
         if let Some(lwp) = self.tasks.lwp_mut(tid) {
             lwp.unit.surroundings.look_for_core(tid);
         }
+        self.processor.lwp_was_found.set(true);
         let timestamp = self.processor.timestamp(self.observers.started);
         let gs_base = self.context(tid).map_or(0, |context| context.get(Slot::AppGs));
         let mut registers = Stopped { regs: app.0, gs_base };

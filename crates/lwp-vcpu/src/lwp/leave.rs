@@ -61,7 +61,7 @@ impl Profiling<'_> {
         if let Some((instructions, within)) = profiled.lwp.cut_of(view.fragment) {
             let executed = executed_of_cut(&view.state, kind, instructions, within);
             self.lwp_repeated(tid, Some(&view.app.0));
-            self.lwp_abandon_cut(tid, executed, rip);
+            self.lwp_abandon_cut(tid, executed, (rip, view.app.0.rsp));
             return true;
         }
         let selection = profiled.lwp.selection();

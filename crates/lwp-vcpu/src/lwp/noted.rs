@@ -66,10 +66,11 @@ impl Profiling<'_> {
     }
 
     /// Settles a noted event, if there is one: of its block so many instructions have been
-    /// executed, or all, and control is at `next`.
-    pub fn lwp_settle_note(&mut self, tid: Tid, executed: Option<u32>, next: u64) {
-        let Some(mut profiled) = self.tasks.profiled(self.contexts, tid) else { return };
-        let Some(note) = profiled.note() else { return };
+    /// executed, or all, and control is at `next`. Returns whether there was one: then nothing that
+    /// the block has not executed is left in the countdown.
+    pub fn lwp_settle_note(&mut self, tid: Tid, executed: Option<u32>, next: u64) -> bool {
+        let Some(mut profiled) = self.tasks.profiled(self.contexts, tid) else { return false };
+        let Some(note) = profiled.note() else { return false };
         profiled.context.lwp().deal_nothing();
         give_back(profiled.context, (note.high as u32, note.low as u32));
         profiled.collect_but(None);
@@ -89,6 +90,7 @@ impl Profiling<'_> {
             }
         }
         self.tasks.lwp_publish(self.contexts, tid);
+        true
     }
 }
 

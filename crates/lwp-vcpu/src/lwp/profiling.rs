@@ -82,7 +82,9 @@ impl Profiling<'_> {
         if let Some(Profiled { lwp, context, .. }) = self.tasks.profiled(self.contexts, tid) {
             lwp.unit.surroundings.timestamp = timestamp;
             lwp.cache.finish_accesses(context, executed.ip);
-            let _ = lwp.retire(&mut TraceeMemory::new(tid), executed);
+            if lwp.retire(&mut TraceeMemory::new(tid), executed).is_err() {
+                lwp.unit.model.await_nothing();
+            }
         }
         self.tasks.lwp_interrupt(self.tracees, tid, self.config.lwp.as_ref());
     }

@@ -111,7 +111,7 @@ impl Observers {
             && counted.markers.is_none()
             && counted.control_line.is_none()
             && counted.within.is_empty();
-        wanted && always && config.lwp.is_none() && !config.watches() && !config.samples()
+        wanted && always && !config.watches()
     }
 
     /// The things that the code of a new program's family depends on.

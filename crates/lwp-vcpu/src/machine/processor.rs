@@ -1,7 +1,9 @@
 //! The processor that programs see.
 
+use std::cell::Cell;
 use std::time::Instant;
 
+use lwp_arch::cpuid::fn8000_001c;
 use lwp_dbt::block::Emulated;
 use lwp_process::{SharedMemory, sys};
 use lwp_run::config::{Config, LwpConfig, Plan};
@@ -19,6 +21,8 @@ pub struct Processor {
     pub random: u64,
     /// The virtual time stamp counter.
     pub tsc: u64,
+    /// A program has read the leaf that describes its Lightweight Profiling, or has used it.
+    pub lwp_was_found: Cell<bool>,
     /// Under determinism, the replacement of the random devices, and its path.
     pub random_file: Option<(SharedMemory, String)>,
 }
@@ -46,7 +50,17 @@ impl Processor {
         };
         let random_file =
             if config.program.deterministic { seeded_file(config.program.seed) } else { None };
-        Self { cpu, emulated, random: config.program.seed, tsc: 1 << 32, random_file }
+        let lwp_was_found = Cell::new(false);
+        let random = config.program.seed;
+        Self { cpu, emulated, random, tsc: 1 << 32, lwp_was_found, random_file }
+    }
+
+    /// Answers CPUID.
+    pub fn cpuid(&self, leaf: u32, subleaf: u32) -> [u32; 4] {
+        if leaf == fn8000_001c::LEAF && self.emulated.lwp {
+            self.lwp_was_found.set(true);
+        }
+        self.cpu.cpuid(leaf, subleaf)
     }
 
     /// Returns the next number of the seeded stream (splitmix64).

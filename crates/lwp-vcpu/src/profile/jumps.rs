@@ -180,7 +180,8 @@ impl Answer<'_> {
         state.called = false;
         let correction = self.machine.counting().unfinished(tid, &state, fragment);
         let selection = self.machine.tasks.lwp(tid).map(|lwp| lwp.selection()).unwrap_or_default();
-        if let (Some(executed), Some(fragment)) = (state.countdown, fragment) {
+        let noted = self.machine.profiling().lwp_settle_note(tid, state.countdown, pc.0);
+        if let (Some(executed), Some(fragment), false) = (state.countdown, fragment, noted) {
             let code = &self.machine.space_of(tid)?.1.code_cache;
             let rest = rest_of(code, fragment, executed, selection.instructions);
             give_back(self.context(), rest);

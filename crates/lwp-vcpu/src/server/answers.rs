@@ -34,8 +34,12 @@ impl Machine {
         if let Some(mut profiled) = self.tasks.profiled(&self.contexts, tid) {
             profiled.take_over();
         }
-        let pc = Exit::pc(self.contexts.context(slot));
-        self.profiling().lwp_settle_note(tid, None, pc.0);
+        let context = self.contexts.context(slot);
+        let pc = Exit::pc(context);
+        // What ends the block, and may be what was noted, has not been executed then.
+        if !matches!(context.kind(), RequestKind::Calls | RequestKind::Transfers) {
+            self.profiling().lwp_settle_note(tid, None, pc.0);
+        }
         match Exit::decode(self.contexts.context(slot)) {
             Some(exit) => {
                 let cx = ThreadCx { tid, slot, alone };
@@ -165,7 +169,8 @@ impl Answer<'_> {
     /// Goes on after the last instruction of a cut fragment.
     fn after_cut(&mut self, pc: AppPc, taken: bool) -> Option<Backlog> {
         set_request(self.context(), pc);
-        self.machine.profiling().lwp_stepped(self.cx.tid, pc.0, taken);
+        let stack = self.context().get(Slot::Rsp);
+        self.machine.profiling().lwp_stepped(self.cx.tid, (pc.0, stack), taken);
         let each = self.machine.tasks.lwp(self.cx.tid).is_some_and(ThreadLwp::reports_each_branch);
         match self.machine.config.samples() || each {
             // What the cut fragment has led to may be taken at once.
@@ -221,7 +226,7 @@ impl Processor {
             return 3;
         }
         let leaf = context.get(Slot::Rax) as u32;
-        let out = self.cpu.cpuid(leaf, context.get(Slot::Rcx) as u32);
+        let out = self.cpuid(leaf, context.get(Slot::Rcx) as u32);
         for (field, value) in [Slot::Rax, Slot::Rbx, Slot::Rcx, Slot::Rdx].iter().zip(out) {
             context.set(*field, u64::from(value));
         }

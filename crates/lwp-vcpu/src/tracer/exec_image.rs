@@ -3,7 +3,7 @@
 use std::fs;
 
 use lwp_process::Tid;
-use lwp_run::config::Target;
+use lwp_run::config::{Plan, Target};
 
 use super::thread_exit::release;
 use super::{Handled, controlled_processes};
@@ -67,7 +67,8 @@ const CS_32: u64 = 0x23;
 /// it matters: of the program that was asked for, and of every one where programs may look for
 /// Lightweight Profiling, of which there is none then.
 fn say_at_once(machine: &Machine, report: usize, cs: u64, reason: &str) {
-    if cs != CS_32 || report != 0 && machine.config.lwp.is_none() {
+    let finds_lwp = machine.config.lwp.is_some() && machine.config.plan == Plan::Plain;
+    if cs != CS_32 || report != 0 && !finds_lwp {
         return;
     }
     let name = &machine.observers.reports[report].comm;

@@ -2,8 +2,7 @@
 //!
 //! Natively a command is over when its program is, whatever it has left behind. What still runs in
 //! the program's session belongs to it and is waited for. Daemons go on natively once there is
-//! nothing else; not where they have been shown a processor with Lightweight Profiling, which they
-//! would lose.
+//! nothing else; not if the program has looked for Lightweight Profiling, which they would lose.
 
 use std::time::Duration;
 
@@ -45,7 +44,7 @@ impl Sessions {
 
 /// Returns whether the processes that are left are all daemons, which can be let go.
 pub fn are_left_alone(machine: &Machine, sessions: &Sessions) -> bool {
-    (machine.config.lwp.is_none() || machine.config.samples())
+    !machine.processor.lwp_was_found.get()
         && !machine.tasks.threads.is_empty()
         && !machine.tasks.threads.values().any(|thread| sessions.have(thread.pid))
 }
