@@ -18,7 +18,7 @@ use crate::samples::{LabelNames, Samples};
 use crate::source::Source;
 use crate::stacks::Completeness;
 use crate::stops::StopSums;
-use crate::{Error, Sampling, now_ns};
+use crate::{Error, Mechanism, Sampling, now_ns};
 
 /// The result of a recording.
 #[derive(Debug)]
@@ -265,8 +265,8 @@ impl Attended<'_> {
         let (period, taken) = (self.sampling.period_ns(), samples.taken);
         let lost = losses.lost + losses.damaged;
         let stops = self.source.stops();
-        // A stop shows whose time it is.
-        let knows = self.sampling.sees_kernel() || stops.is_some();
+        // A stop that lwp asks for shows whose time it is.
+        let knows = self.sampling.sees_kernel() || self.sampling.mechanism() == Mechanism::Stops;
         let remainder = Remainder::of(cpu_ns, period, taken, lost, knows);
         samples.finish(remainder);
         let kernel = (!samples.kernel.is_empty()).then(|| KernelNames::of(&samples.kernel));

@@ -47,7 +47,7 @@ pub fn record(
 ) -> Result<Times, Error> {
     match sampling.mechanism() {
         Mechanism::Events => by_events(sampling, &launch, sink),
-        Mechanism::Stops => by_stops(sampling, launch, sink),
+        Mechanism::Stops | Mechanism::Traps => by_stops(sampling, launch, sink),
     }
 }
 

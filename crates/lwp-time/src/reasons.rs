@@ -77,8 +77,8 @@ impl Samples<'_> {
             let mut registers = Registers::default();
             registers.set(RSP, sleeper.registers.0);
             registers.set(RIP, sleeper.registers.1);
-            let copied = Copied { registers, stack: &sleeper.stack };
-            let _ = stacks.frames_of(pid, &code, copied, &mut places);
+            let copied = Copied::moment(registers, &sleeper.stack);
+            let _ = stacks.frames_of(pid, &code, copied, (&mut places, &mut **sink));
             Some(places)
         };
         waiting.look(now, &mut places);

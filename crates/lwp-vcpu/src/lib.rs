@@ -78,6 +78,7 @@ use lwp_ptrace::{Ptrace, Tracee, limits, spawn, sys};
 
 pub use addition::Addition;
 pub use attend::{Attended, attend};
+pub use call_stack::languages::{Declarations, Languages, leave_trace};
 pub use config::{
     Cache, Config, Control, CountedConfig, CpuModel, Interrupt, KeptConfig, LwpConfig, Markers,
     Plan, ProgramConfig, ReportConfig, Request, Sampled, Sampling, SamplingConfig, Target, Warm,

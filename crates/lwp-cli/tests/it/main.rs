@@ -42,6 +42,7 @@ mod serve;
 mod stat;
 mod timed;
 mod timed_by_stops;
+mod timed_languages;
 mod top;
 mod unnamed;
 mod unnoticed;

@@ -12,7 +12,7 @@ use lwp_time::{
     Attached, Error, LabelNames, Launch, MOST_STACK_BYTES, Machine, Mechanism, OffCpu, STACK_BYTES,
     Sampling, StopSums, Times,
 };
-use lwp_vcpu::{Control, Target};
+use lwp_vcpu::{Control, Language, Target};
 
 use super::{Line, RecordArgs, duration, info, look_back};
 use crate::counting;
@@ -95,7 +95,7 @@ pub(super) fn run(
 fn choose(args: &RecordArgs, subject: &Subject) -> Result<Sampling, Failure> {
     let (kernel, stack_bytes) = (Arc::new(lwp_time::Linux), stack_bytes(args));
     let refused = match Sampling::choose(kernel, stack_bytes, args.freq) {
-        Ok(sampling) => return Ok(sampling),
+        Ok(sampling) => return Ok(reading_languages(sampling, args, subject)),
         Err(refused) => refused,
     };
     if subject.goes_on() {
@@ -106,7 +106,7 @@ fn choose(args: &RecordArgs, subject: &Subject) -> Result<Sampling, Failure> {
             if !args.quiet {
                 say!("lwp: {}: lwp stops threads for samples instead", refused.cause);
             }
-            Ok(sampling)
+            Ok(sampling.reading(subject.languages(args)))
         }
         Err(error @ (Error::NoStops(_) | Error::NoAccounts)) => Err(Failure::new(
             OWN_FAILURE,
@@ -119,6 +119,23 @@ fn choose(args: &RecordArgs, subject: &Subject) -> Result<Sampling, Failure> {
             refused.help()
         ))),
         Err(error) => Err(refusal(&error, &subject.name())),
+    }
+}
+
+/// Has interpreters stopped for samples, so that the functions that they execute can be read.
+fn reading_languages(sampling: Sampling, args: &RecordArgs, subject: &Subject) -> Sampling {
+    let languages = subject.languages(args);
+    if languages.is_empty() {
+        return sampling;
+    }
+    match sampling.clone().by_traps(languages, args.freq) {
+        Ok(sampling) => sampling,
+        Err(error) => {
+            if !args.quiet {
+                say!("lwp: {error}: functions of interpreted languages are not read");
+            }
+            sampling
+        }
     }
 }
 
@@ -163,6 +180,18 @@ impl Subject {
             Self::Thread { tid, .. } => format!("thread {tid}"),
             Self::Machine => "all processors".to_owned(),
             Self::Program { program, .. } => program.display().to_string(),
+        }
+    }
+
+    /// The languages whose functions are read from their interpreters, in threads that are stopped
+    /// for samples. A native run that is paired with a counted one has none: that counts what the
+    /// interpreter executes.
+    fn languages(&self, args: &RecordArgs) -> Vec<Language> {
+        match self {
+            Self::Program { program, .. } if !args.both && stack_bytes(args) > 0 => {
+                args.lang.read_at_stops(program)
+            }
+            _ => Vec::new(),
         }
     }
 
@@ -240,11 +269,13 @@ fn finish(recorder: &Recorder, times: &Times) -> Result<(), Failure> {
         ("ring-bytes", times.ring_bytes.to_string()),
     ];
     recorder.info(&facts.map(|(key, value)| (key.to_owned(), value)));
-    if let Some(StopSums { samples, waiting, events }) = times.stops {
+    if let Some(StopSums { samples, waiting, events, refused, stood_ns }) = times.stops {
         let facts = [
             ("stops-for-samples", samples),
             ("stops-without-processor", waiting),
             ("other-stops", events),
+            ("threads-without-event", refused),
+            ("stopped", stood_ns),
         ];
         recorder.info(&facts.map(|(key, value)| (key.to_owned(), value.to_string())));
     }
@@ -289,12 +320,15 @@ fn facts(sampling: &Sampling) -> Vec<(String, String)> {
     let mechanism = match sampling.mechanism() {
         Mechanism::Events => "cpu-clock",
         Mechanism::Stops => "stops",
+        Mechanism::Traps => "sigtrap",
     };
+    let words: Vec<&str> = sampling.languages().iter().map(|it| it.word()).collect();
     let facts = [
         ("mechanism", mechanism.to_owned()),
         ("rate", sampling.rate().to_string()),
         ("sample-cost", cost),
         ("kernel-time", kernel.to_owned()),
+        ("languages-read", words.join(",")),
     ];
     facts.map(|(key, value)| (key.to_owned(), value)).to_vec()
 }
@@ -306,7 +340,7 @@ fn plan(sampling: &Sampling) -> String {
         Some(ns) => {
             let what = match sampling.mechanism() {
                 Mechanism::Events => "sample",
-                Mechanism::Stops => "stop for one",
+                Mechanism::Stops | Mechanism::Traps => "stop for one",
             };
             let (ms, part) = (ns as f64 / 1e6, ns as f64 * rate as f64 / 1e7);
             format!("a {what} takes {ms:.3} ms here, {part:.1} % in all")
@@ -344,9 +378,11 @@ fn said(sampling: &Sampling, times: &Times) -> String {
             seconds(preempted),
         ));
     }
+    let asks = sampling.mechanism() == Mechanism::Stops;
     if let Some(sums) = times.stops {
-        text.push_str(&stops(times, sums));
-    } else if !sampling.sees_kernel() {
+        text.push_str(&stops(sampling, times, sums));
+    }
+    if !sampling.sees_kernel() && !asks {
         let part = 100.0 * times.remainder.kernel as f64 / times.cpu_ns.max(1) as f64;
         text.push_str(&format!(
             "lwp: the kernel is not visible: its {part:.1} %, by difference, are a row of their \
@@ -367,8 +403,8 @@ fn said(sampling: &Sampling, times: &Times) -> String {
 const MOST_UNSEEN: f64 = 10.0;
 
 /// How often threads were stopped, and what a stop doesn't show.
-fn stops(times: &Times, sums: StopSums) -> String {
-    let StopSums { samples, waiting, events } = sums;
+fn stops(sampling: &Sampling, times: &Times, sums: StopSums) -> String {
+    let StopSums { samples, waiting, events, refused, stood_ns } = sums;
     let elapsed = times.outcome.elapsed.as_secs_f64().max(1e-9);
     let unseen = 100.0 * times.remainder.unsampled as f64 / times.cpu_ns.max(1) as f64;
     let busy = match unseen < MOST_UNSEEN {
@@ -387,10 +423,33 @@ fn stops(times: &Times, sums: StopSums) -> String {
             grouped(some)
         ),
     };
+    let refused = match refused {
+        0 => String::new(),
+        some => format!(
+            "lwp: {} threads have no samples: the kernel refused their events\n\
+             help: raise the limit on open files (ulimit -n)\n",
+            grouped(some)
+        ),
+    };
+    let cost = match stood_ns {
+        0 => String::new(),
+        ns => format!(
+            "; {:.3} ms each, {:.1} % of the time in all",
+            ns as f64 / 1e6 / samples.max(1) as f64,
+            100.0 * ns as f64 / times.cpu_ns.max(1) as f64
+        ),
+    };
+    let hidden = match sampling.sees_kernel() {
+        true => "; system calls are [kernel, not visible]",
+        false if sampling.mechanism() == Mechanism::Stops => {
+            "; system calls are [kernel, not visible]"
+        }
+        false => "",
+    };
     format!(
-        "# stops     {} for samples, {} for threads, programs and signals: {:.0} in each second\n\
-         lwp: the kernel's functions and the time off the processor are not visible to stops; \
-         system calls are [kernel, not visible]\n{busy}{waited}",
+        "# stops     {} for samples, {} for threads, programs and signals: {:.0} in each second{cost}\n\
+         lwp: the kernel's functions and the time off the processor are not visible to stops{hidden}\n\
+         {busy}{waited}{refused}",
         grouped(samples),
         grouped(events),
         (samples + events) as f64 / elapsed,
