@@ -17,6 +17,7 @@ mod attach;
 mod attended;
 mod clocks;
 mod cost;
+mod front;
 mod kernel_names;
 mod launch;
 mod machine;
@@ -44,6 +45,7 @@ pub use attach::Attached;
 pub use attended::Times;
 pub use clocks::user_time_of_children;
 pub use cost::{CostOfSample, RATES};
+pub use front::{Front, Side, split};
 pub use launch::{Launch, record};
 pub use lwp_perf::Linux;
 pub use machine::Machine;
@@ -130,6 +132,9 @@ pub const MOST_STACK_BYTES: u32 = 63 << 10;
 const ALL_RINGS: usize = 64 << 20;
 /// The most bytes of one ring.
 const LARGEST_RING: usize = 4 << 20;
+
+/// The most bytes of a ring for records of switches alone.
+const SWITCH_RING: usize = 1 << 20;
 
 /// Who takes samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -219,7 +224,7 @@ impl Sampling {
             stops::Trial { stack_bytes: self.stack_bytes as usize, traps: Some(self.modes) };
         let cost = stops::measure(trial)?;
         let rate = rate.unwrap_or_else(|| cost.rate());
-        Ok(Self { mechanism: Mechanism::Traps, cost, rate, switches: false, languages, ..self })
+        Ok(Self { mechanism: Mechanism::Traps, cost, rate, languages, ..self })
     }
 
     /// Reads functions of these languages too where threads are stopped for samples.
@@ -289,6 +294,19 @@ impl Sampling {
     /// Opens rings for everything that runs.
     fn machine(&self) -> Result<Rings, Unavailable> {
         Rings::open(Arc::clone(&self.kernel), &self.options(Scope::Machine, true))
+    }
+
+    /// Opens rings for records of switches alone, of threads that are stopped for samples.
+    fn switch_records(&self, children: bool) -> Result<Rings, Unavailable> {
+        const DUMMY: u64 = 9;
+        let options = RingsOptions {
+            event: Event::new("dummy", kind::SOFTWARE, DUMMY),
+            period: 0,
+            stack_bytes: 0,
+            ring_bytes: SWITCH_RING,
+            ..self.options(Scope::Running, children)
+        };
+        Rings::open(Arc::clone(&self.kernel), &options)
     }
 
     fn options(&self, scope: Scope, children: bool) -> RingsOptions {

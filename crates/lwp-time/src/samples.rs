@@ -133,6 +133,11 @@ impl<'a> Samples<'a> {
         rings.take(&mut self.waiting);
         self.off.note(&self.waiting[known..]);
         self.look(until);
+        self.take_in_until(until);
+    }
+
+    /// Takes in what has happened before `until`.
+    fn take_in_until(&mut self, until: u64) {
         self.waiting.sort_by_key(|(time, _)| *time);
         let until = until.saturating_sub(DISORDER_NS);
         let ready = self.waiting.partition_point(|(time, _)| *time < until);
@@ -140,6 +145,21 @@ impl<'a> Samples<'a> {
         for (time, record) in std::mem::replace(&mut self.waiting, later) {
             self.take_in(time, record);
         }
+    }
+
+    /// Takes records of switches out of `rings`, beside which threads are stopped for samples, and
+    /// leaves all others of them out.
+    pub fn read_switches(&mut self, rings: &mut Rings, until: u64) {
+        let known = self.waiting.len();
+        rings.take(&mut self.waiting);
+        let mut at = 0;
+        self.waiting.retain(|(_, record)| {
+            at += 1;
+            at <= known || matches!(record, Record::Switch { .. })
+        });
+        self.off.note(&self.waiting[known..]);
+        self.look(until);
+        self.take_in_until(until);
     }
 
     /// Takes in what has happened, in its order.

@@ -122,6 +122,11 @@ impl Stacks {
         Self { languages: Languages::new(languages), ..Self::default() }
     }
 
+    /// Returns whether functions of languages are read.
+    pub fn reads_languages(&self) -> bool {
+        self.languages.are_wanted()
+    }
+
     /// Forgets what is known of the interpreters of a process that has ended, or executes another
     /// program.
     pub fn forget_process(&mut self, pid: i32) {

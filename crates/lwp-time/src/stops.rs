@@ -11,6 +11,7 @@
 
 mod bell;
 mod pace;
+mod release;
 mod rest;
 mod seat;
 mod thread;
@@ -22,7 +23,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::time::{Duration, Instant};
 
-use lwp_perf::{Modes, Record, Trap};
+use lwp_perf::{Modes, Record, Rings, Trap};
 use lwp_ptrace::sys;
 use lwp_ptrace::{Stop, Tracee};
 use rustc_hash::FxHashMap;
@@ -108,13 +109,18 @@ pub(crate) struct Stops {
     pids: FxHashMap<i32, i32>,
     /// Events that stop threads.
     traps: FxHashMap<i32, Trap>,
+    /// Records of switches, if there are any.
+    rings: Option<Rings>,
+    /// Signals that threads block which are let go of, if a signal of lwp's has to come first.
+    masks: FxHashMap<i32, u64>,
     /// CPU time of threads that have ended, in ns.
     spent: u64,
     sums: StopSums,
 }
 
 impl Stops {
-    /// Controls a program that stands at the end of its exec, traced by the calling thread.
+    /// Controls a program that stands at the end of its exec, traced by the calling thread, until it
+    /// is let [`go`](Self::go).
     ///
     /// # Errors
     ///
@@ -133,14 +139,38 @@ impl Stops {
             processes: BTreeMap::new(),
             pids: FxHashMap::default(),
             traps: FxHashMap::default(),
+            rings: None,
+            masks: FxHashMap::default(),
             spent: 0,
             sums: StopSums::default(),
         };
         sys::set_options(pid, EVENTS).map_err(call("tracing the program"))?;
         stops.add(pid, pid);
         stops.executed(pid, samples);
-        let _ = Tracee(pid).cont(0);
         Ok(stops)
+    }
+
+    /// Has switches of the program's threads recorded, which has not begun yet.
+    ///
+    /// # Errors
+    ///
+    /// The kernel refuses.
+    pub fn record_switches(&mut self, mut rings: Rings) -> Result<(), Error> {
+        rings.add_thread(self.first)?;
+        self.rings = Some(rings);
+        Ok(())
+    }
+
+    /// Takes in the switches before `until`, if they are recorded.
+    pub fn read_switches(&mut self, samples: &mut Samples<'_>, until: u64) {
+        if let Some(rings) = &mut self.rings {
+            samples.read_switches(rings, until);
+        }
+    }
+
+    /// Lets the program begin.
+    pub fn go(&self) {
+        let _ = Tracee(self.first).cont(0);
     }
 
     /// The stops so far.
@@ -157,6 +187,10 @@ impl Stops {
     /// Takes no more samples. The program stays traced.
     pub fn disable(&mut self) {
         self.on = false;
+        if let Some(rings) = &self.rings {
+            // Whatever was recorded can still be read.
+            let _ = rings.disable();
+        }
         self.traps.clear();
         self.look_at_clocks();
     }
@@ -190,7 +224,9 @@ impl Stops {
                     .unwrap_or(Ok(()))?;
             }
         } else if !looks {
-            self.next_look = Instant::now() + Duration::from_millis(20);
+            let switches = self.rings.is_some() && self.on;
+            let pause = if switches { samples.patience() } else { Duration::from_millis(20) };
+            self.next_look = Instant::now() + pause;
         }
         Ok(())
     }

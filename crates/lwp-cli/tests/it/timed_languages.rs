@@ -9,6 +9,8 @@ use crate::timed::{assert_shares, said_times};
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use recorded::{LWP, compile, lwp, run};
 use stacks::{Stack, share, stacks};
@@ -174,6 +176,30 @@ fn other_interpreters_are_read_too() {
 }
 
 #[test]
+fn sleepers_show_python_s_functions() {
+    let Some(dir) = prepared("sleepers") else { return };
+    const ATTEMPTS: usize = 4;
+    for (minor, python) in pythons().into_iter().filter(|(minor, _)| *minor <= 13) {
+        // On a busy machine lwp may look too late.
+        let found = (0..ATTEMPTS).any(|_| {
+            let command = [&python, &program("timed.py"), "1", "z"];
+            let (printed, said) = record(&dir, &[], &command);
+            if !said.contains("# off-cpu") {
+                eprintln!("skipped: the kernel records no switches");
+                return true;
+            }
+            let (json, _) = lwp(&dir, &["report", "--json", "-e", "off-cpu"]);
+            let report: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+            let mut rows = report["rows"].as_array().expect("rows").iter();
+            let row = rows.find(|row| row["sym"] == "rest");
+            let slept = row.and_then(|row| row["total"].as_f64()).unwrap_or(0.0);
+            slept > 0.9 * said_times(&printed)["rest"]
+        });
+        assert!(found, "3.{minor}");
+    }
+}
+
+#[test]
 fn it_is_said_why_functions_are_missing_and_how_they_are_had() {
     let Some(dir) = prepared("missing") else { return };
     let Some(python) = pythons().into_values().next_back() else { return };
@@ -185,4 +211,28 @@ fn it_is_said_why_functions_are_missing_and_how_they_are_had() {
     assert!(inclusive(&dir, &FUNCTIONS).contains_key("heavy"));
     let (_, said) = record(&dir, &["--lang", "none"], &[&python, &program("timed.py"), "0.3", "c"]);
     assert!(!said.contains("# stops") && !said.contains("time is that of"), "{said}");
+}
+
+#[test]
+fn the_program_survives_lwp() {
+    let Some(dir) = prepared("survives") else { return };
+    let Some(python) = pythons().into_values().next_back() else { return };
+    let script = program("timed.py");
+    let command = [LWP, "record", "--time", "-q", "-F", "4999", "--", &python, &script, "1", "t"];
+    for delay in 0..8 {
+        let said = std::fs::File::create(dir.join("said")).expect("a file");
+        let mut lwp = Command::new(command[0]);
+        lwp.args(&command[1..]).current_dir(&dir).stdout(Stdio::from(said));
+        let mut lwp = lwp.spawn().expect("lwp");
+        std::thread::sleep(Duration::from_millis(400 + 7 * delay));
+        lwp.kill().expect("killed");
+        let _ = lwp.wait();
+        let start = Instant::now();
+        let over =
+            || std::fs::read_to_string(dir.join("said")).is_ok_and(|it| it.contains("light "));
+        while !over() {
+            assert!(start.elapsed() < Duration::from_secs(60), "the program did not go on");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
 }

@@ -31,6 +31,10 @@ def in_child():
     spin(5000)
 
 
+def rest():
+    time.sleep(0.02)
+
+
 def deep(n):
     return 0 if n == 0 else 1 + deep(n - 1)
 
@@ -72,6 +76,11 @@ def main(seconds, mode):
     elif mode == "s":
         signal.signal(signal.SIGUSR1, lambda *_: None)
         signals(seconds)
+    elif mode == "z":
+        start = time.monotonic_ns()
+        for _ in range(int(50 * seconds)):
+            rest()
+        print("rest", time.monotonic_ns() - start)
     elif mode == "d":
         for _ in range(int(100 * seconds)):
             deep(sys.getrecursionlimit() - 60)

@@ -7,8 +7,8 @@
 use lwp_perf::{Linux, Trap, trap};
 use lwp_ptrace::{Stop, Tracee, sys};
 
-use super::Stops;
 use super::thread::Stood;
+use super::{Stops, now_ns};
 use crate::samples::Samples;
 
 /// The signal came late: the thread blocked it when the event sent it.
@@ -62,6 +62,9 @@ impl Stops {
         {
             self.sums.events -= 1;
             self.sums.samples += 1;
+            if self.rings.is_some() {
+                samples.off.threads.stands(tid, now_ns());
+            }
             self.sample((pid, tid), &stood, samples);
         }
         self.go_on(tid);

@@ -9,8 +9,8 @@ use lwp_profile::{NamedCode, RecordedNames, SampledEvent};
 use lwp_report::number::{grouped, seconds};
 use lwp_terminal::say;
 use lwp_time::{
-    Attached, Error, LabelNames, Launch, MOST_STACK_BYTES, Machine, Mechanism, OffCpu, STACK_BYTES,
-    Sampling, StopSums, Times,
+    Attached, Error, Front, LabelNames, Launch, MOST_STACK_BYTES, Machine, Mechanism, OffCpu,
+    STACK_BYTES, Sampling, Side, StopSums, Times,
 };
 use lwp_vcpu::{Control, Language, Target};
 
@@ -25,8 +25,17 @@ use crate::sampling::CallGraph;
 
 /// Records, and says what was found and what to do next.
 pub fn record(args: &RecordArgs, lets_go: [bool; 2]) -> Result<Ending, Failure> {
-    let line = Line::open(args.counting.attaches() || args.all_cpus)?;
-    run(args, lets_go, &line).map(|(ending, _)| ending)
+    let subject = Subject::of(args)?;
+    let sampling = choose(args, &subject)?;
+    let mut front = None;
+    if sampling.mechanism() == Mechanism::Traps {
+        match lwp_time::split(lets_go).map_err(|error| refusal(&error, &subject.name()))? {
+            Side::Front(status) => return Ok(status.into()),
+            Side::Back(it) => front = Some(it),
+        }
+    }
+    let line = Line::open(subject.goes_on())?;
+    sample(args, (subject, &sampling), lets_go, (&line, front)).map(|(ending, _)| ending)
 }
 
 /// Records; returns what was measured too.
@@ -35,15 +44,24 @@ pub(super) fn run(
     lets_go: [bool; 2],
     line: &Line,
 ) -> Result<(Ending, Times), Failure> {
-    let time = args.duration.map(duration).transpose()?;
     let subject = Subject::of(args)?;
     let sampling = choose(args, &subject)?;
+    sample(args, (subject, &sampling), lets_go, (line, None))
+}
+
+fn sample(
+    args: &RecordArgs,
+    (subject, sampling): (Subject, &Sampling),
+    lets_go: [bool; 2],
+    (line, front): (&Line, Option<Front>),
+) -> Result<(Ending, Times), Failure> {
+    let time = args.duration.map(duration).transpose()?;
     // The last recording stays where it is if the kernel refuses.
-    let begun = subject.begin(&sampling, !args.counting.no_inherit)?;
+    let begun = subject.begin(sampling, !args.counting.no_inherit)?;
     let recorder = Recorder::create(&args.output)?;
     recorder.leave_calls_out();
     recorder.info(&info(args, false));
-    recorder.info(&facts(&sampling));
+    recorder.info(&facts(sampling));
     if args.all_cpus {
         recorder.info(&[("command".to_owned(), subject.name())]);
     }
@@ -68,18 +86,22 @@ pub(super) fn run(
         companion = args.counting.beside(requests)?;
     }
     if !args.quiet {
-        say!("lwp: {}", plan(&sampling));
+        say!("lwp: {}", plan(sampling));
     }
     let progress = (!args.quiet && !args.no_progress).then(|| Progress::start(&recorder));
-    let launching = Launching { recorder: &recorder, control, lets_go, duration: time };
-    let times = subject.record(args, (&sampling, begun), launching);
+    let front = front.as_ref();
+    let launching = Launching { recorder: &recorder, control, lets_go, duration: time, front };
+    let times = subject.record(args, (sampling, begun), launching);
     // A signal from here on is lwp's own.
     drop(progress);
     let times = times?;
     line.note(&recorder);
     finish(&recorder, &times)?;
+    if times.abandoned {
+        return Ok((Ending::SUCCESS, times));
+    }
     if !args.quiet {
-        let _ = lwp_terminal::say_text(&said(&sampling, &times));
+        let _ = lwp_terminal::say_text(&said(sampling, &times));
     }
     // What follows is a courtesy: the recording is safe whatever becomes of it. Of two runs, the
     // second one says what to do next.
@@ -226,7 +248,7 @@ impl Subject {
         (sampling, begun): (&Sampling, Option<Begun<'_>>),
         launching: Launching<'_>,
     ) -> Result<Times, Failure> {
-        let Launching { recorder, control, lets_go, duration } = launching;
+        let Launching { recorder, control, lets_go, duration, front } = launching;
         let sink = &mut *recorder.spans();
         let times = match (begun, self) {
             (Some(Begun::Process(attached)), _) => attached.record(control, sink),
@@ -235,7 +257,7 @@ impl Subject {
                 let children = !args.counting.no_inherit;
                 let timeout = args.counting.machine.timeout();
                 let launch =
-                    Launch { program, argv, children, lets_go, timeout, duration, control };
+                    Launch { program, argv, children, lets_go, timeout, duration, control, front };
                 lwp_time::record(sampling, launch, sink)
             }
             (None, _) => unreachable!("what runs has been begun with"),
@@ -250,6 +272,7 @@ struct Launching<'a> {
     control: Control,
     lets_go: [bool; 2],
     duration: Option<Duration>,
+    front: Option<&'a Front>,
 }
 
 /// Writes what is known only at the end.
@@ -402,12 +425,16 @@ fn said(sampling: &Sampling, times: &Times) -> String {
 /// Per cent of the time without samples from which on a machine is too busy for stops.
 const MOST_UNSEEN: f64 = 10.0;
 
+/// The number of stops whose mean is worth printing.
+const ENOUGH_STOPS: u64 = 200;
+
 /// How often threads were stopped, and what a stop doesn't show.
 fn stops(sampling: &Sampling, times: &Times, sums: StopSums) -> String {
     let StopSums { samples, waiting, events, refused, stood_ns } = sums;
     let elapsed = times.outcome.elapsed.as_secs_f64().max(1e-9);
     let unseen = 100.0 * times.remainder.unsampled as f64 / times.cpu_ns.max(1) as f64;
-    let busy = match unseen < MOST_UNSEEN {
+    let asks = sampling.mechanism() == Mechanism::Stops;
+    let busy = match unseen < MOST_UNSEEN || !asks {
         true => String::new(),
         false => format!(
             "lwp: {unseen:.0} % of the time has no samples: the machine is too busy, and shares may \
@@ -431,24 +458,27 @@ fn stops(sampling: &Sampling, times: &Times, sums: StopSums) -> String {
             grouped(some)
         ),
     };
+    // The first stops are longer: lwp reads the tables of the program's files.
     let cost = match stood_ns {
-        0 => String::new(),
+        ns if samples < ENOUGH_STOPS || ns == 0 => String::new(),
         ns => format!(
             "; {:.3} ms each, {:.1} % of the time in all",
             ns as f64 / 1e6 / samples.max(1) as f64,
             100.0 * ns as f64 / times.cpu_ns.max(1) as f64
         ),
     };
+    let unseen_by = match times.off_cpu {
+        Some(_) => "the kernel's functions are",
+        None => "the kernel's functions and the time off the processor are",
+    };
     let hidden = match sampling.sees_kernel() {
         true => "; system calls are [kernel, not visible]",
-        false if sampling.mechanism() == Mechanism::Stops => {
-            "; system calls are [kernel, not visible]"
-        }
+        false if asks => "; system calls are [kernel, not visible]",
         false => "",
     };
     format!(
         "# stops     {} for samples, {} for threads, programs and signals: {:.0} in each second{cost}\n\
-         lwp: the kernel's functions and the time off the processor are not visible to stops{hidden}\n\
+         lwp: {unseen_by} not visible to stops{hidden}\n\
          {busy}{waited}{refused}",
         grouped(samples),
         grouped(events),
