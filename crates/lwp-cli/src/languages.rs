@@ -1,5 +1,7 @@
 //! Runtimes that name the code that they generate if they are asked to, and how they are asked.
 
+use std::path::{Path, PathBuf};
+
 use lwp_profile::{Mode, Origin, Profile, Recording};
 use lwp_vcpu::{Addition, Language as Interpreted};
 
@@ -101,6 +103,16 @@ impl Languages {
             })
         };
         all.filter(wanted).collect()
+    }
+
+    /// The languages whose functions profiles of time read from their interpreters, if lwp starts
+    /// `program`: threads are stopped for that, which only interpreters are worth. A program that
+    /// starts one itself has to be told by `--lang`.
+    pub fn read_at_stops(&self, program: &Path) -> Vec<Interpreted> {
+        match self {
+            Self::Auto if !is_interpreter(program) => Vec::new(),
+            _ => self.read(),
+        }
     }
 
     /// Returns whether the language was named on the command line.
@@ -225,30 +237,71 @@ pub fn by_samples(recording: &Recording) -> Option<&'static str> {
     )
 }
 
-/// Interpreters by their files, whose functions a recording of time does not name. A file's name
-/// begins so.
-const INTERPRETERS: [(&str, &str); 9] = [
+/// Interpreters by their files. A file's name begins so.
+const INTERPRETERS: [(&str, &str); 13] = [
     ("python", "Python"),
     ("libpython", "Python"),
     ("ruby", "Ruby"),
     ("libruby", "Ruby"),
     ("php", "PHP"),
+    ("php-cgi", "PHP"),
+    ("php-fpm", "PHP"),
     ("perl", "Perl"),
     ("libperl", "Perl"),
     ("lua", "Lua"),
     ("liblua", "Lua"),
+    ("luajit", "Lua"),
+    ("libluajit", "Lua"),
 ];
 
-/// Advises on a way to the functions of an interpreted program that a recording of time lacks.
-pub fn by_counts(recording: &Recording) -> Option<String> {
+/// The interpreter that a file is by its name.
+fn interpreter(file: &str) -> Option<&'static str> {
+    INTERPRETERS.iter().find(|(name, _)| is_of(file, name)).map(|(_, language)| *language)
+}
+
+/// Returns whether a program is an interpreter, by its name or by what the first line of a script
+/// says.
+fn is_interpreter(program: &Path) -> bool {
+    let named = |path: &Path| path.file_name().and_then(|it| it.to_str()).and_then(interpreter);
+    let of_script = || script_interpreters(program).iter().any(|path| named(path).is_some());
+    let real = || std::fs::canonicalize(program).is_ok_and(|real| named(&real).is_some());
+    named(program).is_some() || of_script() || real()
+}
+
+/// The words of a script's first line: `env` has the interpreter's name behind its own.
+fn script_interpreters(program: &Path) -> Vec<PathBuf> {
+    use std::io::Read;
+
+    let mut start = [0; 256];
+    let read = std::fs::File::open(program).and_then(|mut file| file.read(&mut start));
+    let start = read.map_or(&[][..], |length| &start[..length]);
+    let line = start.strip_prefix(b"#!").and_then(|rest| rest.split(|it| *it == b'\n').next());
+    let line = String::from_utf8_lossy(line.unwrap_or_default());
+    line.split_ascii_whitespace().map(PathBuf::from).collect()
+}
+
+/// Says why a recording of an interpreted program's time has none of its functions, and what to do.
+pub fn without_functions(recording: &Recording) -> Option<String> {
     let time = recording.events.iter().any(|event| event.name == lwp_time::EVENT);
-    let mut names = recording.modules.values().filter_map(|it| it.path.rsplit('/').next());
-    let of = |name| INTERPRETERS.iter().find(|(file, _)| is_of(name, file));
-    let (_, language) = names.find_map(of).filter(|_| time)?;
-    Some(format!(
-        "time is that of the interpreter's functions; samples of instructions name {language}'s: \
-         lwp record -c 100K"
-    ))
+    let paths = || recording.modules.values().map(|it| it.path.as_str());
+    let mut names = paths().filter_map(|path| path.rsplit('/').next());
+    let language = names.find_map(interpreter).filter(|_| time)?;
+    let word = language.to_lowercase();
+    let source = format!("[{word}]");
+    if paths().any(|path| path.starts_with(&source)) || recording.info("languages") == "none" {
+        return None;
+    }
+    let why = match recording.info("languages-read") {
+        "" => format!(
+            "lwp reads {language}'s only in programs that it starts as interpreters: \
+             lwp record --time --lang {word} -- PROGRAM"
+        ),
+        _ => format!(
+            "lwp does not know how this build of {language} keeps its own \
+             (docs/languages.md lists releases)"
+        ),
+    };
+    Some(format!("time is that of the interpreter's functions: {why}"))
 }
 
 /// Returns whether a file is the runtime's: what comes behind its name is a version or nothing.
@@ -287,6 +340,25 @@ mod tests {
     }
 
     #[test]
+    fn interpreters_are_known_by_name_and_by_the_first_lines_of_scripts() {
+        let all = ["python", "python3.11", "ruby3.1", "php-fpm8.2", "luajit", "lua5.4", "perl"];
+        assert!(all.iter().all(|name| is_interpreter(Path::new(name))));
+        assert!(!["pythonic", "sh", "perldoc"].iter().any(|name| is_interpreter(Path::new(name))));
+        let dir = std::env::temp_dir().join(format!("lwp-first-lines-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a directory");
+        for (line, is) in [
+            ("#!/usr/bin/env -S python3 -O\n", true),
+            ("#!/opt/ruby\n", true),
+            ("#!/bin/sh\n", false),
+        ] {
+            let script = dir.join("script");
+            std::fs::write(&script, line).expect("written");
+            assert_eq!(is_interpreter(&script), is, "{line}");
+        }
+        std::fs::remove_dir_all(&dir).expect("removed");
+    }
+
+    #[test]
     fn runtimes_are_known_by_their_files() {
         assert!(is_of("libpython3.11.so.1.0", "libpython") && is_of("php8.2", "php"));
         let events = vec![SampledEvent { name: "cpu-time".into(), ..SampledEvent::default() }];
@@ -294,8 +366,16 @@ mod tests {
         let module = RecordedModule { path, ..RecordedModule::default() };
         let modules = [(0, module)].into();
         let timed = Recording { events, modules, ..Recording::default() };
-        assert!(by_counts(&timed).is_some_and(|advice| advice.contains("name Python's")));
-        assert_eq!(by_counts(&Recording { events: Vec::new(), ..timed }), None);
+        let advice = without_functions(&timed);
+        assert!(advice.is_some_and(|advice| advice.contains("--time --lang python")));
+        let mut read = timed.clone();
+        read.info.insert("languages-read".into(), "python".into());
+        let advice = without_functions(&read);
+        assert!(advice.is_some_and(|advice| advice.contains("this build of Python")));
+        let path = "[python]/srv/app.py".to_owned();
+        read.modules.insert(1, RecordedModule { path, ..RecordedModule::default() });
+        assert_eq!(without_functions(&read), None);
+        assert_eq!(without_functions(&Recording { events: Vec::new(), ..timed }), None);
         assert!(is_of("node", "node") && !is_of("node_exporter", "node"));
     }
 }

@@ -113,6 +113,8 @@ bitflags::bitflags! {
         const INHERIT_THREAD = 1 << 35;
         /// Closed by exec.
         const REMOVE_ON_EXEC = 1 << 36;
+        /// Each overflow sends SIGTRAP to the thread, before its next instruction.
+        const SIGTRAP = 1 << 37;
     }
 }
 
@@ -246,7 +248,7 @@ mod tests {
         bit!(EXCLUDE_CALLCHAIN_USER = set_exclude_callchain_user);
         bit!(USE_CLOCKID = set_use_clockid, INHERIT_THREAD = set_inherit_thread);
         bit!(CONTEXT_SWITCH = set_context_switch);
-        bit!(REMOVE_ON_EXEC = set_remove_on_exec);
+        bit!(REMOVE_ON_EXEC = set_remove_on_exec, SIGTRAP = set_sigtrap);
     }
 
     #[test]

@@ -34,6 +34,7 @@ pub mod rings;
 pub mod sample;
 pub mod sampler;
 mod sys;
+pub mod trap;
 
 pub use attr::{Attr, Modes};
 pub use catalog::{Catalog, EventError};
@@ -45,6 +46,7 @@ pub use ring::{Ring, RingError};
 pub use rings::Rings;
 pub use sample::{Record, Sample, SampleFormat};
 pub use sampler::{Sampler, SamplerOptions};
+pub use trap::Trap;
 
 /// A system call's error number.
 pub use rustix::io::Errno;

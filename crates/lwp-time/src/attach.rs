@@ -129,6 +129,7 @@ impl<'a> Attached<'a> {
             started,
             ends: Ends::default(),
             sum: None,
+            front: None,
         };
         attended.run(Some(&process), &mut samples)?;
         attended.finish(samples, None)

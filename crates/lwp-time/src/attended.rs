@@ -11,6 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::clocks::{Clocks, MachineClock, ThreadClock};
+use crate::front::Front;
 use crate::kernel_names::KernelNames;
 use crate::off_cpu::OffCpu;
 use crate::remainder::Remainder;
@@ -18,7 +19,7 @@ use crate::samples::{LabelNames, Samples};
 use crate::source::Source;
 use crate::stacks::Completeness;
 use crate::stops::StopSums;
-use crate::{Error, Sampling, now_ns};
+use crate::{Error, Mechanism, Sampling, now_ns};
 
 /// The result of a recording.
 #[derive(Debug)]
@@ -47,6 +48,8 @@ pub struct Times {
     pub ring_bytes: usize,
     /// The stops, if threads were stopped for samples.
     pub stops: Option<StopSums>,
+    /// lwp's front was killed, and the program goes on by itself.
+    pub abandoned: bool,
 }
 
 /// What is sampled.
@@ -117,6 +120,8 @@ pub(crate) struct Attended<'a> {
     pub ends: Ends,
     /// CPU time until sampling ended, if it has ended before the program.
     pub sum: Option<u64>,
+    /// The process in front of this one, if there are two.
+    pub front: Option<&'a Front>,
 }
 
 /// Turns a refusal of the kernel's into an error of the call `what`.
@@ -136,7 +141,7 @@ pub(crate) fn process(pid: i32) -> Result<OwnedFd, Error> {
 }
 
 /// Waits until a process has ended or the time is up; true if it has ended.
-fn ends_within(process: Option<&OwnedFd>, time: Duration) -> bool {
+pub(crate) fn ends_within(process: Option<&OwnedFd>, time: Duration) -> bool {
     let fds = process.map(|process| PollFd::new(process, PollFlags::IN));
     let mut fds: Vec<PollFd<'_>> = fds.into_iter().collect();
     let time = Timespec::try_from(time).ok();
@@ -162,7 +167,10 @@ impl Attended<'_> {
             let status = child.map(|pid| self.status_of(pid)).transpose()?;
             self.source.read(samples, now);
             let over = child.is_none() && (ended || stop || gone);
-            if over || status.flatten().is_some() {
+            if over || status.flatten().is_some() || self.is_abandoned() {
+                if let Source::Stops(stops) = &mut self.source {
+                    stops.let_go(samples);
+                }
                 return Ok(status.flatten());
             }
         }
@@ -182,6 +190,11 @@ impl Attended<'_> {
         let looks = self.sum.is_none() && self.sees_off_cpu();
         let soon = if looks { samples.patience() } else { patience };
         Ok(ends_within(process, patience.min(soon)))
+    }
+
+    /// Returns whether nobody is left to record for.
+    fn is_abandoned(&self) -> bool {
+        self.front.is_some_and(Front::is_gone)
     }
 
     /// Looks at accounts: see [`Subject::look`].
@@ -265,8 +278,8 @@ impl Attended<'_> {
         let (period, taken) = (self.sampling.period_ns(), samples.taken);
         let lost = losses.lost + losses.damaged;
         let stops = self.source.stops();
-        // A stop shows whose time it is.
-        let knows = self.sampling.sees_kernel() || stops.is_some();
+        // A stop that lwp asks for shows whose time it is.
+        let knows = self.sampling.sees_kernel() || self.sampling.mechanism() == Mechanism::Stops;
         let remainder = Remainder::of(cpu_ns, period, taken, lost, knows);
         samples.finish(remainder);
         let kernel = (!samples.kernel.is_empty()).then(|| KernelNames::of(&samples.kernel));
@@ -286,6 +299,7 @@ impl Attended<'_> {
             alone: Alone::default(),
         };
         let ring_bytes = self.source.ring_bytes();
+        let abandoned = status.is_none() && self.is_abandoned();
         Ok(Times {
             outcome,
             cpu_ns,
@@ -299,6 +313,7 @@ impl Attended<'_> {
             hides_names,
             ring_bytes,
             stops,
+            abandoned,
         })
     }
 }

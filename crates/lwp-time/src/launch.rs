@@ -10,6 +10,7 @@ use lwp_vcpu::Control;
 
 use crate::attended::{Attended, Ends, SIGTERM, Subject, Times, process};
 use crate::clocks::Clocks;
+use crate::front::Front;
 use crate::off_cpu::Spans;
 use crate::samples::Samples;
 use crate::source::Source;
@@ -33,6 +34,8 @@ pub struct Launch<'a> {
     pub duration: Option<Duration>,
     /// Requests: signals that it gets, and the end.
     pub control: Control,
+    /// The process in front of this one, if there are two.
+    pub front: Option<&'a Front>,
 }
 
 /// Starts a program, samples it until it ends, and reports to `sink`.
@@ -47,7 +50,7 @@ pub fn record(
 ) -> Result<Times, Error> {
     match sampling.mechanism() {
         Mechanism::Events => by_events(sampling, &launch, sink),
-        Mechanism::Stops => by_stops(sampling, launch, sink),
+        Mechanism::Stops | Mechanism::Traps => by_stops(sampling, launch, sink),
     }
 }
 
@@ -77,6 +80,7 @@ fn by_events(
         started: begun.at,
         ends: launch.ends(),
         sum: None,
+        front: None,
     };
     let status = attended.run(Some(&process), &mut samples)?;
     Ok(begun.completed(attended.finish(samples, status)?))
@@ -102,7 +106,11 @@ fn traced(sampling: &Sampling, launch: &Launch<'_>, sink: &mut dyn Spans) -> Res
     launch.let_go();
     let clocks = Clocks::begin(&[pid], launch.children);
     let mut samples = Samples::new(launch.words(), sampling, sink);
-    let stops = Stops::begin(pid, sampling.stops(launch.children), &mut samples)?;
+    let mut stops = Stops::begin(pid, sampling.stops(launch.children), &mut samples)?;
+    if sampling.sees_switches() {
+        stops.record_switches(sampling.switch_records(launch.children)?)?;
+    }
+    stops.go();
     let mut attended = Attended {
         subject: Subject::Child(pid, clocks),
         source: Source::Stops(Box::new(stops)),
@@ -111,6 +119,7 @@ fn traced(sampling: &Sampling, launch: &Launch<'_>, sink: &mut dyn Spans) -> Res
         started: begun.at,
         ends: launch.ends(),
         sum: None,
+        front: launch.front,
     };
     let status = attended.run(None, &mut samples)?;
     Ok(begun.completed(attended.finish(samples, status)?))

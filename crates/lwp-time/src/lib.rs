@@ -17,6 +17,7 @@ mod attach;
 mod attended;
 mod clocks;
 mod cost;
+mod front;
 mod kernel_names;
 mod launch;
 mod machine;
@@ -38,12 +39,13 @@ use lwp_perf::rings::{RingsOptions, Scope};
 use lwp_perf::{Event, Kernel, Modes, Rings, Unavailable};
 use lwp_process::spawn::SpawnError;
 use lwp_process::sys;
-use lwp_vcpu::ExitStatus;
+use lwp_vcpu::{ExitStatus, Language};
 
 pub use attach::Attached;
 pub use attended::Times;
 pub use clocks::user_time_of_children;
 pub use cost::{CostOfSample, RATES};
+pub use front::{Front, Side, split};
 pub use launch::{Launch, record};
 pub use lwp_perf::Linux;
 pub use machine::Machine;
@@ -75,6 +77,9 @@ pub enum Error {
     /// The kernel refuses to let lwp stop threads.
     #[error("ptrace(2): {0}")]
     NoStops(sys::Errno),
+    /// The kernel refuses events that stop threads.
+    #[error("perf_event_open(2) with sigtrap: {0}")]
+    NoTraps(lwp_perf::Errno),
     /// The kernel has no accounts of threads.
     #[error("the kernel has no accounts of threads (CONFIG_SCHED_INFO)")]
     NoAccounts,
@@ -128,6 +133,9 @@ const ALL_RINGS: usize = 64 << 20;
 /// The most bytes of one ring.
 const LARGEST_RING: usize = 4 << 20;
 
+/// The most bytes of a ring for records of switches alone.
+const SWITCH_RING: usize = 1 << 20;
+
 /// Who takes samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mechanism {
@@ -135,6 +143,8 @@ pub enum Mechanism {
     Events,
     /// lwp does: it stops threads for a moment.
     Stops,
+    /// Events of the kernel's clock stop threads, and lwp looks at them before they go on.
+    Traps,
 }
 
 /// The way in which time is sampled on this machine.
@@ -149,6 +159,9 @@ pub struct Sampling {
     rate: u64,
     /// The kernel records switches of threads.
     switches: bool,
+    /// Languages whose functions are read from their interpreters, where threads stand still for
+    /// samples.
+    languages: Vec<Language>,
 }
 
 impl Sampling {
@@ -172,7 +185,8 @@ impl Sampling {
         let rate = rate.unwrap_or_else(|| cost.rate());
         let switches = cost::records_switches(&kernel, modes);
         let mechanism = Mechanism::Events;
-        Ok(Self { mechanism, kernel, modes, stack_bytes, cost, rate, switches })
+        let languages = Vec::new();
+        Ok(Self { mechanism, kernel, modes, stack_bytes, cost, rate, switches, languages })
     }
 
     /// Finds out what a sample costs that lwp takes itself, for where the kernel refuses to: it
@@ -186,7 +200,7 @@ impl Sampling {
         if !stops::has_accounts() {
             return Err(Error::NoAccounts);
         }
-        let cost = stops::measure(stack_bytes as usize)?;
+        let cost = stops::measure(stops::Trial { stack_bytes: stack_bytes as usize, traps: None })?;
         Ok(Self {
             mechanism: Mechanism::Stops,
             kernel: Arc::new(Linux),
@@ -195,7 +209,33 @@ impl Sampling {
             cost,
             rate: rate.unwrap_or_else(|| cost.rate()),
             switches: false,
+            languages: Vec::new(),
         })
+    }
+
+    /// Has events stop threads for samples, so that functions of these languages can be read from
+    /// their interpreters. In what modes and how much of the stack is copied stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// ptrace(2) is refused, or the kernel has no such events.
+    pub fn by_traps(self, languages: Vec<Language>, rate: Option<u64>) -> Result<Self, Error> {
+        let trial =
+            stops::Trial { stack_bytes: self.stack_bytes as usize, traps: Some(self.modes) };
+        let cost = stops::measure(trial)?;
+        let rate = rate.unwrap_or_else(|| cost.rate());
+        Ok(Self { mechanism: Mechanism::Traps, cost, rate, languages, ..self })
+    }
+
+    /// Reads functions of these languages too where threads are stopped for samples.
+    #[must_use]
+    pub fn reading(self, languages: Vec<Language>) -> Self {
+        Self { languages, ..self }
+    }
+
+    /// The languages whose functions are read from their interpreters.
+    pub fn languages(&self) -> &[Language] {
+        &self.languages
     }
 
     /// Who takes samples.
@@ -206,7 +246,9 @@ impl Sampling {
     /// The way in which lwp stops threads.
     fn stops(&self, children: bool) -> stops::Plan {
         let stack_bytes = self.stack_bytes as usize;
-        stops::Plan { period_ns: self.period_ns(), stack_bytes, children }
+        let traps = (self.mechanism == Mechanism::Traps).then_some(self.modes);
+        let still = !self.languages.is_empty();
+        stops::Plan { period_ns: self.period_ns(), stack_bytes, children, traps, still }
     }
 
     /// Nanoseconds between two samples of a thread.
@@ -252,6 +294,19 @@ impl Sampling {
     /// Opens rings for everything that runs.
     fn machine(&self) -> Result<Rings, Unavailable> {
         Rings::open(Arc::clone(&self.kernel), &self.options(Scope::Machine, true))
+    }
+
+    /// Opens rings for records of switches alone, of threads that are stopped for samples.
+    fn switch_records(&self, children: bool) -> Result<Rings, Unavailable> {
+        const DUMMY: u64 = 9;
+        let options = RingsOptions {
+            event: Event::new("dummy", kind::SOFTWARE, DUMMY),
+            period: 0,
+            stack_bytes: 0,
+            ring_bytes: SWITCH_RING,
+            ..self.options(Scope::Running, children)
+        };
+        Rings::open(Arc::clone(&self.kernel), &options)
     }
 
     fn options(&self, scope: Scope, children: bool) -> RingsOptions {

@@ -55,6 +55,7 @@ impl<'a> Machine<'a> {
             started,
             ends: Ends::default(),
             sum: None,
+            front: None,
         };
         attended.run(None, &mut samples)?;
         attended.finish(samples, None)

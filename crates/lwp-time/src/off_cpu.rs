@@ -68,6 +68,8 @@ pub(crate) struct Waiting {
     rest: FxHashMap<i32, u64>,
     /// Threads that have a processor, as far as records say.
     running: FxHashSet<i32>,
+    /// Times at which threads stood for samples: they wait for lwp then, as they never do alone.
+    stops: FxHashMap<i32, Vec<u64>>,
     /// Threads that have ended: the last switch of one comes after its end.
     ended: FxHashSet<i32>,
     sums: OffCpu,
@@ -102,8 +104,12 @@ impl Waiting {
     }
 
     /// Looks at all threads that have slept long enough, and gives them to `walk`, which finds
-    /// their frames; `None` as long as it doesn't know their process.
-    pub fn look(&mut self, now: u64, mut walk: impl FnMut(i32, &Sleeper) -> Option<Vec<Place>>) {
+    /// their frames; `None` as long as it doesn't know their process, or they ran meanwhile.
+    pub fn look(
+        &mut self,
+        now: u64,
+        mut walk: impl FnMut((i32, i32), &Sleeper) -> Option<Vec<Place>>,
+    ) {
         for (tid, (_, away)) in &mut self.newest {
             let Some(away) = away else { continue };
             let long = now.saturating_sub(away.since) >= LEAST_NS;
@@ -111,7 +117,7 @@ impl Waiting {
                 continue;
             }
             let sleeper = Sleeper::look(away.pid, *tid);
-            let frames = sleeper.as_ref().map(|sleeper| walk(away.pid, sleeper));
+            let frames = sleeper.as_ref().map(|sleeper| walk((away.pid, *tid), sleeper));
             away.looked_at = frames != Some(None);
             if let Some(frames) = frames.flatten() {
                 self.seen.entry(*tid).or_default().push((away.since, frames));
@@ -130,6 +136,9 @@ impl Waiting {
     /// when, or for less than a unit.
     pub fn back(&mut self, tid: i32, now: u64) -> Option<Span> {
         let away = self.away.remove(&tid)?;
+        if self.was_stopped(tid, away.since, now) {
+            return None;
+        }
         let stack = self.stack_of(tid, away.since);
         let ns = now.saturating_sub(away.since);
         let sum = if away.preempted { &mut self.sums.preempted } else { &mut self.sums.asleep };
@@ -142,6 +151,19 @@ impl Waiting {
         *rest = all % UNIT_NS;
         let (units, preempted) = (all / UNIT_NS, away.preempted);
         (units > 0).then_some(Span { pid: away.pid, units, preempted, stack })
+    }
+
+    /// Notes that a thread stands for a sample.
+    pub fn stands(&mut self, tid: i32, time: u64) {
+        self.stops.entry(tid).or_default().push(time);
+    }
+
+    /// Returns whether a thread stood for a sample in a time that is over.
+    fn was_stopped(&mut self, tid: i32, since: u64, until: u64) -> bool {
+        let Some(stops) = self.stops.get_mut(&tid) else { return false };
+        let was = stops.iter().any(|time| (since..=until).contains(time));
+        stops.retain(|time| *time > until);
+        was
     }
 
     /// The frames that a thread had while it was away, if it was looked at then.
@@ -173,6 +195,7 @@ impl Waiting {
         self.newest.remove(&tid);
         self.seen.remove(&tid);
         self.rest.remove(&tid);
+        self.stops.remove(&tid);
         self.running.remove(&tid);
     }
 
@@ -208,6 +231,19 @@ mod tests {
         assert_eq!(waiting.back(9, 9_000), None);
         let sums = OffCpu { preempted: 7_000, asleep: 30_000, with_stack: 0 };
         assert_eq!(waiting.sums(), sums);
+    }
+
+    #[test]
+    fn a_stop_for_a_sample_is_no_sleep() {
+        let mut waiting = Waiting::default();
+        waiting.stands(7, 20_000);
+        waiting.stands(7, 90_000);
+        waiting.gone((PID, 7), 10_000, false);
+        assert_eq!(waiting.back(7, 40_000), None);
+        waiting.gone((PID, 7), 50_000, false);
+        assert_eq!(waiting.back(7, 70_000), span(2, false));
+        waiting.gone((PID, 7), 80_000, false);
+        assert_eq!((waiting.back(7, 99_000), waiting.sums().asleep), (None, 20_000));
     }
 
     #[test]

@@ -65,7 +65,7 @@ impl Samples<'_> {
     pub fn look(&mut self, now: u64) {
         let Self { off, threads, stacks, sink, .. } = self;
         let OffProcessor { threads: waiting, reasons } = off;
-        let mut places = |pid: i32, sleeper: &Sleeper| {
+        let mut places = |(pid, tid): (i32, i32), sleeper: &Sleeper| {
             if !threads.has(pid) {
                 return None;
             }
@@ -77,9 +77,10 @@ impl Samples<'_> {
             let mut registers = Registers::default();
             registers.set(RSP, sleeper.registers.0);
             registers.set(RIP, sleeper.registers.1);
-            let copied = Copied { registers, stack: &sleeper.stack };
-            let _ = stacks.frames_of(pid, &code, copied, &mut places);
-            Some(places)
+            let still = stacks.reads_languages().then_some(tid);
+            let copied = Copied { registers, stack: &sleeper.stack, still };
+            let _ = stacks.frames_of(pid, &code, copied, (&mut places, &mut **sink));
+            (still.is_none() || sleeper.sleeps_still(pid, tid)).then_some(places)
         };
         waiting.look(now, &mut places);
     }

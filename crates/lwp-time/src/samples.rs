@@ -57,6 +57,8 @@ pub(crate) struct Stopped<'a> {
     pub registers: Option<[u64; 17]>,
     /// The bytes from its stack pointer up.
     pub stack: &'a [u8],
+    /// It stands still until the sample is taken in.
+    pub still: bool,
 }
 
 /// How the walk over a stack ended, if not at its bottom.
@@ -101,7 +103,7 @@ impl<'a> Samples<'a> {
             sink,
             off: OffProcessor::default(),
             threads: Threads::new(command, period, unit),
-            stacks: Stacks::default(),
+            stacks: Stacks::new(sampling.languages()),
             kernel: BTreeSet::new(),
             taken: 0,
             period,
@@ -131,6 +133,11 @@ impl<'a> Samples<'a> {
         rings.take(&mut self.waiting);
         self.off.note(&self.waiting[known..]);
         self.look(until);
+        self.take_in_until(until);
+    }
+
+    /// Takes in what has happened before `until`.
+    fn take_in_until(&mut self, until: u64) {
         self.waiting.sort_by_key(|(time, _)| *time);
         let until = until.saturating_sub(DISORDER_NS);
         let ready = self.waiting.partition_point(|(time, _)| *time < until);
@@ -138,6 +145,21 @@ impl<'a> Samples<'a> {
         for (time, record) in std::mem::replace(&mut self.waiting, later) {
             self.take_in(time, record);
         }
+    }
+
+    /// Takes records of switches out of `rings`, beside which threads are stopped for samples, and
+    /// leaves all others of them out.
+    pub fn read_switches(&mut self, rings: &mut Rings, until: u64) {
+        let known = self.waiting.len();
+        rings.take(&mut self.waiting);
+        let mut at = 0;
+        self.waiting.retain(|(_, record)| {
+            at += 1;
+            at <= known || matches!(record, Record::Switch { .. })
+        });
+        self.off.note(&self.waiting[known..]);
+        self.look(until);
+        self.take_in_until(until);
     }
 
     /// Takes in what has happened, in its order.
@@ -153,7 +175,10 @@ impl<'a> Samples<'a> {
             Record::Comm { pid_tid, name, exec } => {
                 let ((pid, tid), name) = (signed(pid_tid), name.to_string_lossy().into_owned());
                 match exec {
-                    true => self.threads.executed(pid, name, self.sink),
+                    true => {
+                        self.stacks.forget_process(pid);
+                        self.threads.executed(pid, name, self.sink);
+                    }
                     false => self.threads.named(pid, tid, name),
                 }
             }
@@ -170,6 +195,9 @@ impl<'a> Samples<'a> {
                 self.back(tid, time);
                 self.off.threads.ended(tid);
                 self.threads.ended(pid, tid, self.sink);
+                if !self.threads.has(pid) {
+                    self.stacks.forget_process(pid);
+                }
             }
             _ => {}
         }
@@ -184,7 +212,7 @@ impl<'a> Samples<'a> {
         self.kernel_frames(sample, &mut places);
         let copied = sample
             .user_registers
-            .map(|values| Copied { registers: registers(values), stack: &sample.user_stack });
+            .map(|values| Copied::moment(registers(values), &sample.user_stack));
         let ip = sample.ip.filter(|_| places.is_empty());
         self.user_frames(pid, copied, ip, &mut places);
         self.report(serial, places);
@@ -199,9 +227,12 @@ impl<'a> Samples<'a> {
             let module = Some(self.stacks.label(KERNEL, self.sink));
             places.push(Place { module, address: standing_for::HIDDEN_KERNEL });
         }
-        let copied = thread
-            .registers
-            .map(|values| Copied { registers: registers(values), stack: thread.stack });
+        let still = thread.still.then_some(thread.tid);
+        let copied = thread.registers.map(|values| Copied {
+            registers: registers(values),
+            stack: thread.stack,
+            still,
+        });
         let before = self.stacks.completeness();
         self.user_frames(thread.pid, copied, Some(thread.ip), &mut places);
         let after = self.stacks.completeness();
@@ -224,7 +255,9 @@ impl<'a> Samples<'a> {
     ) {
         let code = self.stacks.code(pid, self.threads.space(pid), self.sink);
         let is_copied = copied.is_some();
-        let complete = copied.is_none_or(|copied| self.stacks.walk(pid, &code, copied, places));
+        let complete = copied.is_none_or(|copied| {
+            self.stacks.walk(pid, &code, copied, (&mut *places, &mut *self.sink))
+        });
         if let Some(ip) = ip.filter(|_| !is_copied || places.is_empty()) {
             let range = code.iter().find(|range| (range.start..range.end).contains(&ip));
             places.push(Place { module: range.map(|range| range.tag), address: ip });

@@ -18,6 +18,8 @@ pub(crate) struct Sleeper {
     pub registers: (u64, u64),
     /// The bytes from the stack pointer up.
     pub stack: Vec<u8>,
+    /// How often it had been given a processor.
+    turns: u64,
 }
 
 impl Sleeper {
@@ -30,8 +32,14 @@ impl Sleeper {
         let mut stack = vec![0; STACK_BYTES];
         let got = sys::read_memory(pid, sleeper.registers.0, &mut stack).unwrap_or(0);
         stack.truncate(got);
-        sleeper.stack = stack;
+        (sleeper.stack, sleeper.turns) = (stack, before);
         (turns() == Some(before)).then_some(sleeper)
+    }
+
+    /// Returns whether it has not run since it was looked at.
+    pub fn sleeps_still(&self, pid: i32, tid: i32) -> bool {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat"));
+        text.is_ok_and(|text| turns(&text) == Some(self.turns))
     }
 
     /// Spec: proc_pid_syscall(5): the call's number and six arguments, or -1, then stack pointer
@@ -41,7 +49,7 @@ impl Sleeper {
         let [call, .., stack, place] = words[..] else { return None };
         let number = |text: &str| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok();
         let registers = (number(stack)?, number(place)?);
-        Some(Self { call: call.parse().ok(), registers, stack: Vec::new() })
+        Some(Self { call: call.parse().ok(), registers, ..Self::default() })
     }
 }
 

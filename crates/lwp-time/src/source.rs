@@ -20,7 +20,7 @@ impl Source {
     pub fn read(&mut self, samples: &mut Samples<'_>, until: u64) {
         match self {
             Self::Rings(rings) => samples.read(rings, until),
-            Self::Stops(_) => {}
+            Self::Stops(stops) => stops.read_switches(samples, until),
         }
     }
 

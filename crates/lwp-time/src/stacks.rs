@@ -5,11 +5,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use lwp_process::tracee_files::{Mapped as MappedFile, open_mapped};
+use lwp_process::tracee_files::{Mapped as MappedFile, open_mapped, path_of};
 use lwp_process::{missing_pages, sys};
 use lwp_unwind::{CodeRange, Ending, Frame, Image, Memory, RIP, RSP, Registers, Unwinder};
-use lwp_vcpu::profile::{Module, ModuleMapping, Place, Sink};
+use lwp_vcpu::profile::{LanguageFunction, Module, ModuleMapping, Place, Sink};
 use lwp_vcpu::program_files::Viewpoint;
+use lwp_vcpu::{Declarations, Language, Languages, leave_trace};
 use rustc_hash::FxHashMap;
 
 use crate::address_space::{AddressSpace, Mapped};
@@ -67,6 +68,16 @@ pub(crate) const OFF: &str = "[off the processor]";
 pub(crate) struct Copied<'a> {
     pub registers: Registers,
     pub stack: &'a [u8],
+    /// The thread, if it stands still: then more than the copy can be read, and what an interpreter
+    /// keeps in its memory.
+    pub still: Option<i32>,
+}
+
+impl<'a> Copied<'a> {
+    /// Of a thread that goes on.
+    pub fn moment(registers: Registers, stack: &'a [u8]) -> Self {
+        Self { registers, stack, still: None }
+    }
 }
 
 /// Knowledge of the files that stacks lead through.
@@ -79,9 +90,49 @@ pub(crate) struct Stacks {
     numbers: u32,
     completeness: Completeness,
     frames: Vec<Frame>,
+    /// Interpreted languages.
+    languages: Languages,
+    /// One of them has code that it knows better than tables do.
+    traces: bool,
+}
+
+/// The receiver of modules, and the number of the next one.
+struct Numbered<'a> {
+    numbers: &'a mut u32,
+    sink: &'a mut dyn Sink,
+}
+
+impl Declarations for Numbered<'_> {
+    fn add_module(&mut self, module: Module) -> u32 {
+        let id = *self.numbers;
+        *self.numbers += 1;
+        self.sink.module(&Module { id, ..module });
+        id
+    }
+
+    fn add_function(&mut self, function: &LanguageFunction) {
+        self.sink.function(function);
+    }
 }
 
 impl Stacks {
+    /// Nothing is known yet. Functions of `languages` are read from their interpreters where threads
+    /// stand still.
+    pub fn new(languages: &[Language]) -> Self {
+        Self { languages: Languages::new(languages), ..Self::default() }
+    }
+
+    /// Returns whether functions of languages are read.
+    pub fn reads_languages(&self) -> bool {
+        self.languages.are_wanted()
+    }
+
+    /// Forgets what is known of the interpreters of a process that has ended, or executes another
+    /// program.
+    pub fn forget_process(&mut self, pid: i32) {
+        self.languages.forget_process(pid);
+    }
+
     /// How much of the stacks was found so far.
     pub fn completeness(&self) -> Completeness {
         self.completeness
@@ -98,7 +149,8 @@ impl Stacks {
             return Arc::clone(code);
         }
         let mappings = space.mappings();
-        let code = mappings.iter().map(|mapped| self.range(pid, mapped, sink)).collect();
+        let mut code = mappings.iter().map(|mapped| self.range(pid, mapped, sink)).collect();
+        self.traces |= self.languages.take_tables(&mut code);
         let code: Arc<Vec<CodeRange>> = Arc::new(code);
         space.code = Some(Arc::clone(&code));
         code
@@ -124,6 +176,9 @@ impl Stacks {
                     (_, None) => Image::default(),
                 };
                 let image = self.unwinder.add(tables);
+                if let Some(file) = &file {
+                    self.languages.learn(image, &path_of(file));
+                }
                 self.images.insert(key.clone(), image);
                 image
             }
@@ -212,9 +267,9 @@ impl Stacks {
         pid: i32,
         code: &[CodeRange],
         copied: Copied<'_>,
-        places: &mut Vec<Place>,
+        (places, sink): (&mut Vec<Place>, &mut dyn Sink),
     ) -> bool {
-        let (ending, short) = self.frames_of(pid, code, copied, places);
+        let (ending, short) = self.frames_of(pid, code, copied, (places, sink));
         let count = match ending {
             Ending::Bottom => &mut self.completeness.complete,
             Ending::Lost if short => &mut self.completeness.cut,
@@ -231,15 +286,26 @@ impl Stacks {
         pid: i32,
         code: &[CodeRange],
         copied: Copied<'_>,
-        places: &mut Vec<Place>,
+        (places, sink): (&mut Vec<Place>, &mut dyn Sink),
     ) -> (Ending, bool) {
         let start = copied.registers.get(RSP).unwrap_or(0);
-        let mut memory = Copy { pid, code, start, bytes: copied.stack, short: false };
-        let frames = &mut self.frames;
-        let ending = self.unwinder.walk(code, copied.registers, &mut memory, DEEPEST, frames);
+        let (bytes, still, traces) = (copied.stack, copied.still, self.traces);
+        let far = Vec::new();
+        let mut memory = Copy { pid, code, start, bytes, still, far, traces, short: false };
+        let mut frames = std::mem::take(&mut self.frames);
+        let ending = self.unwinder.walk(code, copied.registers, &mut memory, DEEPEST, &mut frames);
         let place = |frame: &Frame| Place { module: frame.tag, address: frame.place };
-        places.extend(frames.iter().map(place));
-        (ending, memory.short)
+        let short = memory.short;
+        let mut found: Vec<Place> = frames.iter().map(place).collect();
+        if let Some(tid) = still.filter(|_| self.languages.are_in(code)) {
+            let mut to = Numbered { numbers: &mut self.numbers, sink };
+            self.languages.begin(tid, None);
+            let walked = (code, &frames[..], ending);
+            self.languages.merge_into(&mut found, (tid, pid), walked, &mut to);
+        }
+        places.append(&mut found);
+        self.frames = frames;
+        (ending, short)
     }
 }
 
@@ -276,25 +342,66 @@ struct Copy<'a> {
     code: &'a [CodeRange],
     start: u64,
     bytes: &'a [u8],
+    /// The thread, if it stands still: its memory is as it was.
+    still: Option<i32>,
+    /// What was read of that, by address.
+    far: Vec<(u64, Vec<u8>)>,
+    /// The stack may be one of LuaJIT's.
+    traces: bool,
     /// More of the stack was wanted than was copied.
     short: bool,
 }
+
+/// Bytes that are read at a time of a thread that stands still.
+const PIECE: usize = 0x2000;
+/// The most pieces that are read for one stack.
+const MOST_PIECES: usize = 160;
 
 impl Copy<'_> {
     fn is_code(&self, address: u64) -> bool {
         let after = self.code.partition_point(|range| range.start <= address);
         after.checked_sub(1).is_some_and(|at| address < self.code[at].end)
     }
+
+    /// A word of a thread that stands still.
+    fn read_still(&mut self, tid: i32, address: u64) -> Option<u64> {
+        let known =
+            self.far.iter().rev().find_map(|(start, bytes)| word_in(*start, bytes, address));
+        if known.is_some() || self.far.len() >= MOST_PIECES {
+            return known;
+        }
+        let start = address & !7;
+        let mut bytes = vec![0; PIECE];
+        let got = sys::read_memory(tid, start, &mut bytes).unwrap_or(0);
+        bytes.truncate(got);
+        let word = word_in(start, &bytes, address);
+        self.far.push((start, bytes));
+        word
+    }
+}
+
+/// The word at `address` in bytes from `start` on.
+fn word_in(start: u64, bytes: &[u8], address: u64) -> Option<u64> {
+    let at = usize::try_from(address.checked_sub(start)?).ok()?;
+    let word = bytes.get(at..at.checked_add(8)?)?;
+    word.try_into().ok().map(u64::from_le_bytes)
 }
 
 impl Memory for Copy<'_> {
     fn word(&mut self, address: u64) -> Option<u64> {
+        let word = word_in(self.start, self.bytes, address);
+        if word.is_some() {
+            return word;
+        }
+        if let Some(tid) = self.still {
+            let word = self.read_still(tid, address);
+            self.short |= word.is_none() && self.far.len() >= MOST_PIECES;
+            return word;
+        }
         let offset = address.checked_sub(self.start).filter(|offset| *offset < LARGEST_STACK);
-        if let Some(offset) = offset {
-            let at = usize::try_from(offset).ok()?;
-            let word = self.bytes.get(at..at.checked_add(8)?);
-            self.short |= word.is_none();
-            return word?.try_into().ok().map(u64::from_le_bytes);
+        if offset.is_some() {
+            self.short = true;
+            return None;
         }
         if !self.is_code(address) {
             // Another stack, which is another one by now.
@@ -304,6 +411,21 @@ impl Memory for Copy<'_> {
         let mut word = [0; 8];
         let got = sys::read_memory(self.pid, address, &mut word).unwrap_or(0);
         (got == word.len()).then(|| u64::from_le_bytes(word))
+    }
+
+    fn leave(&mut self, registers: &Registers) -> Option<Registers> {
+        let sp = registers.get(RSP).filter(|_| self.traces)?;
+        leave_trace(registers, sp, self)
+    }
+}
+
+impl lwp_languages::Memory for Copy<'_> {
+    fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
+        // A program may point to the end of all addresses.
+        bytes.chunks_mut(8).zip((0..).step_by(8)).all(|(chunk, offset)| {
+            let word = address.checked_add(offset).and_then(|at| Memory::word(self, at));
+            word.map(|it| chunk.copy_from_slice(&it.to_le_bytes()[..chunk.len()])).is_some()
+        })
     }
 }
 
@@ -337,7 +459,16 @@ mod tests {
         let code = [];
         let bytes: Vec<u8> = [7u64, 8].into_iter().flat_map(u64::to_le_bytes).collect();
         let pid = std::process::id().cast_signed();
-        let mut copy = Copy { pid, code: &code, start: 0x8000, bytes: &bytes, short: false };
+        let mut copy = Copy {
+            pid,
+            code: &code,
+            start: 0x8000,
+            bytes: &bytes,
+            still: None,
+            far: Vec::new(),
+            traces: false,
+            short: false,
+        };
         assert_eq!([0x8000, 0x8008].map(|at| copy.word(at)), [Some(7), Some(8)]);
         assert!(!copy.short);
         assert_eq!([0x8009, 0x8010, u64::MAX, 0].map(|at| copy.word(at)), [None; 4]);

@@ -11,9 +11,11 @@
 
 mod bell;
 mod pace;
+mod release;
 mod rest;
 mod seat;
 mod thread;
+mod trap;
 mod trial;
 
 use std::collections::BTreeMap;
@@ -21,7 +23,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::time::{Duration, Instant};
 
-use lwp_perf::Record;
+use lwp_perf::{Modes, Record, Rings, Trap};
 use lwp_process::sys;
 use lwp_process::{Stop, Tracee};
 use rustc_hash::FxHashMap;
@@ -34,7 +36,7 @@ use rest::Rest;
 use seat::Seat;
 use thread::{Accounts, Look, Met, Stood, Thread, is_ignored};
 
-pub(crate) use trial::measure;
+pub(crate) use trial::{Trial, measure};
 
 /// Events at which tracees stop. A tracee survives its tracer.
 const EVENTS: i32 = libc::PTRACE_O_TRACECLONE
@@ -60,6 +62,10 @@ pub struct StopSums {
     /// Stops because a thread began or ended, made another one, or executed a program, for signals,
     /// and those that came too late for a sample.
     pub events: u64,
+    /// Threads whose event the kernel has refused: they have no samples.
+    pub refused: u64,
+    /// Nanoseconds of CPU time that lwp took while threads stood at their events.
+    pub stood_ns: u64,
 }
 
 /// A process under control.
@@ -80,6 +86,10 @@ pub(crate) struct Plan {
     pub stack_bytes: usize,
     /// Processes that the program makes are sampled too.
     pub children: bool,
+    /// Threads are stopped by events of the kernel's clock in these modes, and not by lwp.
+    pub traps: Option<Modes>,
+    /// Threads stand still until their samples are taken in.
+    pub still: bool,
 }
 
 /// A program that is sampled by stops. The thread that made this traces it.
@@ -97,13 +107,20 @@ pub(crate) struct Stops {
     processes: BTreeMap<i32, Process>,
     /// The process of each thread.
     pids: FxHashMap<i32, i32>,
+    /// Events that stop threads.
+    traps: FxHashMap<i32, Trap>,
+    /// Records of switches, if there are any.
+    rings: Option<Rings>,
+    /// Signals that threads block which are let go of, if a signal of lwp's has to come first.
+    masks: FxHashMap<i32, u64>,
     /// CPU time of threads that have ended, in ns.
     spent: u64,
     sums: StopSums,
 }
 
 impl Stops {
-    /// Controls a program that stands at the end of its exec, traced by the calling thread.
+    /// Controls a program that stands at the end of its exec, traced by the calling thread, until it
+    /// is let [`go`](Self::go).
     ///
     /// # Errors
     ///
@@ -121,14 +138,39 @@ impl Stops {
             status: None,
             processes: BTreeMap::new(),
             pids: FxHashMap::default(),
+            traps: FxHashMap::default(),
+            rings: None,
+            masks: FxHashMap::default(),
             spent: 0,
             sums: StopSums::default(),
         };
         sys::set_options(pid, EVENTS).map_err(call("tracing the program"))?;
         stops.add(pid, pid);
         stops.executed(pid, samples);
-        let _ = Tracee(pid).cont(0);
         Ok(stops)
+    }
+
+    /// Has switches of the program's threads recorded, which has not begun yet.
+    ///
+    /// # Errors
+    ///
+    /// The kernel refuses.
+    pub fn record_switches(&mut self, mut rings: Rings) -> Result<(), Error> {
+        rings.add_thread(self.first)?;
+        self.rings = Some(rings);
+        Ok(())
+    }
+
+    /// Takes in the switches before `until`, if they are recorded.
+    pub fn read_switches(&mut self, samples: &mut Samples<'_>, until: u64) {
+        if let Some(rings) = &mut self.rings {
+            samples.read_switches(rings, until);
+        }
+    }
+
+    /// Lets the program begin.
+    pub fn go(&self) {
+        let _ = Tracee(self.first).cont(0);
     }
 
     /// The stops so far.
@@ -145,6 +187,12 @@ impl Stops {
     /// Takes no more samples. The program stays traced.
     pub fn disable(&mut self) {
         self.on = false;
+        if let Some(rings) = &self.rings {
+            // Whatever was recorded can still be read.
+            let _ = rings.disable();
+        }
+        self.traps.clear();
+        self.look_at_clocks();
     }
 
     /// Waits for stops until it is time to look again, attends to them, and has threads stop that
@@ -159,7 +207,8 @@ impl Stops {
             self.bell.wait(left);
         }
         self.attend(samples)?;
-        if self.on && self.status.is_none() && Instant::now() >= self.next_look {
+        let looks = self.on && self.plan.traps.is_none();
+        if looks && self.status.is_none() && Instant::now() >= self.next_look {
             let start = Instant::now();
             let late = start.saturating_duration_since(self.next_look);
             let look = Look {
@@ -174,8 +223,10 @@ impl Stops {
                 soon(|| self.attend(samples).map_or_else(|e| Some(Err(e)), |()| self.answered()))
                     .unwrap_or(Ok(()))?;
             }
-        } else if !self.on {
-            self.next_look = Instant::now() + Duration::from_millis(20);
+        } else if !looks {
+            let switches = self.rings.is_some() && self.on;
+            let pause = if switches { samples.patience() } else { Duration::from_millis(20) };
+            self.next_look = Instant::now() + pause;
         }
         Ok(())
     }
@@ -244,10 +295,13 @@ impl Stops {
                 Tracee(tid).leave_call_to_kernel(stop);
                 let _ = sys::listen(tid);
             }
-            Stop::Signal(signal) => {
-                Tracee(tid).leave_call_to_kernel(stop);
-                self.signalled(tid, signal);
-            }
+            Stop::Signal(signal) => match trap::by_event(tid, signal) {
+                Some(by_event) => self.trapped(tid, by_event, samples),
+                None => {
+                    Tracee(tid).leave_call_to_kernel(stop);
+                    self.signalled(tid, signal);
+                }
+            },
             Stop::Child => {
                 let new = sys::event_message(tid).ok().and_then(|new| i32::try_from(new).ok());
                 if let Some(new) = new {
@@ -318,9 +372,14 @@ impl Stops {
                 {
                     thread.rest = stood.rest(pid, tid);
                 }
-                self.go_on(tid);
+                if !self.plan.still {
+                    self.go_on(tid);
+                }
                 if let Some(stood) = stood.filter(|_| met) {
                     self.sample((pid, tid), &stood, samples);
+                }
+                if self.plan.still {
+                    self.go_on(tid);
                 }
             }
             None => {
@@ -373,6 +432,7 @@ impl Stops {
             in_call: stood.is_in_call(),
             registers,
             stack: &stood.stack,
+            still: self.plan.still,
         });
         let period_ns = self.plan.period_ns;
         if let Some(thread) = self.thread(tid) {
@@ -393,9 +453,11 @@ impl Stops {
         let thread = Thread::new(used, stack_bytes);
         self.processes.entry(pid).or_default().threads.insert(tid, thread);
         self.pids.insert(tid, pid);
+        self.set_trap(tid);
     }
 
     fn remove(&mut self, tid: i32) {
+        self.traps.remove(&tid);
         let Some(pid) = self.pids.remove(&tid) else { return };
         let Some(process) = self.processes.get_mut(&pid) else { return };
         let used = process.threads.remove(&tid).map_or(0, |thread| thread.used);
@@ -443,6 +505,7 @@ impl Stops {
                 let process = Process { threads: [(pid, thread)].into(), ..Process::default() };
                 self.processes.insert(pid, process);
                 self.pids.insert(pid, pid);
+                self.set_trap(pid);
             }
             None => self.add(pid, pid),
         }
@@ -452,6 +515,7 @@ impl Stops {
 
     /// A thread is about to end: its accounts can be read for the last time.
     fn exiting(&mut self, tid: i32, samples: &mut Samples<'_>) {
+        self.traps.remove(&tid);
         let Some(pid) = self.pids.get(&tid).copied() else { return };
         if let (Some(used), Some(thread)) = (used(pid, tid), self.thread(tid)) {
             thread.used = used;

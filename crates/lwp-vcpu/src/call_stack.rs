@@ -9,14 +9,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use lwp_languages::functions::Language;
-use lwp_languages::luajit;
 use lwp_process::maps::{self, Mapping};
 use lwp_process::program_files;
 use lwp_process::tracee_files::path_of;
 use lwp_process::{Tid, sys};
-use lwp_unwind::{
-    CodeRange, Ending, Frame, Image, Memory, RBP, RBX, RIP, RSP, Registers, Unwinder,
-};
+use lwp_unwind::{CodeRange, Ending, Frame, Image, Memory, RIP, RSP, Registers, Unwinder};
 use rustc_hash::FxHashMap;
 
 use self::dumps::Dumps;
@@ -206,7 +203,7 @@ impl CallStacks {
         };
         let mappings_now = mappings.clone();
         let module = Module { id: 0, pid, path, changing: false, mappings: mappings_now, file };
-        let number = profiler.add_module(module, number);
+        let number = profiler.number_module(module, number);
         self.modules.insert(key, (number, mappings));
         number
     }
@@ -343,17 +340,7 @@ impl Memory for TraceeStack {
 
     fn leave(&mut self, registers: &Registers) -> Option<Registers> {
         let sp = registers.get(RSP).filter(|_| self.traces)?;
-        let caller = luajit::caller(sp, self)?;
-        let all = [(RIP, caller.rip), (RSP, caller.rsp), (RBX, caller.rbx), (RBP, caller.rbp)];
-        let more = [(14, caller.r14), (15, caller.r15)];
-        let mut out = Registers::default();
-        all.iter().chain(&more).for_each(|(register, value)| out.set(*register, *value));
-        let saved = caller.r12_and_r13.map(|saved| saved.map(Some));
-        let others = saved.unwrap_or_else(|| [12, 13].map(|register| registers.get(register)));
-        for (register, value) in [12, 13].into_iter().zip(others) {
-            value.into_iter().for_each(|value| out.set(register, value));
-        }
-        Some(out)
+        languages::leave_trace(registers, sp, self)
     }
 }
 

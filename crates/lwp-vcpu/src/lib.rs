@@ -57,6 +57,7 @@ use lwp_process::spawn::SpawnError;
 use lwp_process::{Ptrace, Tracee, limits, spawn, sys};
 
 pub use attend::{Attended, attend};
+pub use call_stack::languages::{Declarations, Languages, leave_trace};
 pub use lwp_arch::EventFlags;
 pub use lwp_code::store;
 pub use lwp_languages::functions::Language;

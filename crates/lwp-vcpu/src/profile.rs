@@ -17,6 +17,7 @@ use lwp_process::Tid;
 use lwp_run::addition::Addition;
 use rustc_hash::FxHashMap;
 
+use crate::call_stack::languages::Declarations;
 use crate::lwp::report_kept;
 use crate::machine::{CodeCaches, Counting, Observers, Tasks};
 use crate::measured_contexts::Calling;
@@ -166,6 +167,16 @@ pub struct Profiler {
     blocks: u32,
 }
 
+impl Declarations for Profiler {
+    fn add_module(&mut self, module: Module) -> u32 {
+        self.number_module(module, None)
+    }
+
+    fn add_function(&mut self, function: &LanguageFunction) {
+        self.sink.function(function);
+    }
+}
+
 impl Profiler {
     /// Reports to `sink`.
     pub fn new(sink: Box<dyn Sink>) -> Self {
@@ -179,7 +190,7 @@ impl Profiler {
     }
 
     /// Reports a module, by a new number if it has none.
-    pub fn add_module(&mut self, module: Module, number: Option<u32>) -> u32 {
+    pub fn number_module(&mut self, module: Module, number: Option<u32>) -> u32 {
         let id = number.unwrap_or(self.modules);
         self.modules = self.modules.max(id + 1);
         self.sink.module(&Module { id, ..module });
@@ -219,11 +230,6 @@ impl Profiler {
     /// Reports what a process has begun its program with.
     pub fn add_addition(&mut self, pid: i32, addition: &Addition) {
         self.sink.added(pid, addition);
-    }
-
-    /// Reports a function of an interpreted language.
-    pub fn add_function(&mut self, function: &LanguageFunction) {
-        self.sink.function(function);
     }
 
     /// Reports that what threads of `pid` have executed under these serials is a part of its own.

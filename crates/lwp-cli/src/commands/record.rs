@@ -534,7 +534,7 @@ fn summary(path: &Path, recording: &Recording, outcome: &Outcome) -> Result<Stri
     if let Some(advice) = languages::by_samples(recording) {
         text.push_str(&format!("lwp: {advice}\n"));
     }
-    if let Some(advice) = languages::by_counts(recording) {
+    if let Some(advice) = languages::without_functions(recording) {
         text.push_str(&format!("lwp: {advice}\n"));
     }
     if recording.info("deterministic") == "true" {

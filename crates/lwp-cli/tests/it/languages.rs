@@ -53,7 +53,7 @@ fn releases() -> BTreeMap<(u32, u32), String> {
 }
 
 /// The first of them of each release series.
-fn pythons() -> BTreeMap<u32, String> {
+pub(crate) fn pythons() -> BTreeMap<u32, String> {
     let mut found = BTreeMap::new();
     for ((minor, _), python) in releases() {
         found.entry(minor).or_insert(python);
@@ -631,9 +631,13 @@ fn py_spy_sees_the_same_python_stacks() {
             continue;
         }
         let spied = std::fs::read_to_string(dir.join("spy.txt")).expect("py-spy's stacks");
-        record(&dir, &["-c", "20011"], &[&python, &script]);
-        let ours: Vec<String> =
-            stacks(&dir, "lwp.data", &[]).iter().map(|it| it.chain("python").join(";")).collect();
+        let chains = |options: &[&str]| -> Vec<String> {
+            record(&dir, options, &[&python, &script]);
+            let stacks = stacks(&dir, "lwp.data", &[]);
+            stacks.iter().map(|it| it.chain("python").join(";")).collect()
+        };
+        let ours = chains(&["-c", "20011"]);
+        let timed = chains(&["--time", "-F", "1999"]);
         let total: u64 = spied.lines().filter_map(weight).sum();
         for line in
             spied.lines().filter(|line| line.contains(";main (") || line.contains(";worker ("))
@@ -645,6 +649,7 @@ fn py_spy_sees_the_same_python_stacks() {
             let names = names.join(";");
             if weight(line).unwrap_or(0) * 50 > total {
                 assert!(ours.contains(&names), "3.{minor}: {names}");
+                assert!(timed.contains(&names), "3.{minor}, by time: {names}");
             }
         }
     }

@@ -43,6 +43,7 @@ mod serve;
 mod stat;
 mod timed;
 mod timed_by_stops;
+mod timed_languages;
 mod top;
 mod unnamed;
 mod unnoticed;

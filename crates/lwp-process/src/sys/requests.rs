@@ -271,6 +271,16 @@ impl SigInfo {
         unsafe { self.0.si_addr() as u64 }
     }
 
+    /// si_perf_data and si_perf_flags of a SIGTRAP by an event of perf_event_open(2).
+    ///
+    /// Spec: asm-generic/siginfo.h, `_sigfault._perf`: behind the address are data, type and flags.
+    pub fn perf(&self) -> (u64, u32) {
+        let raw = &raw const self.0;
+        // SAFETY: both lie inside the 128-byte structure, at bytes 24 and 36, aligned for their
+        // types; any bytes are a number.
+        unsafe { (raw.cast::<u64>().add(3).read(), raw.cast::<u32>().add(9).read()) }
+    }
+
     /// Returns the kernel's information on a fault, made of signal, code and address.
     pub fn fault(signo: i32, code: i32, address: u64) -> Self {
         // SAFETY: the structure is plain numbers, for which zero is a value.

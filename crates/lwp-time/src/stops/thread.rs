@@ -207,6 +207,13 @@ pub(crate) struct Stood {
 impl Stood {
     /// Looks at a thread that stands at `stop`; `None` if it has ended.
     pub fn look(tid: i32, stop: Stop, stack_bytes: usize) -> Option<Self> {
+        let stood = Self::at_rest(tid, stack_bytes)?;
+        Tracee(tid).leave_call_to_kernel(stop);
+        Some(stood)
+    }
+
+    /// Looks at a thread that stands where no call was ended for it.
+    pub fn at_rest(tid: i32, stack_bytes: usize) -> Option<Self> {
         let tracee = Tracee(tid);
         let regs = tracee.regs().ok()?;
         let mut stack = vec![0; if regs.0.cs == CS_64 { stack_bytes } else { 0 }];
@@ -215,7 +222,6 @@ impl Stood {
             false => sys::read_memory(tid, regs.0.rsp, &mut stack).unwrap_or(0),
         };
         stack.truncate(got);
-        tracee.leave_call_to_kernel(stop);
         Some(Self { regs, stack })
     }
 

@@ -3,10 +3,11 @@
 use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
 use std::time::{Duration, Instant};
 
+use lwp_perf::{Linux, Modes, Trap};
 use lwp_process::sys::{self, Errno};
 use lwp_process::{Stop, Tracee};
 
-use super::bell::soon;
+use super::bell::{Bell, soon};
 use super::thread::Stood;
 use crate::cost::{CostOfSample, median, pauses_with, watch_clock};
 use crate::{Error, now_ns};
@@ -22,24 +23,39 @@ const LEAST_NS: u64 = 4_000;
 /// The most pauses that are told: they fit into a pipe that nobody reads yet.
 const MOST: usize = 4000;
 
+/// The samples that are tried.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Trial {
+    /// Bytes of a stack that are read; 0 if stacks are left out.
+    pub stack_bytes: usize,
+    /// Events of the kernel's clock stop the process, in these modes, and not lwp.
+    pub traps: Option<Modes>,
+}
+
+/// Pieces of an interpreter's memory that are read for a sample: most need fewer.
+const PIECES: usize = 32;
+
 /// Stops a process of lwp's own again and again, which looks at the clock meanwhile, and takes the
 /// samples that a program's threads would be stopped for.
 ///
 /// # Errors
 ///
-/// [`Error::NoStops`] if ptrace(2) is refused.
-pub(crate) fn measure(stack_bytes: usize) -> Result<CostOfSample, Error> {
+/// [`Error::NoStops`] if ptrace(2) is refused, [`Error::NoTraps`] if the kernel has no such events.
+pub(crate) fn measure(trial: Trial) -> Result<CostOfSample, Error> {
     let call = |what| move |errno: Errno| Error::call(what, errno);
     let (reader, writer) =
         pipe().map_err(|error| call("pipe")(Errno(error.raw_os_error().unwrap_or(0))))?;
     let Some(pid) = sys::fork_controller().map_err(call("fork"))? else { tell(writer) };
     drop(writer);
-    let stops = stop_again_and_again(pid, stack_bytes);
+    let stops = match trial.traps {
+        Some(modes) => stop_by_events(pid, trial.stack_bytes, modes),
+        None => stop_again_and_again(pid, trial.stack_bytes).map_err(Error::NoStops),
+    };
     if stops.is_err() {
         let _ = sys::kill(pid, libc::SIGKILL);
         let _ = sys::wait_one(pid);
     }
-    let times = stops.map_err(Error::NoStops)?;
+    let times = stops?;
     Ok(CostOfSample::of(median(pauses_with(&pauses(reader), &times))))
 }
 
@@ -87,16 +103,65 @@ fn stop_again_and_again(pid: i32, stack_bytes: usize) -> Result<Vec<u64>, Errno>
     }
 }
 
+/// Times at which events stopped the process, each for as long as a sample of an interpreter's takes.
+fn stop_by_events(pid: i32, stack_bytes: usize, modes: Modes) -> Result<Vec<u64>, Error> {
+    let bell = Bell::new().map_err(|errno| Error::call("listening for stops", errno))?;
+    sys::seize(pid, 0).map_err(Error::NoStops)?;
+    let period = u64::try_from(BETWEEN.as_nanos()).unwrap_or(u64::MAX);
+    let trap = Trap::open(&Linux, pid, (&crate::clock(), period), modes);
+    let trap = trap.map_err(Error::NoTraps)?;
+    let start = Instant::now();
+    let mut times = Vec::new();
+    loop {
+        bell.wait(PATIENCE);
+        while let Some(status) = sys::wait_now(pid).map_err(Error::NoStops)? {
+            match Stop::from_status(status) {
+                Stop::Exited(_) | Stop::Killed { .. } => return Ok(times),
+                stop => {
+                    times.push(now_ns());
+                    take_sample(pid, stack_bytes);
+                    let _ = Tracee(pid).cont(unasked(stop));
+                }
+            }
+        }
+        if start.elapsed() > PATIENCE {
+            drop(trap);
+            return Err(Error::NoStops(Errno(libc::ETIMEDOUT)));
+        }
+    }
+}
+
+/// The signal that the process is to get after a stop.
+fn unasked(stop: Stop) -> i32 {
+    match stop {
+        Stop::Signal(libc::SIGTRAP) => 0,
+        Stop::Signal(signal) => signal,
+        _ => 0,
+    }
+}
+
+/// Reads what a sample of an interpreter's thread takes.
+fn take_sample(pid: i32, stack_bytes: usize) {
+    let Some(stood) = Stood::at_rest(pid, stack_bytes) else { return };
+    let sp = stood.registers().map_or(0, |registers| registers[7]);
+    let starts: Vec<u64> = (0..PIECES as u64).map(|at| sp + 64 * at).collect();
+    let mut pieces = vec![[0; 1024]; PIECES];
+    sys::read_pieces(pid, &starts, &mut pieces);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_stop_costs_time() {
-        match measure(16 << 10) {
-            Ok(cost) => assert!(cost.ns().is_none_or(|ns| ns > 1_000), "{cost:?}"),
-            Err(Error::NoStops(_)) => eprintln!("skipped: ptrace is refused here"),
-            Err(error) => panic!("{error}"),
+        for traps in [None, Some(Modes::USER)] {
+            match measure(Trial { stack_bytes: 16 << 10, traps }) {
+                Ok(cost) => assert!(cost.ns().is_none_or(|ns| ns > 1_000), "{cost:?}"),
+                Err(Error::NoStops(_)) => eprintln!("skipped: ptrace is refused here"),
+                Err(Error::NoTraps(_)) => eprintln!("skipped: there are no such events here"),
+                Err(error) => panic!("{error}"),
+            }
         }
     }
 }

@@ -9,14 +9,24 @@ use std::sync::Arc;
 
 use lwp_languages::functions::{Frame as LanguageFrame, Function, Functions, Language};
 use lwp_languages::interpreter::{Interpreter, Process, Thread, Who};
+use lwp_languages::luajit;
 use lwp_languages::merge::{self, Activation, Merged, Native};
 use lwp_process::maps::Status;
 use lwp_process::{Tid, sys};
-use lwp_unwind::{CodeRange, Ending, Frame, RBP, RBX, RDX};
+use lwp_unwind::{CodeRange, Ending, Frame, RBP, RBX, RDX, RIP, RSP, Registers};
 use rustc_hash::FxHashMap;
 
 use crate::lwp::Gather;
-use crate::profile::{LanguageFunction, Module, Place, Profiler};
+use crate::profile::{LanguageFunction, Module, Place};
+
+/// Receives the source files and functions that stacks are met to have, before the first of their
+/// places.
+pub trait Declarations {
+    /// A source file, as a module; returns the number that it gets. Its own number says nothing.
+    fn add_module(&mut self, module: Module) -> u32;
+    /// A function in one of these files.
+    fn add_function(&mut self, function: &LanguageFunction);
+}
 
 /// Interpreters, and what has been read of them.
 #[derive(Debug, Default)]
@@ -124,9 +134,14 @@ impl Languages {
     }
 
     /// The place of a function's declaration, which it is reported with if it is new.
-    pub fn declared(&mut self, function: u32, pid: i32, profiler: &mut Profiler) -> Option<Place> {
+    pub fn declared(
+        &mut self,
+        function: u32,
+        pid: i32,
+        to: &mut dyn Declarations,
+    ) -> Option<Place> {
         let line = self.functions.get(function)?.line;
-        self.place(LanguageFrame { function, line }, pid, profiler)
+        self.place(LanguageFrame { function, line }, pid, to)
     }
 
     /// A sample of thread `tid` begins. The memory that is read is that of now, or what the thread
@@ -169,7 +184,7 @@ impl Languages {
         places: &mut Vec<Place>,
         (tid, pid): (Tid, i32),
         (code, frames, ending): (&[CodeRange], &[Frame], Ending),
-        profiler: &mut Profiler,
+        to: &mut dyn Declarations,
     ) {
         if self.interpreters.is_empty() {
             return;
@@ -183,7 +198,7 @@ impl Languages {
             let complete = ending == Ending::Bottom;
             let (found, activations) = self.read(who, pid, image, (code, frames, complete));
             if !found.is_empty() {
-                self.put(places, pid, (&found, &activations, complete), profiler);
+                self.put(places, pid, (&found, &activations, complete), to);
                 return;
             }
         }
@@ -231,7 +246,7 @@ impl Languages {
         places: &mut Vec<Place>,
         pid: i32,
         (found, activations, complete): (&[LanguageFrame], &[Activation], bool),
-        profiler: &mut Profiler,
+        to: &mut dyn Declarations,
     ) {
         let mut merged = std::mem::take(&mut self.merged);
         merge::merge(&self.native, complete, activations, &mut merged);
@@ -241,7 +256,7 @@ impl Languages {
             out.extend(match *frame {
                 Merged::Native(index) => places.get(index).copied(),
                 Merged::Language(index) => {
-                    found.get(index).and_then(|frame| self.place(*frame, pid, profiler))
+                    found.get(index).and_then(|frame| self.place(*frame, pid, to))
                 }
             });
         }
@@ -250,10 +265,15 @@ impl Languages {
     }
 
     /// Returns the place of a frame, and reports its function if it is new.
-    fn place(&mut self, frame: LanguageFrame, pid: i32, profiler: &mut Profiler) -> Option<Place> {
+    fn place(
+        &mut self,
+        frame: LanguageFrame,
+        pid: i32,
+        to: &mut dyn Declarations,
+    ) -> Option<Place> {
         while self.reported.len() <= frame.function as usize {
             let number = self.reported.len() as u32;
-            let place = self.report(number, pid, profiler)?;
+            let place = self.report(number, pid, to)?;
             self.reported.push(place);
         }
         let first = self.functions.get(frame.function)?.line;
@@ -263,7 +283,7 @@ impl Languages {
         Some(Place { module: Some(module), address: address + line })
     }
 
-    fn report(&mut self, number: u32, pid: i32, profiler: &mut Profiler) -> Option<(u32, u64)> {
+    fn report(&mut self, number: u32, pid: i32, to: &mut dyn Declarations) -> Option<(u32, u64)> {
         let function = self.functions.get(number)?;
         let key = (function.language, Arc::clone(&function.file));
         let file = match self.modules.get_mut(&key) {
@@ -273,14 +293,14 @@ impl Languages {
                     PathBuf::from(format!("[{}]{}", function.language.word(), function.file));
                 let mappings = Vec::new();
                 let module = Module { id: 0, pid, path, changing: false, mappings, file: None };
-                let module = profiler.add_module(module, None);
+                let module = to.add_module(module);
                 let file = SourceFile { module, functions: 0 };
                 self.modules.entry(key).or_insert(file)
             }
         };
         let (module, address) = (file.module, FIRST + file.functions * LINES);
         file.functions += 1;
-        profiler.add_function(&LanguageFunction {
+        to.add_function(&LanguageFunction {
             module,
             address,
             size: LINES,
@@ -290,6 +310,25 @@ impl Languages {
         });
         Some((module, address))
     }
+}
+
+/// The registers of the caller of code that LuaJIT has compiled, whose stack ends at `sp`.
+pub fn leave_trace(
+    registers: &Registers,
+    sp: u64,
+    memory: &mut dyn lwp_languages::Memory,
+) -> Option<Registers> {
+    let caller = luajit::caller(sp, memory)?;
+    let all = [(RIP, caller.rip), (RSP, caller.rsp), (RBX, caller.rbx), (RBP, caller.rbp)];
+    let more = [(14, caller.r14), (15, caller.r15)];
+    let mut out = Registers::default();
+    all.iter().chain(&more).for_each(|(register, value)| out.set(*register, *value));
+    let saved = caller.r12_and_r13.map(|saved| saved.map(Some));
+    let others = saved.unwrap_or_else(|| [12, 13].map(|register| registers.get(register)));
+    for (register, value) in [12, 13].into_iter().zip(others) {
+        value.into_iter().for_each(|value| out.set(register, value));
+    }
+    Some(out)
 }
 
 /// A thread as its process sees it, which may be in a namespace of its own.

@@ -9,10 +9,10 @@ use lwp_profile::{NamedCode, RecordedNames, SampledEvent};
 use lwp_report::number::{grouped, seconds};
 use lwp_terminal::say;
 use lwp_time::{
-    Attached, Error, LabelNames, Launch, MOST_STACK_BYTES, Machine, Mechanism, OffCpu, STACK_BYTES,
-    Sampling, StopSums, Times,
+    Attached, Error, Front, LabelNames, Launch, MOST_STACK_BYTES, Machine, Mechanism, OffCpu,
+    STACK_BYTES, Sampling, Side, StopSums, Times,
 };
-use lwp_vcpu::{Control, Target};
+use lwp_vcpu::{Control, Language, Target};
 
 use super::{Line, RecordArgs, duration, info, look_back};
 use crate::counting;
@@ -25,8 +25,17 @@ use crate::sampling::CallGraph;
 
 /// Records, and says what was found and what to do next.
 pub fn record(args: &RecordArgs, lets_go: [bool; 2]) -> Result<Ending, Failure> {
-    let line = Line::open(args.counting.attaches() || args.all_cpus)?;
-    run(args, lets_go, &line).map(|(ending, _)| ending)
+    let subject = Subject::of(args)?;
+    let sampling = choose(args, &subject)?;
+    let mut front = None;
+    if sampling.mechanism() == Mechanism::Traps {
+        match lwp_time::split(lets_go).map_err(|error| refusal(&error, &subject.name()))? {
+            Side::Front(status) => return Ok(status.into()),
+            Side::Back(it) => front = Some(it),
+        }
+    }
+    let line = Line::open(subject.goes_on())?;
+    sample(args, (subject, &sampling), lets_go, (&line, front)).map(|(ending, _)| ending)
 }
 
 /// Records; returns what was measured too.
@@ -35,15 +44,24 @@ pub(super) fn run(
     lets_go: [bool; 2],
     line: &Line,
 ) -> Result<(Ending, Times), Failure> {
-    let time = args.duration.map(duration).transpose()?;
     let subject = Subject::of(args)?;
     let sampling = choose(args, &subject)?;
+    sample(args, (subject, &sampling), lets_go, (line, None))
+}
+
+fn sample(
+    args: &RecordArgs,
+    (subject, sampling): (Subject, &Sampling),
+    lets_go: [bool; 2],
+    (line, front): (&Line, Option<Front>),
+) -> Result<(Ending, Times), Failure> {
+    let time = args.duration.map(duration).transpose()?;
     // The last recording stays where it is if the kernel refuses.
-    let begun = subject.begin(&sampling, !args.counting.no_inherit)?;
+    let begun = subject.begin(sampling, !args.counting.no_inherit)?;
     let recorder = Recorder::create(&args.output)?;
     recorder.leave_calls_out();
     recorder.info(&info(args, false));
-    recorder.info(&facts(&sampling));
+    recorder.info(&facts(sampling));
     if args.all_cpus {
         recorder.info(&[("command".to_owned(), subject.name())]);
     }
@@ -68,18 +86,22 @@ pub(super) fn run(
         companion = args.counting.beside(requests)?;
     }
     if !args.quiet {
-        say!("lwp: {}", plan(&sampling));
+        say!("lwp: {}", plan(sampling));
     }
     let progress = (!args.quiet && !args.no_progress).then(|| Progress::start(&recorder));
-    let launching = Launching { recorder: &recorder, control, lets_go, duration: time };
-    let times = subject.record(args, (&sampling, begun), launching);
+    let front = front.as_ref();
+    let launching = Launching { recorder: &recorder, control, lets_go, duration: time, front };
+    let times = subject.record(args, (sampling, begun), launching);
     // A signal from here on is lwp's own.
     drop(progress);
     let times = times?;
     line.note(&recorder);
     finish(&recorder, &times)?;
+    if times.abandoned {
+        return Ok((Ending::SUCCESS, times));
+    }
     if !args.quiet {
-        let _ = lwp_terminal::say_text(&said(&sampling, &times));
+        let _ = lwp_terminal::say_text(&said(sampling, &times));
     }
     // What follows is a courtesy: the recording is safe whatever becomes of it. Of two runs, the
     // second one says what to do next.
@@ -95,7 +117,7 @@ pub(super) fn run(
 fn choose(args: &RecordArgs, subject: &Subject) -> Result<Sampling, Failure> {
     let (kernel, stack_bytes) = (Arc::new(lwp_time::Linux), stack_bytes(args));
     let refused = match Sampling::choose(kernel, stack_bytes, args.freq) {
-        Ok(sampling) => return Ok(sampling),
+        Ok(sampling) => return Ok(reading_languages(sampling, args, subject)),
         Err(refused) => refused,
     };
     if subject.goes_on() {
@@ -106,7 +128,7 @@ fn choose(args: &RecordArgs, subject: &Subject) -> Result<Sampling, Failure> {
             if !args.quiet {
                 say!("lwp: {}: lwp stops threads for samples instead", refused.cause);
             }
-            Ok(sampling)
+            Ok(sampling.reading(subject.languages(args)))
         }
         Err(error @ (Error::NoStops(_) | Error::NoAccounts)) => Err(Failure::new(
             OWN_FAILURE,
@@ -119,6 +141,23 @@ fn choose(args: &RecordArgs, subject: &Subject) -> Result<Sampling, Failure> {
             refused.help()
         ))),
         Err(error) => Err(refusal(&error, &subject.name())),
+    }
+}
+
+/// Has interpreters stopped for samples, so that the functions that they execute can be read.
+fn reading_languages(sampling: Sampling, args: &RecordArgs, subject: &Subject) -> Sampling {
+    let languages = subject.languages(args);
+    if languages.is_empty() {
+        return sampling;
+    }
+    match sampling.clone().by_traps(languages, args.freq) {
+        Ok(sampling) => sampling,
+        Err(error) => {
+            if !args.quiet {
+                say!("lwp: {error}: functions of interpreted languages are not read");
+            }
+            sampling
+        }
     }
 }
 
@@ -166,6 +205,18 @@ impl Subject {
         }
     }
 
+    /// The languages whose functions are read from their interpreters, in threads that are stopped
+    /// for samples. A native run that is paired with a counted one has none: that counts what the
+    /// interpreter executes.
+    fn languages(&self, args: &RecordArgs) -> Vec<Language> {
+        match self {
+            Self::Program { program, .. } if !args.both && stack_bytes(args) > 0 => {
+                args.lang.read_at_stops(program)
+            }
+            _ => Vec::new(),
+        }
+    }
+
     /// Returns whether it runs before lwp does, and goes on afterwards.
     fn goes_on(&self) -> bool {
         !matches!(self, Self::Program { .. })
@@ -197,7 +248,7 @@ impl Subject {
         (sampling, begun): (&Sampling, Option<Begun<'_>>),
         launching: Launching<'_>,
     ) -> Result<Times, Failure> {
-        let Launching { recorder, control, lets_go, duration } = launching;
+        let Launching { recorder, control, lets_go, duration, front } = launching;
         let sink = &mut *recorder.spans();
         let times = match (begun, self) {
             (Some(Begun::Process(attached)), _) => attached.record(control, sink),
@@ -206,7 +257,7 @@ impl Subject {
                 let children = !args.counting.no_inherit;
                 let timeout = args.counting.machine.timeout();
                 let launch =
-                    Launch { program, argv, children, lets_go, timeout, duration, control };
+                    Launch { program, argv, children, lets_go, timeout, duration, control, front };
                 lwp_time::record(sampling, launch, sink)
             }
             (None, _) => unreachable!("what runs has been begun with"),
@@ -221,6 +272,7 @@ struct Launching<'a> {
     control: Control,
     lets_go: [bool; 2],
     duration: Option<Duration>,
+    front: Option<&'a Front>,
 }
 
 /// Writes what is known only at the end.
@@ -240,11 +292,13 @@ fn finish(recorder: &Recorder, times: &Times) -> Result<(), Failure> {
         ("ring-bytes", times.ring_bytes.to_string()),
     ];
     recorder.info(&facts.map(|(key, value)| (key.to_owned(), value)));
-    if let Some(StopSums { samples, waiting, events }) = times.stops {
+    if let Some(StopSums { samples, waiting, events, refused, stood_ns }) = times.stops {
         let facts = [
             ("stops-for-samples", samples),
             ("stops-without-processor", waiting),
             ("other-stops", events),
+            ("threads-without-event", refused),
+            ("stopped", stood_ns),
         ];
         recorder.info(&facts.map(|(key, value)| (key.to_owned(), value.to_string())));
     }
@@ -289,12 +343,15 @@ fn facts(sampling: &Sampling) -> Vec<(String, String)> {
     let mechanism = match sampling.mechanism() {
         Mechanism::Events => "cpu-clock",
         Mechanism::Stops => "stops",
+        Mechanism::Traps => "sigtrap",
     };
+    let words: Vec<&str> = sampling.languages().iter().map(|it| it.word()).collect();
     let facts = [
         ("mechanism", mechanism.to_owned()),
         ("rate", sampling.rate().to_string()),
         ("sample-cost", cost),
         ("kernel-time", kernel.to_owned()),
+        ("languages-read", words.join(",")),
     ];
     facts.map(|(key, value)| (key.to_owned(), value)).to_vec()
 }
@@ -306,7 +363,7 @@ fn plan(sampling: &Sampling) -> String {
         Some(ns) => {
             let what = match sampling.mechanism() {
                 Mechanism::Events => "sample",
-                Mechanism::Stops => "stop for one",
+                Mechanism::Stops | Mechanism::Traps => "stop for one",
             };
             let (ms, part) = (ns as f64 / 1e6, ns as f64 * rate as f64 / 1e7);
             format!("a {what} takes {ms:.3} ms here, {part:.1} % in all")
@@ -344,9 +401,11 @@ fn said(sampling: &Sampling, times: &Times) -> String {
             seconds(preempted),
         ));
     }
+    let asks = sampling.mechanism() == Mechanism::Stops;
     if let Some(sums) = times.stops {
-        text.push_str(&stops(times, sums));
-    } else if !sampling.sees_kernel() {
+        text.push_str(&stops(sampling, times, sums));
+    }
+    if !sampling.sees_kernel() && !asks {
         let part = 100.0 * times.remainder.kernel as f64 / times.cpu_ns.max(1) as f64;
         text.push_str(&format!(
             "lwp: the kernel is not visible: its {part:.1} %, by difference, are a row of their \
@@ -366,12 +425,16 @@ fn said(sampling: &Sampling, times: &Times) -> String {
 /// Per cent of the time without samples from which on a machine is too busy for stops.
 const MOST_UNSEEN: f64 = 10.0;
 
+/// The number of stops whose mean is worth printing.
+const ENOUGH_STOPS: u64 = 200;
+
 /// How often threads were stopped, and what a stop doesn't show.
-fn stops(times: &Times, sums: StopSums) -> String {
-    let StopSums { samples, waiting, events } = sums;
+fn stops(sampling: &Sampling, times: &Times, sums: StopSums) -> String {
+    let StopSums { samples, waiting, events, refused, stood_ns } = sums;
     let elapsed = times.outcome.elapsed.as_secs_f64().max(1e-9);
     let unseen = 100.0 * times.remainder.unsampled as f64 / times.cpu_ns.max(1) as f64;
-    let busy = match unseen < MOST_UNSEEN {
+    let asks = sampling.mechanism() == Mechanism::Stops;
+    let busy = match unseen < MOST_UNSEEN || !asks {
         true => String::new(),
         false => format!(
             "lwp: {unseen:.0} % of the time has no samples: the machine is too busy, and shares may \
@@ -387,10 +450,36 @@ fn stops(times: &Times, sums: StopSums) -> String {
             grouped(some)
         ),
     };
+    let refused = match refused {
+        0 => String::new(),
+        some => format!(
+            "lwp: {} threads have no samples: the kernel refused their events\n\
+             help: raise the limit on open files (ulimit -n)\n",
+            grouped(some)
+        ),
+    };
+    // The first stops are longer: lwp reads the tables of the program's files.
+    let cost = match stood_ns {
+        ns if samples < ENOUGH_STOPS || ns == 0 => String::new(),
+        ns => format!(
+            "; {:.3} ms each, {:.1} % of the time in all",
+            ns as f64 / 1e6 / samples.max(1) as f64,
+            100.0 * ns as f64 / times.cpu_ns.max(1) as f64
+        ),
+    };
+    let unseen_by = match times.off_cpu {
+        Some(_) => "the kernel's functions are",
+        None => "the kernel's functions and the time off the processor are",
+    };
+    let hidden = match sampling.sees_kernel() {
+        true => "; system calls are [kernel, not visible]",
+        false if asks => "; system calls are [kernel, not visible]",
+        false => "",
+    };
     format!(
-        "# stops     {} for samples, {} for threads, programs and signals: {:.0} in each second\n\
-         lwp: the kernel's functions and the time off the processor are not visible to stops; \
-         system calls are [kernel, not visible]\n{busy}{waited}",
+        "# stops     {} for samples, {} for threads, programs and signals: {:.0} in each second{cost}\n\
+         lwp: {unseen_by} not visible to stops{hidden}\n\
+         {busy}{waited}{refused}",
         grouped(samples),
         grouped(events),
         (samples + events) as f64 / elapsed,

@@ -1,0 +1,238 @@
+//! `lwp record --time` of interpreters: the functions that they execute, at the moments of samples.
+#![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
+
+use crate::languages::pythons;
+use crate::shared::recorded;
+use crate::shared::stacks;
+use crate::shared::tools;
+use crate::timed::{assert_shares, said_times};
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use recorded::{LWP, compile, lwp, run};
+use stacks::{Stack, share, stacks};
+use tools::{has, text};
+
+/// A program of `tests/profiled`.
+fn program(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/profiled").join(name);
+    path.to_str().expect("path is text").to_owned()
+}
+
+/// A directory of its own for a test; `None`, with a reason, where events may not stop threads.
+fn prepared(name: &str) -> Option<PathBuf> {
+    let dir = tools::fresh("timed_languages", name);
+    let probe = [LWP, "record", "--time", "--lang", "python", "--", "/bin/true"];
+    let said = text(&run(&dir, &probe).stderr);
+    let refused = ["time cannot be sampled here", "are not read"];
+    let why = said.lines().find(|line| refused.iter().any(|it| line.contains(it)));
+    if let Some(why) = why {
+        eprintln!("skipped: {why}");
+    }
+    why.is_none().then_some(dir)
+}
+
+/// Records a command; what it printed, and what lwp said.
+fn record(dir: &Path, options: &[&str], command: &[&str]) -> (String, String) {
+    let output = run(dir, &[&[LWP, "record", "--time"], options, &["--"], command].concat());
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {said}");
+    (text(&output.stdout), said)
+}
+
+/// Nanoseconds of each of these functions with what they called.
+fn inclusive(dir: &Path, names: &[&str]) -> BTreeMap<String, f64> {
+    let (folded, _) = lwp(dir, &["export", "-f", "folded"]);
+    let mut sums = BTreeMap::new();
+    for line in folded.lines() {
+        let Some((stack, ns)) = line.rsplit_once(' ') else { continue };
+        for name in names.iter().filter(|name| stack.split(';').any(|frame| frame == **name)) {
+            *sums.entry((*name).to_owned()).or_default() += ns.parse::<f64>().expect("ns");
+        }
+    }
+    sums
+}
+
+fn samples(dir: &Path) -> f64 {
+    let (header, _) = lwp(dir, &["script", "--header"]);
+    let samples = header.lines().find_map(|line| line.strip_prefix("# samples: "));
+    samples.unwrap_or_else(|| panic!("{header}")).parse().expect("a number")
+}
+
+const FUNCTIONS: [&str; 4] = ["heavy", "light", "beside", "in_child"];
+
+#[test]
+fn shares_of_python_s_functions_are_those_that_the_program_measures() {
+    let Some(dir) = prepared("shares") else { return };
+    for (minor, python) in pythons().into_iter().filter(|(minor, _)| *minor <= 13) {
+        let command = [&python, &program("timed.py"), "2", "c"];
+        let (printed, said) = record(&dir, &["-F", "997"], &command);
+        let (truth, found) = (said_times(&printed), inclusive(&dir, &FUNCTIONS));
+        assert!(samples(&dir) > 1500.0, "3.{minor}: {said}");
+        assert_shares(&truth, &found, samples(&dir));
+        assert!(!said.contains("time is that of the interpreter"), "3.{minor}: {said}");
+        let all = stacks(&dir, "lwp.data", &[]);
+        let complete = share(&all, Stack::is_complete);
+        assert!(complete > 0.99, "3.{minor}: {complete}");
+        // The evaluator stands for what it executes: it shows only where it has just been called.
+        let in_heavy = |stack: &&Stack| stack.chain("python").ends_with(&["heavy", "spin"]);
+        let heavy: Vec<Stack> = all.iter().filter(in_heavy).cloned().collect();
+        assert!(heavy.len() > 1, "3.{minor}: {said}");
+        let evaluator = |stack: &Stack| {
+            stack.frames.first().is_some_and(|it| it.function.starts_with("_PyEval_EvalFrame"))
+        };
+        let bare = share(&heavy, evaluator);
+        assert!(bare < 0.03, "3.{minor}: {bare}");
+    }
+}
+
+#[test]
+fn sums_are_those_of_the_kernel_and_lines_are_python_s() {
+    let Some(dir) = prepared("sums") else { return };
+    let Some(python) = pythons().into_values().next_back() else { return };
+    record(&dir, &["-F", "997"], &[&python, &program("timed.py"), "1", "c"]);
+    let (header, _) = lwp(&dir, &["script", "--header"]);
+    assert!(header.contains("# mechanism: sigtrap"), "{header}");
+    let clock = header.lines().find_map(|line| line.strip_prefix("# cpu-time: "));
+    let clock: f64 = clock.unwrap_or_else(|| panic!("{header}")).parse().expect("ns");
+    let report = crate::timed::report(&dir, "sym");
+    let sum = report["total"].as_f64().expect("ns");
+    assert!((sum / clock - 1.0).abs() < 0.01, "{sum} of {clock}");
+    let (annotated, _) = lwp(&dir, &["annotate", "spin"]);
+    let line = annotated.lines().find(|line| line.contains("total += i & 7"));
+    assert!(line.is_some_and(|line| line.contains('%')), "{annotated}");
+}
+
+#[test]
+fn threads_and_children_have_stacks_of_their_own() {
+    let Some(dir) = prepared("threads") else { return };
+    for (minor, python) in pythons().into_iter().filter(|(minor, _)| *minor <= 13) {
+        for mode in ["t", "f"] {
+            let command = [&python, &program("timed.py"), "1", mode];
+            let (printed, said) = record(&dir, &["-F", "997"], &command);
+            let (truth, found) = (said_times(&printed), inclusive(&dir, &FUNCTIONS));
+            // Threads wait for the interpreter's lock with their clocks at rest, and CPU time of
+            // two functions that share a thread is compared.
+            let all: f64 = truth.values().sum();
+            for (name, ns) in &truth {
+                let sampled = found.get(name).copied().unwrap_or_default();
+                let error = (sampled - ns).abs() / all;
+                assert!(error < 0.06, "3.{minor} {mode}: {name} {sampled} of {ns}: {said}");
+            }
+        }
+    }
+}
+
+#[test]
+fn recursion_is_as_deep_as_without_lwp() {
+    let Some(dir) = prepared("deep") else { return };
+    for (minor, python) in pythons().into_iter().filter(|(minor, _)| *minor <= 13) {
+        let command = [&python, &program("timed.py"), "1", "d"];
+        let alone = text(&run(&dir, &command).stdout);
+        let (printed, said) = record(&dir, &["-F", "997"], &command);
+        assert_eq!(printed, alone, "3.{minor}");
+        let all = stacks(&dir, "lwp.data", &[]);
+        let deepest = all.iter().map(|stack| stack.chain("python").len()).max();
+        assert!(deepest.is_some_and(|frames| frames > 500), "3.{minor}: {deepest:?} {said}");
+    }
+}
+
+#[test]
+fn a_program_does_not_notice_that_events_stop_it() {
+    let Some(dir) = prepared("unnoticed") else { return };
+    if !compile(&dir, "uninterrupted.c", &["-O2", "-pthread"]) {
+        return;
+    }
+    let options = ["--lang", "python", "-F", "1999"];
+    let (printed, said) = record(&dir, &options, &["./program", "400"]);
+    assert!(said.contains("# stops"), "{said}");
+    assert_eq!(printed.lines().count(), 6, "{printed}");
+    assert!(printed.lines().all(|line| line.ends_with(" 0")), "{printed}{said}");
+    let Some(python) = pythons().into_values().next_back() else { return };
+    let (_, said) = record(&dir, &["-q", "-F", "997"], &[&python, &program("timed.py"), "1", "s"]);
+    assert_eq!(said, "alarms True\n");
+}
+
+#[test]
+fn other_interpreters_are_read_too() {
+    let Some(dir) = prepared("others") else { return };
+    let all = [
+        ("ruby", "ruby", "weights.rb"),
+        ("php", "php", "weights.php"),
+        ("perl", "perl", "weights.pl"),
+        ("lua", "lua", "weights.lua"),
+    ];
+    for (language, interpreter, script) in all.into_iter().filter(|(_, name, _)| has(name)) {
+        let (_, said) = record(&dir, &["-F", "4999"], &[interpreter, &program(script)]);
+        let all = stacks(&dir, "lwp.data", &[]);
+        let heavy = share(&all, |stack| {
+            stack.frames.iter().any(|it| it.is_of(language) && it.function.ends_with("heavy"))
+        });
+        assert!(heavy > 0.2, "{language}: {heavy} {said}");
+    }
+}
+
+#[test]
+fn sleepers_show_python_s_functions() {
+    let Some(dir) = prepared("sleepers") else { return };
+    const ATTEMPTS: usize = 4;
+    for (minor, python) in pythons().into_iter().filter(|(minor, _)| *minor <= 13) {
+        // On a busy machine lwp may look too late.
+        let found = (0..ATTEMPTS).any(|_| {
+            let command = [&python, &program("timed.py"), "1", "z"];
+            let (printed, said) = record(&dir, &[], &command);
+            if !said.contains("# off-cpu") {
+                eprintln!("skipped: the kernel records no switches");
+                return true;
+            }
+            let (json, _) = lwp(&dir, &["report", "--json", "-e", "off-cpu"]);
+            let report: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+            let mut rows = report["rows"].as_array().expect("rows").iter();
+            let row = rows.find(|row| row["sym"] == "rest");
+            let slept = row.and_then(|row| row["total"].as_f64()).unwrap_or(0.0);
+            slept > 0.9 * said_times(&printed)["rest"]
+        });
+        assert!(found, "3.{minor}");
+    }
+}
+
+#[test]
+fn it_is_said_why_functions_are_missing_and_how_they_are_had() {
+    let Some(dir) = prepared("missing") else { return };
+    let Some(python) = pythons().into_values().next_back() else { return };
+    let script = format!("{python} {} 0.3 c; true", program("timed.py"));
+    let (_, said) = record(&dir, &[], &["sh", "-c", &script]);
+    assert!(said.contains("lwp record --time --lang python -- PROGRAM"), "{said}");
+    let (_, said) = record(&dir, &["--lang", "python"], &["sh", "-c", &script]);
+    assert!(!said.contains("time is that of the interpreter"), "{said}");
+    assert!(inclusive(&dir, &FUNCTIONS).contains_key("heavy"));
+    let (_, said) = record(&dir, &["--lang", "none"], &[&python, &program("timed.py"), "0.3", "c"]);
+    assert!(!said.contains("# stops") && !said.contains("time is that of"), "{said}");
+}
+
+#[test]
+fn the_program_survives_lwp() {
+    let Some(dir) = prepared("survives") else { return };
+    let Some(python) = pythons().into_values().next_back() else { return };
+    let script = program("timed.py");
+    let command = [LWP, "record", "--time", "-q", "-F", "4999", "--", &python, &script, "1", "t"];
+    for delay in 0..8 {
+        let said = std::fs::File::create(dir.join("said")).expect("a file");
+        let mut lwp = Command::new(command[0]);
+        lwp.args(&command[1..]).current_dir(&dir).stdout(Stdio::from(said));
+        let mut lwp = lwp.spawn().expect("lwp");
+        std::thread::sleep(Duration::from_millis(400 + 7 * delay));
+        lwp.kill().expect("killed");
+        let _ = lwp.wait();
+        let start = Instant::now();
+        let over =
+            || std::fs::read_to_string(dir.join("said")).is_ok_and(|it| it.contains("light "));
+        while !over() {
+            assert!(start.elapsed() < Duration::from_secs(60), "the program did not go on");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
