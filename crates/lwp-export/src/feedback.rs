@@ -21,7 +21,7 @@ use lwp_symbols::CompiledError;
 use crate::perf_data;
 
 pub use binary::{Binary, BinaryError};
-pub(crate) use branch_stacks::{BranchStacks, Entry};
+use branch_stacks::BranchStacks;
 use executed::Executed;
 use flow::Flow;
 use llvm::LlvmProfile;
@@ -101,7 +101,7 @@ impl Feedback {
         (Self::Llvm,    "llvm",    ".prof",        "clang -fprofile-sample-use=FILE"),
         (Self::AutoFdo, "autofdo", ".afdo.txt",    "create_llvm_prof --profiler=text"),
         (Self::ProfGen, "profgen", ".profgen.txt", "llvm-profgen --unsymbolized-profile"),
-        (Self::BranchStacks, "brstack", ".brstack.data", "perf2bolt -p, llvm-profgen --perfdata, create_llvm_prof"),
+        (Self::BranchStacks, "brstack", ".brstack.data", "perf2bolt, llvm-profgen, AutoFDO"),
     ];
 
     /// The form called `name`.
@@ -147,8 +147,8 @@ impl Feedback {
             Self::BranchStacks => {
                 let stacks = BranchStacks::of(&executed, &flow, binary);
                 let module = recording.modules.get(&modules[0]);
-                let place = |at| module.and_then(|module| binary.place_in(module, at));
-                perf_data::encode_branches(recording, &stacks, module, &place)
+                let placed = stacks.placed(|at| binary.place_in(module?, at));
+                perf_data::encode_branches(recording, module, &placed, stacks.period())
             }
             _ => bolt::render(&flow, binary, recording.is_modelled()).into(),
         };

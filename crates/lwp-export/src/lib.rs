@@ -33,6 +33,8 @@ pub enum Format {
     Callgrind,
     /// pprof's protocol buffer, compressed.
     Pprof,
+    /// pprof's protocol buffer as Go's compiler reads it.
+    Pgo,
     /// perf's recording.
     PerfData,
     /// Firefox Profiler's processed format.
@@ -56,6 +58,7 @@ impl Format {
         (Self::Folded,     "folded",     ".folded",         "flame graph scripts"),
         (Self::Callgrind,  "callgrind",  "callgrind.out",   "callgrind_annotate, KCachegrind"),
         (Self::Pprof,      "pprof",      ".pb.gz",          "go tool pprof, Pyroscope, Parca"),
+        (Self::Pgo,        "pgo",        ".pgo",            "go build -pgo=FILE"),
         (Self::PerfData,   "perf",       "perf.data",       "perf report, hotspot"),
         (Self::Firefox,    "firefox",    ".profile.json",   "profiler.firefox.com, which loads local files"),
         (Self::Speedscope, "speedscope", ".speedscope.json","speedscope"),
@@ -67,7 +70,7 @@ impl Format {
 
     /// Returns true if the format has one event only, the one that is chosen.
     pub fn has_one_event(self) -> bool {
-        matches!(self, Self::Folded | Self::Firefox | Self::Chrome)
+        matches!(self, Self::Folded | Self::Pgo | Self::Firefox | Self::Chrome)
     }
 
     /// The format called `name`.
@@ -88,6 +91,7 @@ impl Format {
             Self::Folded => folded::render(profile, event).into_bytes(),
             Self::Callgrind => callgrind::render(profile).into_bytes(),
             Self::Pprof => pprof::encode(recording, profile),
+            Self::Pgo => pprof::encode_for_go(recording, profile, event),
             Self::PerfData => perf_data::encode(recording, profile, None),
             Self::Firefox => firefox::render(recording, profile, event),
             Self::Speedscope => speedscope::render(profile).into_bytes(),

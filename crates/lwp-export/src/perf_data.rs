@@ -12,7 +12,6 @@ use std::rc::Rc;
 
 use lwp_profile::{BlockEnd, Event, Mapping, Profile, RecordedModule, Recording};
 
-use crate::feedback::{BranchStacks, Entry};
 use crate::perf_names::Names;
 
 const ATTR_BYTES: u64 = 128;
@@ -57,37 +56,30 @@ pub fn encode(recording: &Recording, profile: &Profile, names: Option<&NamesFile
     file(&attrs, data, features(recording, events, &attrs))
 }
 
-/// Branch stacks of one file, with their addresses in a process. A place in another file is the
-/// last page below the system's half, where nothing can be mapped.
+/// Branch stacks of a module, each with its newest branch first, as from and to. Each stands for
+/// `period` taken branches.
 pub(crate) fn encode_branches(
     recording: &Recording,
-    stacks: &BranchStacks,
     module: Option<&RecordedModule>,
-    place: &dyn Fn(u64) -> Option<u64>,
+    stacks: &[Vec<(u64, u64)>],
+    period: u64,
 ) -> Vec<u8> {
-    const ELSEWHERE: u64 = 0x7fff_ffff_f000;
-    let place = |at: Option<u64>| at.and_then(place).unwrap_or(ELSEWHERE);
     let pid = module.map_or(0, |module| module.pid);
     let mut data = Vec::new();
     comm(&mut data, (pid, pid), recording.info("command"));
     if let Some(module) = module {
         mappings(&mut data, pid, module);
     }
-    for (number, stack) in (1u64..).zip(&stacks.stacks) {
-        let ends = stack.iter().map(|entry| match *entry {
-            Entry::Branch(taken) => (place(Some(taken.from)), place(taken.to)),
-            Entry::From(to) => (ELSEWHERE, place(Some(to))),
-        });
-        let ends: Vec<(u64, u64)> = ends.collect();
-        let mut body = Vec::with_capacity(64 + 24 * ends.len());
+    for (number, stack) in (1u64..).zip(stacks) {
+        let mut body = Vec::with_capacity(64 + 24 * stack.len());
         long(&mut body, id(0));
-        long(&mut body, ends.last().map_or(ELSEWHERE, |(_, to)| *to));
+        long(&mut body, stack.first().map_or(0, |(_, to)| *to));
         word(&mut body, pid as u32);
         word(&mut body, pid as u32);
-        long(&mut body, number.saturating_mul(stacks.period)); // time
-        long(&mut body, stacks.period);
-        long(&mut body, ends.len() as u64);
-        for (from, to) in ends.iter().rev() {
+        long(&mut body, number.saturating_mul(period)); // time
+        long(&mut body, period);
+        long(&mut body, stack.len() as u64);
+        for (from, to) in stack {
             long(&mut body, *from);
             long(&mut body, *to);
             long(&mut body, 0); // neither predicted nor mispredicted: not known
@@ -95,7 +87,7 @@ pub(crate) fn encode_branches(
         record(&mut data, RECORD_SAMPLE, USER, body);
     }
     let event =
-        Event { name: "branches-taken".to_owned(), interval: Some(stacks.period), modelled: false };
+        Event { name: "branches-taken".to_owned(), interval: Some(period), modelled: false };
     let mut attr = attr(std::slice::from_ref(&event), 0, false);
     attr[24..32].copy_from_slice(&(SAMPLE_TYPE | BRANCH_STACK).to_le_bytes());
     attr[72..80].copy_from_slice(&BRANCHES_OF_USER.to_le_bytes());

@@ -138,7 +138,28 @@ pub mod proto {
 
 /// The profile, encoded and compressed.
 pub fn encode(recording: &Recording, profile: &Profile) -> Vec<u8> {
-    let bytes = message(recording, profile).encode_to_vec();
+    compressed(&message(recording, profile))
+}
+
+/// The profile of one event as Go's compiler reads it, which wants a type of samples by the name
+/// that Go's own CPU profiles have.
+pub fn encode_for_go(recording: &Recording, profile: &Profile, event: usize) -> Vec<u8> {
+    let mut message = message(recording, profile);
+    let first = message.string_table.len() as i64;
+    message.string_table.extend(["samples".to_owned(), "count".to_owned()]);
+    let samples = proto::ValueType { r#type: first, unit: first + 1 };
+    message.sample_type = vec![samples.clone()];
+    message.default_sample_type = samples.r#type;
+    message.period_type = Some(samples);
+    for sample in &mut message.sample {
+        sample.value = vec![sample.value.get(event).copied().unwrap_or(0)];
+    }
+    message.sample.retain(|sample| sample.value[0] > 0);
+    compressed(&message)
+}
+
+fn compressed(message: &proto::Profile) -> Vec<u8> {
+    let bytes = message.encode_to_vec();
     let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
     // Writing to memory does not fail.
     let _ = gzip.write_all(&bytes);

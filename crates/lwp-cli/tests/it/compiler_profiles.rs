@@ -1,5 +1,6 @@
 //! Profiles for compilers, with the compilers: recorded, exported, compiled again, and compared. A
 //! test whose compiler is missing is skipped and says so; `tests/viewers.sh` installs them.
+#![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 use std::path::{Path, PathBuf};
 
@@ -224,6 +225,79 @@ fn profile_tools_read_branch_stacks() {
         let [all, twice] = [" 1: ", " 2.1: "].map(|line| count_of(&step, line));
         assert!((all / twice / 8.0 - 1.0).abs() < 0.1, "{name}: {all} and {twice}: {profile}");
     }
+}
+
+/// A method that Go's compiler finds too large to be inlined, unless it is hot.
+const GO: &str = r#"package main
+
+import (
+	"fmt"
+	"os"
+)
+
+type table struct{ a [64]int }
+
+func (t *table) mix(n int) int {
+	x := n
+	for i := 0; i < 3; i++ {
+		x = x*31 + t.a[(x+i)&63]
+		if x&1 == 0 {
+			x ^= x >> 3
+		} else {
+			x += n * 7
+		}
+		if x%5 == 2 {
+			t.a[x&63] += x & 15
+		} else if x%7 == 3 {
+			t.a[(x>>2)&63] -= x & 7
+		}
+		x &= 0xffffff
+	}
+	return x
+}
+
+func walk(n int) int {
+	var t table
+	s := 0
+	for i := 0; i < n; i++ {
+		s += t.mix(s ^ i)
+		s &= 0xfffffff
+	}
+	return s
+}
+
+func main() {
+	fmt.Println(walk(20000))
+	os.Exit(3)
+}
+"#;
+
+/// Go's compiler takes the profile as one of its own, and inlines what is hot.
+#[test]
+fn go_takes_the_profile_and_inlines_what_is_hot() {
+    let dir = tools::fresh("compiler-profiles", "go");
+    let version = || text(&output(&dir, &["go", "env", "GOVERSION"]).stdout);
+    let version = if has("go") { version() } else { String::new() };
+    let minor = version.trim().strip_prefix("go1.").and_then(|it| it.split('.').next());
+    if minor.and_then(|it| it.parse().ok()).is_none_or(|minor: u32| minor < 21) {
+        eprintln!("skipped: no Go 1.21, the first one with -pgo: {version:?}");
+        return;
+    }
+    std::fs::write(dir.join("go.mod"), "module example.com/program\ngo 1.21\n").unwrap();
+    std::fs::write(dir.join("main.go"), GO).unwrap();
+    let cache = format!("GOCACHE={}", dir.join("cache").display());
+    let build = ["env", &cache, "GOTOOLCHAIN=local", "go", "build", "-gcflags=-m", "-o", "program"];
+    let hot = "inlining call to (*table).mix";
+    let made = text(&succeeds(&dir, &[&build[..], &["-pgo=off", "."]].concat()).stderr);
+    assert!(!made.contains(hot), "{made}");
+    let expected = output(&dir, &["./program"]).stdout;
+    record(&dir);
+    // The name of the file tells the format.
+    succeeds(&dir, &[LWP, "export", "-o", "it.pgo"]);
+    let made = text(&succeeds(&dir, &[&build[..], &["-pgo=it.pgo", "."]].concat()).stderr);
+    assert!(made.contains(hot), "{made}");
+    assert!(!made.to_lowercase().contains("warning"), "{made}");
+    assert_eq!(output(&dir, &["./program"]).stdout, expected);
 }
 
 #[test]

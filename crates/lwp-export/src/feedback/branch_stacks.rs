@@ -2,9 +2,9 @@
 //!
 //! A recording holds how often each branch went where, and not in which order. So stacks are drawn:
 //! each begins with a branch, chosen as often as it was taken, and goes on along code as often as
-//! it did from there. Every branch and every straight piece of code between two has its share then,
-//! and calls come back to where they were made. What is not in the recording is how a branch depends
-//! on those before it.
+//! it did from there. So every branch and every straight piece of code between two has its share,
+//! and calls come back to where they were made. How a branch depends on those before it is not in
+//! the recording.
 //!
 //! Nothing is random: the *n*-th choice at a place is the one that is most behind its share.
 
@@ -71,29 +71,19 @@ impl<T: Copy + PartialEq> Choices<T> {
     }
 }
 
-/// A branch that was taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Taken {
-    pub from: u64,
-    /// `None` is another file.
-    pub to: Target,
-}
+/// Another file's place in a process: the last page below the system's half, where nothing can be
+/// mapped.
+const ELSEWHERE: u64 = 0x7fff_ffff_f000;
 
-/// What a stack has where control was in another file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Entry {
-    /// A branch of this file.
-    Branch(Taken),
-    /// From another file to here.
-    From(u64),
-}
+/// A branch that was taken: where from, and where to. `None` is another file.
+type Taken = (Target, Target);
 
 /// Stacks, and the number of taken branches that each stands for.
 #[derive(Debug, Default)]
-pub(crate) struct BranchStacks {
+pub(super) struct BranchStacks {
     /// Oldest entries first.
-    pub stacks: Vec<Vec<Entry>>,
-    pub period: u64,
+    stacks: Vec<Vec<Taken>>,
+    period: u64,
 }
 
 /// How control moved, with counts.
@@ -154,8 +144,8 @@ impl Ways {
         out
     }
 
-    /// Divides a function into straight pieces. Where pieces overlap, each ends at a branch as often
-    /// as all of them do on the average.
+    /// Divides a function into straight pieces. Where pieces overlap, each ends at a branch as
+    /// often as all of them do on average.
     fn function(&mut self, start: u64, code: &[Instruction], executed: &Executed) {
         let mut open = Open::new();
         for instruction in code {
@@ -232,7 +222,7 @@ fn take(open: &mut Open, times: u64) -> Open {
 /// A walk along the ways.
 struct Walk<'a> {
     ways: &'a mut Ways,
-    stack: Vec<Entry>,
+    stack: Vec<Taken>,
     /// Places behind the calls that have not come back.
     calls: Vec<u64>,
 }
@@ -243,7 +233,7 @@ impl Walk<'_> {
         let mut next = match start {
             Start::Branch(from) => Some(from),
             Start::Entered(function) => {
-                self.stack.push(Entry::From(function));
+                self.stack.push((None, Some(function)));
                 self.end_of(function)
             }
         };
@@ -261,7 +251,7 @@ impl Walk<'_> {
             },
             None => self.ways.branches.get_mut(&from).and_then(Choices::draw)?,
         };
-        self.stack.push(Entry::Branch(Taken { from, to }));
+        self.stack.push((Some(from), to));
         if let Some(next) = self.ways.calls.get(&from) {
             self.calls.push(*next);
         }
@@ -274,7 +264,7 @@ impl Walk<'_> {
     /// Another file comes back to where this one called.
     fn back(&mut self) -> Target {
         let to = self.calls.pop()?;
-        self.stack.push(Entry::From(to));
+        self.stack.push((None, Some(to)));
         Some(to)
     }
 
@@ -312,6 +302,20 @@ impl BranchStacks {
         }
         stacks.retain(|stack| !stack.is_empty());
         Self { stacks, period: all.checked_div(count).unwrap_or(0) }
+    }
+
+    /// The number of taken branches that each stack stands for.
+    pub(super) fn period(&self) -> u64 {
+        self.period
+    }
+
+    /// The stacks at their addresses in a process, newest branches first.
+    pub(super) fn placed(&self, place: impl Fn(u64) -> Option<u64>) -> Vec<Vec<(u64, u64)>> {
+        let place = |at: Target| at.and_then(&place).unwrap_or(ELSEWHERE);
+        let placed = |stack: &Vec<Taken>| {
+            stack.iter().rev().map(|(from, to)| (place(*from), place(*to))).collect()
+        };
+        self.stacks.iter().map(placed).collect()
     }
 }
 

@@ -74,8 +74,8 @@ fn profiled(sampling: &Sampling, version: &Version, items: &[u64]) -> Result<f64
     Ok(time)
 }
 
-/// All the work twice, with `between` after each piece. The second time is measured: caches are warm
-/// then.
+/// All the work twice, with `between` after each piece. The second time is measured, with warm
+/// caches.
 fn work(code: &Code, items: &[u64], mut between: impl FnMut()) -> f64 {
     let mut pass = || {
         let mut sum = 1;
