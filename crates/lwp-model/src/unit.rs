@@ -56,7 +56,7 @@ pub(crate) struct Profile {
 }
 
 /// An instruction whose record has met a page fault, under [`OnFault::Restart`]. Until it is
-/// executed again, expired events are not recorded, so that the handler of the fault meets no other.
+/// executed again, expired events are not recorded, so the handler of the fault meets no other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Awaited {
     pub(crate) ip: AppPc,

@@ -29,7 +29,8 @@ impl Lwp {
     /// # Errors
     ///
     /// [`Error::NoLwp`] if the processor has none, [`Error::FormOf2007`] if it has another form of
-    /// it, [`Error::NotEnabled`] if the system has not switched it on, and [`Error::Inconsistent`] if CPUID describes an impossible control block.
+    /// it, [`Error::NotEnabled`] if the system has not switched it on, and
+    /// [`Error::Inconsistent`] if CPUID describes an impossible control block.
     ///
     /// Spec: LWP §1.1, §1.2.
     pub fn detect() -> Result<Self, Error> {

@@ -82,11 +82,12 @@ pub enum Error {
 impl Error {
     /// The `errno` value that the C library `liblwp` reports for this error.
     ///
-    /// `ENODEV` without LWP, `ENOSYS` if the system has not enabled it, `ENOTSUP` for the form of 2007
-    /// and for events, modes and filters that this LWP lacks, `ERANGE` for numbers out of range, `EBUSY` if the thread
-    /// or the profile is in use, `EIO` if the processor contradicts itself, `EINVAL` for a file
-    /// without a profile and for unusable names and ranges of code, `EPERM` for somebody else's
-    /// perf map, and the system's own number if the system refused something.
+    /// `ENODEV` without LWP, `ENOSYS` if the system has not enabled it, `ENOTSUP` for the form of
+    /// 2007 and for events, modes and filters that this LWP lacks, `ERANGE` for numbers out of
+    /// range, `EBUSY` if the thread or the profile is in use, `EIO` if the processor contradicts
+    /// itself, `EINVAL` for a file without a profile and for unusable names and ranges of code,
+    /// `EPERM` for somebody else's perf map, and the system's own number if the system refused
+    /// something.
     pub fn errno(&self) -> i32 {
         let errno = match self {
             Self::NoLwp => Errno::NODEV,

@@ -53,7 +53,7 @@ pub const STRUCTURE: &[(&str, [usize; 3])] = &[
     ("lwp-fuzz",       [  0,    2,    0]),
     ("lwp-import",     [  0,    1,    0]),
     ("lwp-languages",  [  1,  131,    9]),
-    ("lwp-model",      [ 12,  105,    4]),
+    ("lwp-model",      [ 12,  111,    4]),
     ("lwp-page",       [  0,   92,    4]),
     ("lwp-pctx",       [  0,   17,    2]),
     ("lwp-perf",       [  0,  120,    2]),
@@ -70,7 +70,7 @@ pub const STRUCTURE: &[(&str, [usize; 3])] = &[
     ("lwp-time",       [  1,   89,    2]),
     ("lwp-uarch",      [  0,   34,    0]),
     ("lwp-unwind",     [  0,   13,    4]),
-    ("lwp-vcpu",       [105,  506,   37]),
+    ("lwp-vcpu",       [105,  512,   37]),
     ("pctx",           [  3,    3,    3]),
     ("xtask",          [  0,   48,    0]),
 ];
