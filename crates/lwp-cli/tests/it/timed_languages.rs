@@ -218,21 +218,30 @@ fn the_program_survives_lwp() {
     let Some(dir) = prepared("survives") else { return };
     let Some(python) = pythons().into_values().next_back() else { return };
     let script = program("timed.py");
-    let command = [LWP, "record", "--time", "-q", "-F", "4999", "--", &python, &script, "1", "t"];
+    let command = [LWP, "record", "--time", "-q", "-F", "4999", "--", &python, &script, "0.4", "t"];
     for delay in 0..8 {
+        let begun = dir.join("begun");
+        let _ = std::fs::remove_file(&begun);
         let said = std::fs::File::create(dir.join("said")).expect("a file");
         let mut lwp = Command::new(command[0]);
-        lwp.args(&command[1..]).current_dir(&dir).stdout(Stdio::from(said));
+        lwp.args(&command[1..]).arg(&begun).current_dir(&dir).stdout(Stdio::from(said));
         let mut lwp = lwp.spawn().expect("lwp");
-        std::thread::sleep(Duration::from_millis(400 + 7 * delay));
+        let pid = || std::fs::read_to_string(&begun).unwrap_or_default();
+        wait_until("the program does not begin", || pid().ends_with('\n'));
+        let process = Path::new("/proc").join(pid().trim());
+        std::thread::sleep(Duration::from_millis(7 * delay));
         lwp.kill().expect("killed");
         let _ = lwp.wait();
-        let start = Instant::now();
-        let over =
-            || std::fs::read_to_string(dir.join("said")).is_ok_and(|it| it.contains("light "));
-        while !over() {
-            assert!(start.elapsed() < Duration::from_secs(60), "the program did not go on");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let said = || std::fs::read_to_string(dir.join("said")).unwrap_or_default();
+        wait_until("the program does not end", || !process.exists());
+        assert!(said().contains("light "), "after {delay}: {}", said());
+    }
+}
+
+fn wait_until(otherwise: &str, is: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is() {
+        assert!(start.elapsed() < Duration::from_secs(60), "{otherwise}");
+        std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -99,4 +99,7 @@ def main(seconds, mode):
         print(name, ns)
 
 
+if len(sys.argv) > 3:
+    with open(sys.argv[3], "w") as begun:
+        begun.write(f"{os.getpid()}\n")
 main(float(sys.argv[1]), sys.argv[2])
