@@ -119,8 +119,8 @@ pub(crate) struct Stops {
 }
 
 impl Stops {
-    /// Controls a program that stands at the end of its exec, traced by the calling thread, until it
-    /// is let [`go`](Self::go).
+    /// Controls a program that stands at the end of its exec, traced by the calling thread, until
+    /// it is let [`go`](Self::go).
     ///
     /// # Errors
     ///
