@@ -408,7 +408,7 @@ fn p07_5_1_programs_of_the_shipped_form_name_the_other() {
         let outcome = on_virtual_cpu(&["--revision", "2007"], &program, &[], dir.path());
         let said = String::from_utf8_lossy(&outcome.stderr).into_owned();
         assert_eq!((outcome.end, outcome.stdout), (End::Code(1), Vec::new()), "{said}");
-        assert!(said.contains("in the form proposed in 2007"), "{said}");
+        assert!(said.to_lowercase().contains("form") && said.contains("2007"), "{said}");
     }
 }
 
