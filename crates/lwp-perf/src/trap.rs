@@ -1,5 +1,5 @@
-//! An event of one thread that stops it: each overflow sends SIGTRAP to the thread, which its tracer
-//! sees before it executes another instruction.
+//! An event of one thread that stops it: each overflow sends SIGTRAP to the thread, which its
+//! tracer sees before it executes another instruction.
 //!
 //! A thread that nobody traces is killed by it. So an event is opened for a thread that is traced
 //! already, is inherited by no other, ends with the program that the thread executes, and is closed

@@ -1,7 +1,7 @@
 //! lwp as two processes, where threads are stopped by signals.
 //!
-//! A thread that stands before a signal of lwp's event gets that signal if its tracer is killed just
-//! then, and dies of it. So the process that somebody may kill, since it is the one that was
+//! A thread that stands before a signal of lwp's event gets that signal if its tracer is killed
+//! just then, and dies of it. So the process that somebody may kill, since it is the one that was
 //! started, traces nothing: it stands in front, passes signals on and ends as the other one does.
 //! The process behind it records. When the front is gone, it lets go of the program, thread by
 //! thread.

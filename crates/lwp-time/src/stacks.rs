@@ -116,8 +116,8 @@ impl Declarations for Numbered<'_> {
 }
 
 impl Stacks {
-    /// Nothing is known yet. Functions of `languages` are read from their interpreters where threads
-    /// stand still.
+    /// Nothing is known yet. Functions of `languages` are read from their interpreters where
+    /// threads stand still.
     pub fn new(languages: &[Language]) -> Self {
         Self { languages: Languages::new(languages), ..Self::default() }
     }

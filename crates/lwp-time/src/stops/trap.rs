@@ -1,8 +1,8 @@
 //! Samples for which an event of the kernel's clock stops the thread.
 //!
 //! The event sends SIGTRAP before the thread executes another instruction of its own: when a system
-//! call has ended, never within one. The thread is traced, so the signal stops it, and lwp takes the
-//! signal away. The program never sees it.
+//! call has ended, never within one. The thread is traced, so the signal stops it, and lwp takes
+//! the signal away. The program never sees it.
 
 use lwp_perf::{Linux, Trap, trap};
 use lwp_ptrace::{Stop, Tracee, sys};
