@@ -67,7 +67,7 @@ pub const STRUCTURE: &[(&str, [usize; 3])] = &[
     ("lwp-store",      [  8,   46,    2]),
     ("lwp-symbols",    [  4,   66,    6]),
     ("lwp-testkit",    [  0,   14,    0]),
-    ("lwp-time",       [  1,   89,    2]),
+    ("lwp-time",       [  3,  102,    2]),
     ("lwp-uarch",      [  0,   34,    0]),
     ("lwp-unwind",     [  0,   13,    4]),
     ("lwp-vcpu",       [105,  512,   37]),

@@ -103,8 +103,7 @@ fn stop_again_and_again(pid: i32, stack_bytes: usize) -> Result<Vec<u64>, Errno>
     }
 }
 
-/// Times at which events stopped the process, each for as long as a sample of an interpreter's
-/// takes.
+/// Times at which events stopped the process, each as long as a sample of an interpreter takes.
 fn stop_by_events(pid: i32, stack_bytes: usize, modes: Modes) -> Result<Vec<u64>, Error> {
     let bell = Bell::new().map_err(|errno| Error::call("listening for stops", errno))?;
     sys::seize(pid, 0).map_err(Error::NoStops)?;

@@ -49,16 +49,8 @@ pub(super) fn run(
     sample(args, (subject, &sampling), lets_go, (line, None))
 }
 
-fn sample(
-    args: &RecordArgs,
-    (subject, sampling): (Subject, &Sampling),
-    lets_go: [bool; 2],
-    (line, front): (&Line, Option<Front>),
-) -> Result<(Ending, Times), Failure> {
-    let time = args.duration.map(duration).transpose()?;
-    // The last recording stays where it is if the kernel refuses.
-    let begun = subject.begin(sampling, !args.counting.no_inherit)?;
-    let recorder = Recorder::create(&args.output)?;
+/// Writes what is known before the first sample.
+fn describe(recorder: &Recorder, args: &RecordArgs, (subject, sampling): (&Subject, &Sampling)) {
     recorder.leave_calls_out();
     recorder.info(&info(args, false));
     recorder.info(&facts(sampling));
@@ -73,6 +65,19 @@ fn sample(
     let off = Some(off).filter(|_| sampling.sees_switches());
     let events: Vec<SampledEvent> = std::iter::once(on).chain(off).collect();
     recorder.events(&events);
+}
+
+fn sample(
+    args: &RecordArgs,
+    (subject, sampling): (Subject, &Sampling),
+    lets_go: [bool; 2],
+    (line, front): (&Line, Option<Front>),
+) -> Result<(Ending, Times), Failure> {
+    let time = args.duration.map(duration).transpose()?;
+    // The last recording stays where it is if the kernel refuses.
+    let begun = subject.begin(sampling, !args.counting.no_inherit)?;
+    let recorder = Recorder::create(&args.output)?;
+    describe(&recorder, args, (&subject, sampling));
     if let Some(bytes) = args.buffer_size {
         recorder.set_buffer(bytes);
     }
@@ -477,7 +482,8 @@ fn stops(sampling: &Sampling, times: &Times, sums: StopSums) -> String {
         false => "",
     };
     format!(
-        "# stops     {} for samples, {} for threads, programs and signals: {:.0} in each second{cost}\n\
+        "# stops     {} for samples, {} for threads, programs and signals: {:.0} in each \
+         second{cost}\n\
          lwp: {unseen_by} not visible to stops{hidden}\n\
          {busy}{waited}{refused}",
         grouped(samples),
