@@ -42,12 +42,12 @@ impl Stops {
         match Stop::from_status(status) {
             stop @ (Stop::Interrupted | Stop::Group(_)) => {
                 Tracee(tid).leave_call_to_kernel(stop);
-                if let Some(mask) = blocked_trap(tid)
-                    && sys::set_sigmask(tid, mask & !TRAP).is_ok()
-                {
-                    // The signal comes first now, and then the stop that is asked for here.
+                if let Some(mask) = mask_before_trap(tid) {
+                    // The signal comes first now, and then another stop like this one.
+                    if mask & TRAP != 0 && sys::set_sigmask(tid, mask & !TRAP).is_ok() {
+                        self.masks.insert(tid, mask);
+                    }
                     let _ = sys::cont(tid, 0);
-                    self.masks.insert(tid, mask);
                     return;
                 }
                 self.cancel_rest(tid);
@@ -57,8 +57,8 @@ impl Stops {
             Stop::Signal(signal) if trap::by_event(tid, signal).is_some() => {
                 if let Some(mask) = self.masks.remove(&tid) {
                     let _ = sys::set_sigmask(tid, mask);
-                    let _ = sys::interrupt(tid);
                 }
+                let _ = sys::interrupt(tid);
                 let _ = sys::cont(tid, 0);
             }
             _ => self.stopped(tid, status, samples),
@@ -66,11 +66,12 @@ impl Stops {
     }
 }
 
-/// The signals that a thread blocks, if a SIGTRAP waits for it that it blocks too.
-fn blocked_trap(tid: i32) -> Option<u64> {
+/// The signals that a thread blocks, if a SIGTRAP waits for it, which it may block too. No event
+/// sends another one: closing an event waits until what it has sent is there.
+fn mask_before_trap(tid: i32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
     let pending = text.lines().find_map(|line| line.strip_prefix("SigPnd:"))?;
     let pending = u64::from_str_radix(pending.trim(), 16).ok()?;
     let mask = sys::get_sigmask(tid).ok()?;
-    (pending & mask & TRAP != 0).then_some(mask)
+    (pending & TRAP != 0).then_some(mask)
 }
