@@ -9,6 +9,7 @@
 static volatile unsigned char selector;
 static volatile int stopped, code, number;
 static volatile long behind;
+static atomic_int begun, done_without;
 extern char after_call[];
 
 static void on_sys(int signal, siginfo_t *info, void *context)
@@ -43,12 +44,16 @@ static int set(long mode, long offset, long bytes, volatile void *byte)
     return prctl(SET_USER_DISPATCH, mode, offset, bytes, byte) ? errno : 0;
 }
 
+/* The first thread makes no call meanwhile: the byte is its own too. */
 static void *without(void *nothing)
 {
+    while (!atomic_load(&begun))
+        ;
     selector = 1;
     long own = call(SYS_getpid);
     selector = 0;
     CHECK(own == getpid(), "a thread begins with it");
+    atomic_store(&done_without, 1);
     return nothing;
 }
 
@@ -97,6 +102,9 @@ int main(void)
 
     pthread_t thread;
     MUST(pthread_create(&thread, NULL, without, NULL) == 0);
+    atomic_store(&begun, 1);
+    while (!atomic_load(&done_without))
+        ;
     MUST(pthread_join(thread, NULL) == 0);
     pid_t child = fork();
     MUST(child >= 0);
