@@ -47,7 +47,8 @@ fn meaningless_byte(machine: &mut Machine, tid: Tid) -> Option<u64> {
     Some(arena.address + at as u64)
 }
 
-/// A thread has stopped: if its call has become the signal, the kernel makes whatever it calls next.
+/// A thread has stopped: if its call has become the signal, the kernel makes whatever it calls
+/// next.
 pub fn stopped(machine: &mut Machine, tid: Tid, stop: Stop) {
     if matches!(stop, Stop::Interrupted | Stop::Group(_)) {
         // Before the call, which it is led to once more.
