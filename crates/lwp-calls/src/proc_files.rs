@@ -147,6 +147,8 @@ pub trait Processes: Debug {
     fn siblings(&self, tid: Tid) -> Vec<Context<'_>>;
     /// The process of a thread of the run.
     fn process_of(&self, tid: Tid) -> Option<i32>;
+    /// Returns whether this is a thread or a process of the run.
+    fn has(&self, tid: Tid) -> bool;
     /// The threads of the run.
     fn threads(&self) -> Vec<Tid>;
     /// The processes of the run.
@@ -243,8 +245,7 @@ impl<'a> ProcFiles<'a> {
             true => self.whose(&link, number, |path| identity(path) == Some(opened))?,
             false => self.thread_known_as(number, tid)?,
         };
-        let ours = self.run.process_of(about).is_some() || self.run.processes().contains(&about);
-        ours.then_some(ProcFile { kind, about })
+        self.run.has(about).then_some(ProcFile { kind, about })
     }
 
     /// The process or thread of which a file of the host's `/proc` tells, whose path ends like

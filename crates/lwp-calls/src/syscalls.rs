@@ -166,6 +166,12 @@ impl Pending {
     pub fn new(number: u64, args: [u64; 4]) -> Self {
         Self { number, args, ..Self::default() }
     }
+
+    /// The call that the thread of a context is about to make.
+    pub fn of(context: Context<'_>) -> Self {
+        let args = [Slot::Rdi, Slot::Rsi, Slot::Rdx, Slot::R10].map(|slot| context.get(slot));
+        Self::new(context.get(Slot::Rax) & 0xffff_ffff, args)
+    }
 }
 
 /// The change that a call has made.
@@ -225,14 +231,8 @@ pub fn before(
     random: &mut dyn FnMut() -> u64,
     random_file: Option<&str>,
 ) -> (Before, Pending) {
-    let number = context.get(Slot::Rax) & 0xffff_ffff;
-    let args = [
-        context.get(Slot::Rdi),
-        context.get(Slot::Rsi),
-        context.get(Slot::Rdx),
-        context.get(Slot::R10),
-    ];
-    let mut pending = Pending::new(number, args);
+    let mut pending = Pending::of(context);
+    let Pending { number, args, .. } = pending;
     let answer = |pending: &mut Pending, result| answer_instead(context, pending, result);
     match number {
         nr::RT_SIGRETURN => return (Before::Step, pending),

@@ -551,7 +551,8 @@ pub fn as_set<'a>(mappings: &'a [Mapping], source: &Source) -> Cow<'a, [Mapping]
     }
 }
 
-/// The same for pages in order.
+/// The mappings where `pages`, in order, can be written to as well, joined as the kernel joins
+/// them.
 fn with_pages(mappings: &[Mapping], pages: &[u64]) -> Vec<Mapping> {
     let mut shown: Vec<Mapping> = Vec::with_capacity(mappings.len());
     for mapping in mappings.iter().flat_map(|mapping| pieces(mapping.clone(), pages)) {

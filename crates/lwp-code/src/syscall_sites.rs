@@ -23,8 +23,8 @@ pub fn find_syscall(tid: Tid, mappings: &[Mapping]) -> Result<u64, String> {
     ours.map_or_else(|| find_syscall_of_program(tid, mappings), Ok)
 }
 
-/// The same, in what the program has. It may exchange the instruction at any time: the call fails
-/// then.
+/// The address of a `syscall` instruction of the program's own. The program may exchange it at any
+/// time: the call fails then.
 ///
 /// # Errors
 ///

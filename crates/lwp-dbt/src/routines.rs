@@ -36,7 +36,7 @@ const FUTEX_WAKE: u32 = 1;
 /// Byte offset of rip in the signal frame, from rsp at `rt_sigreturn`: the machine context starts
 /// 40 bytes into the ucontext, and rip is its 17th register.
 pub const SIGFRAME_RIP: i32 = 40 + 16 * 8;
-/// The same of the code segment.
+/// Byte offset of the code segment there, behind rip and the flags.
 pub const SIGFRAME_CS: i32 = 40 + 18 * 8;
 
 /// Words of one system call in the list that [`Routines::batch`] works off: its number, which its

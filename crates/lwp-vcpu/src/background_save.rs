@@ -164,8 +164,10 @@ impl Keeper<'_> {
         if !grown && !work.iter().any(Unsaved::may_improve) {
             return;
         }
-        self.caches.saving.fragments = new;
-        self.save_aside(&mut work);
+        // Where others are writing, it is tried again.
+        if self.save_aside(&mut work) != Aside::Crowded {
+            self.caches.saving.fragments = new;
+        }
     }
 
     /// Has the tracer replace the translations of families that have been laid out anew since they

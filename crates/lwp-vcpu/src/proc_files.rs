@@ -41,6 +41,10 @@ impl Processes for Machine {
         self.tasks.threads.get(&tid).map(|thread| thread.pid)
     }
 
+    fn has(&self, tid: Tid) -> bool {
+        self.tasks.threads.contains_key(&tid) || self.tasks.processes.contains_key(&tid)
+    }
+
     fn threads(&self) -> Vec<Tid> {
         self.tasks.threads.keys().copied().collect()
     }

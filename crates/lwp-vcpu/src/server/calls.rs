@@ -23,8 +23,9 @@ impl Answer<'_> {
     /// Arranges the system call that the thread is about to make.
     pub fn syscall(&mut self) {
         let ThreadCx { tid, slot, .. } = self.cx;
-        self.note_clock();
-        let dispatched = self.user_dispatch();
+        let call = Pending::of(self.context());
+        self.note_clock(&call);
+        let dispatched = self.user_dispatch(&call);
         if let Dispatched::Waits(need) = dispatched {
             self.machine.ask_tracer(tid, need);
             return;
@@ -41,7 +42,7 @@ impl Answer<'_> {
             self.machine.ask_tracer(tid, Need::Trace);
             return;
         }
-        if self.lacks_room() {
+        if self.lacks_room(&call) {
             self.machine.ask_tracer(tid, Need::Room);
             return;
         }
@@ -84,32 +85,22 @@ impl Answer<'_> {
     }
 
     /// Notes whether the thread is about to have reads of the time stamp counter fault, or no longer.
-    fn note_clock(&mut self) {
+    fn note_clock(&mut self, call: &Pending) {
         const PR_SET_TSC: u32 = 26;
         const PR_TSC_ENABLE: u32 = 1;
         const PR_TSC_SIGSEGV: u32 = 2;
-        let context = self.context();
-        let [number, what, mode] =
-            [Slot::Rax, Slot::Rdi, Slot::Rsi].map(|slot| context.get(slot) as u32);
-        if u64::from(number) != nr::PRCTL || what != PR_SET_TSC {
-            return;
-        }
-        if let Some(thread) = self.machine.tasks.threads.get_mut(&self.cx.tid) {
-            match mode {
-                PR_TSC_ENABLE => thread.clock_faults = false,
-                PR_TSC_SIGSEGV => thread.clock_faults = true,
-                _ => {}
-            }
+        let [what, mode, ..] = call.args.map(|word| word as u32);
+        let sets = call.number == nr::PRCTL && what == PR_SET_TSC;
+        let known = sets && matches!(mode, PR_TSC_ENABLE | PR_TSC_SIGSEGV);
+        if known && let Some(thread) = self.machine.tasks.threads.get_mut(&self.cx.tid) {
+            thread.clock_faults = mode == PR_TSC_SIGSEGV;
         }
     }
 
     /// Returns whether the thread is about to install a filter, which the host cannot suspend, and
     /// more contexts are still to be mapped for threads to come.
-    fn lacks_room(&self) -> bool {
-        let context = self.context();
-        let args = [Slot::Rdi, Slot::Rsi, Slot::Rdx, Slot::R10].map(|slot| context.get(slot));
-        let call = Pending::new(context.get(Slot::Rax) & 0xffff_ffff, args);
-        if !syscalls::installs_filter(&call) {
+    fn lacks_room(&self, call: &Pending) -> bool {
+        if !syscalls::installs_filter(call) {
             return false;
         }
         let tasks = &self.machine.tasks;

@@ -22,19 +22,17 @@ const EINVAL: i64 = -22;
 
 impl Answer<'_> {
     /// Looks whether the call that the thread is about to make becomes a signal, or says which do.
-    pub(super) fn user_dispatch(&mut self) -> Dispatched {
+    pub(super) fn user_dispatch(&mut self, call: &Pending) -> Dispatched {
         let tid = self.cx.tid;
         let context = self.context();
-        let [number, selector] = [Slot::Rax, Slot::R8].map(|slot| context.get(slot));
-        let args = [Slot::Rdi, Slot::Rsi, Slot::Rdx, Slot::R10].map(|slot| context.get(slot));
+        let selector = context.get(Slot::R8);
         let next = context.get(Slot::Pc).wrapping_add(2);
         let Some(thread) = self.machine.tasks.threads.get_mut(&tid) else { return Dispatched::No };
         if thread.dispatch.by.is_some_and(|by| by.stops(tid, next).is_some()) {
             return Dispatched::Waits(Need::Dispatch);
         }
-        let call = Pending::new(number & 0xffff_ffff, args);
         let asked = std::mem::take(&mut thread.dispatch.asked);
-        match UserDispatch::asked_by(&call, selector) {
+        match UserDispatch::asked_by(call, selector) {
             None => Dispatched::No,
             Some(Err(error)) => Dispatched::Result(error),
             Some(Ok(None)) => {

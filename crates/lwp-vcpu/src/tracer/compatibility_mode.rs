@@ -1,18 +1,15 @@
 //! 32-bit code in a 64-bit process: a far jump leads there, and another one away. It is executed one
 //! instruction at a time.
 
-use std::time::Instant;
-
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction};
-use lwp_dbt::{EventDeltas, Slot};
+use lwp_dbt::EventDeltas;
 use lwp_process::Tid;
 use lwp_process::regs::{Raw, Regs};
 
 use super::Handled;
-use super::stopped_work::{about_to_step, call_of_32_bits, go_on};
-use super::trap_flag::TRAP_FLAG;
+use super::stopped_work::{Stepped, begin_step, call_of_32_bits, go_on, set_native};
 use crate::emulate::read_code;
-use crate::machine::{Machine, Mode};
+use crate::machine::Machine;
 
 /// The code segment of 32-bit code.
 const CS_32: u64 = 0x23;
@@ -37,19 +34,8 @@ pub fn step(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
         count(machine, tid, app.0.rip, next.0.rip);
         return go_on(machine, tid, &next);
     }
-    let mut native = *app;
-    native.0.gs_base = machine.context(tid).map_or(0, |context| context.get(Slot::AppGs));
-    native.forget_syscall();
-    machine.tracees.set_regs(tid, &native)?;
-    about_to_step(machine, tid, &app.0);
-    if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
-        let trapped = app.0.eflags & TRAP_FLAG != 0;
-        thread.mode = Mode::Stepping { pc: app.0.rip, trapped, answer: None };
-        thread.errand.since = Instant::now();
-        thread.errand.breakpoint = false;
-        thread.errand.compatible = true;
-    }
-    machine.tracees.single_step(tid)
+    set_native(machine, tid, app)?;
+    begin_step(machine, tid, app, Stepped::of_32_bits())
 }
 
 /// The 32-bit instruction at `pc` has been executed, and `next` is the one to follow.

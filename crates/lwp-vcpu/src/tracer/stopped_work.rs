@@ -242,19 +242,52 @@ fn execute_alone(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
         count_instruction(machine, tid, app.0.rip, next.0.rip);
         return go_on(machine, tid, &next);
     }
+    // The kernel may take a uprobe's away when it is hit.
+    let breakpoint = single_step_effects::instruction_at(tid, app.0.rip).code() == Code::Int3;
+    begin_step(machine, tid, app, Stepped { answer, breakpoint, compatible: false })
+}
+
+/// An instruction that is about to be executed natively.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Stepped {
+    /// What it leaves on the virtual processor, where that is not what it leaves on the real one.
+    answer: Option<Regs>,
+    /// It is an INT3.
+    breakpoint: bool,
+    /// It is 32-bit code.
+    compatible: bool,
+}
+
+impl Stepped {
+    /// An instruction of 32-bit code.
+    pub(super) fn of_32_bits() -> Self {
+        Self { compatible: true, ..Self::default() }
+    }
+}
+
+/// Lets a thread, which has its native registers, execute the instruction at `app`, and stop again.
+pub(super) fn begin_step(machine: &mut Machine, tid: Tid, app: &Regs, stepped: Stepped) -> Handled {
     about_to_step(machine, tid, &app.0);
     if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
-        thread.mode = Mode::Stepping { pc: app.0.rip, trapped, answer };
+        let trapped = app.0.eflags & TRAP_FLAG != 0;
+        thread.mode = Mode::Stepping { pc: app.0.rip, trapped, answer: stepped.answer };
         thread.errand.since = thread.errand.asked.take().unwrap_or_else(Instant::now);
-        // The kernel may take a uprobe's away when it is hit.
-        thread.errand.breakpoint =
-            single_step_effects::instruction_at(tid, app.0.rip).code() == Code::Int3;
+        thread.errand.breakpoint = stepped.breakpoint;
+        thread.errand.compatible = stepped.compatible;
     }
     machine.tracees.single_step(tid)
 }
 
+/// Gives a stopped thread the application's registers as they are natively.
+pub(super) fn set_native(machine: &Machine, tid: Tid, app: &Regs) -> Result<(), Errno> {
+    let mut native = *app;
+    native.0.gs_base = machine.context(tid).map_or(0, |context| context.get(Slot::AppGs));
+    native.forget_syscall();
+    machine.tracees.set_regs(tid, &native)
+}
+
 /// An instruction is about to be executed natively.
-pub(super) fn about_to_step(machine: &mut Machine, tid: Tid, regs: &Raw) {
+fn about_to_step(machine: &mut Machine, tid: Tid, regs: &Raw) {
     if let Some(mut profiled) = machine.tasks.profiled(&machine.contexts, tid) {
         profiled.about_to_step(&*machine.tracees, tid, regs);
     }

@@ -1,18 +1,14 @@
 //! System calls that the kernel turns into signals, each in the place of the program's own
 //! instruction: see [`lwp_calls::user_dispatch`].
 
-use std::time::Instant;
-
 use lwp_calls::user_dispatch::Stopped;
-use lwp_dbt::Slot;
 use lwp_process::regs::Regs;
 use lwp_process::sys::{Errno, UserDispatchRequest};
 use lwp_process::{Stop, Tid};
 
 use super::Handled;
-use super::stopped_work::{about_to_step, step};
-use super::trap_flag::TRAP_FLAG;
-use crate::machine::{Machine, Mode};
+use super::stopped_work::{Stepped, begin_step, set_native, step};
+use crate::machine::Machine;
 
 /// Has the kernel turn the system call at `app` into the signal that it is to be.
 pub fn make_signal(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
@@ -21,20 +17,12 @@ pub fn make_signal(machine: &mut Machine, tid: Tid, app: &Regs) -> Handled {
     let (Some(stopped), Some(meaningless)) = (stopped, meaningless_byte(machine, tid)) else {
         return step(machine, tid, app);
     };
-    let mut native = *app;
-    native.0.gs_base = machine.context(tid).map_or(0, |context| context.get(Slot::AppGs));
-    native.forget_syscall();
-    machine.tracees.set_regs(tid, &native)?;
+    set_native(machine, tid, app)?;
     machine.tracees.set_user_dispatch(tid, stopped.request(meaningless))?;
-    about_to_step(machine, tid, &app.0);
     if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
         thread.dispatch.told = true;
-        let trapped = app.0.eflags & TRAP_FLAG != 0;
-        thread.mode = Mode::Stepping { pc: app.0.rip, trapped, answer: None };
-        thread.errand.since = Instant::now();
-        thread.errand.breakpoint = false;
     }
-    machine.tracees.single_step(tid)
+    begin_step(machine, tid, app, Stepped::default())
 }
 
 /// The address of a byte in the translations' memory, which the program cannot write to, that the
