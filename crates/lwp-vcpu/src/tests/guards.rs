@@ -48,6 +48,12 @@ fn protected(stage: &Stage, tid: i32) -> Vec<u64> {
     machine.caches.of(&machine.tasks).protected_pages(tid)
 }
 
+/// An address in a page that is far from the code in it: a fault at the thread's own instruction
+/// would be one of fetching it.
+fn written_in(page: u64) -> u64 {
+    page + (pc_of(leaf) + PAGE / 2) % PAGE
+}
+
 fn protects(page: u64, how: u64) -> Done {
     Called(nr::MPROTECT, [page, PAGE, how, 0, 0, 0])
 }
@@ -57,12 +63,12 @@ fn a_write_to_a_guarded_page_happens_and_the_program_sees_no_signal() {
     let (stage, pages) = guarded();
     let tid = stage.tid;
     let before = stage.regs(tid);
-    let done = stage.signal(tid, SIGSEGV, SEGV_ACCERR, pages[0] + 8);
+    let done = stage.signal(tid, SIGSEGV, SEGV_ACCERR, written_in(pages[0]));
     assert_eq!(done, [protects(pages[0], ALL), Goes(tid, Until::Event, 0)]);
     assert_eq!(stage.regs(tid), before);
     assert!(!protected(&stage, tid).contains(&pages[0]));
     // Another thread has met the same guard, and the page may be written by now: it is not, here.
-    let done = stage.signal(tid, SIGSEGV, SEGV_ACCERR, pages[0] + 8);
+    let done = stage.signal(tid, SIGSEGV, SEGV_ACCERR, written_in(pages[0]));
     assert_eq!(done, [Interrupted(tid), Goes(tid, Until::Event, SIGSEGV)]);
 }
 
@@ -161,7 +167,7 @@ fn only_mappings_among_guarded_pages_end_what_threads_know_of_them() {
     let machine = stage.machine();
     let known = machine.caches.of(&machine.tasks).notices_of(stage.tid).expect("they are there");
     drop(machine);
-    let guards = || known.guard((pages[0], pages[0] + 8), (pages[0], pages[0] + PAGE));
+    let guards = || known.guard((pages[0], written_in(pages[0])), (pages[0], pages[0] + PAGE));
     assert!(guards());
     let elsewhere = pages[0] - (64 << 20);
     known.forget((elsewhere, elsewhere + PAGE));
@@ -197,7 +203,7 @@ fn the_action_for_a_fault_that_the_kernel_has_reset_is_put_back() {
     let tid = stage.tid;
     let action = Box::new([SIG_IGN, 0, 0, 0]);
     stage.machine().tasks.note_fault_action(tid, action.as_ptr() as u64);
-    let done = stage.signal(tid, SIGSEGV, SEGV_ACCERR, pages[0] + 8);
+    let done = stage.signal(tid, SIGSEGV, SEGV_ACCERR, written_in(pages[0]));
     // This process does not ignore the signal, as after a fault of ours.
     let [unprotects, Called(nr::RT_SIGACTION, [number, at, old, size, ..]), goes] = done[..] else {
         panic!("{done:?}");
@@ -208,7 +214,7 @@ fn the_action_for_a_fault_that_the_kernel_has_reset_is_put_back() {
     assert_eq!(goes, Goes(tid, Until::Event, 0));
     // An action that cannot be read is none.
     stage.machine().tasks.note_fault_action(tid, 8);
-    let done = stage.signal(tid, SIGSEGV, SEGV_ACCERR, pages[0] + 8);
+    let done = stage.signal(tid, SIGSEGV, SEGV_ACCERR, written_in(pages[0]));
     assert!(!done.iter().any(|it| matches!(it, Called(nr::RT_SIGACTION, _))), "{done:?}");
 }
 
