@@ -133,7 +133,7 @@ pub const CUT_BYTES: u32 = 64;
 pub const KNOWN_CUTS: u32 = 16384;
 
 /// Bytes of a context; the thread's counters follow. Most of them are there for [`trace`].
-pub const CONTEXT_BYTES: u64 = 0xa8_6000;
+pub const CONTEXT_BYTES: u64 = 0x35_0000;
 
 /// gs-relative displacement of counter `index`.
 pub fn counter_displacement(index: u32) -> u32 {
@@ -146,7 +146,7 @@ pub fn counter_index(displacement: u32) -> Option<usize> {
 }
 
 /// The parts of a context, by where they begin and end.
-const PARTS: [(u32, u32); 12] = [
+const PARTS: [(u32, u32); 13] = [
     (0, RANGES_AT),
     (RANGES_AT, RANGES_AT + ranges::BYTES),
     (SETS_AT, SETS_AT + MOST_SETS * set_bytes(MOST_WAYS)),
@@ -159,6 +159,7 @@ const PARTS: [(u32, u32); 12] = [
     (NOTES_AT, kept::KEPT_AT + kept::KEPT_BYTES),
     (trace::FRAMES_AT, trace::TABLE + trace::PLACES * 4),
     (calls::CALLS_AT, calls::CALLS_AT + calls::CALLS_BYTES),
+    (trace::RECORDS, trace::RECORDS + trace::RECORD_BYTES),
 ];
 const _: () = {
     let mut index = 1;
@@ -168,4 +169,5 @@ const _: () = {
     }
     assert!(NOTES_AT + MOST_NOTES * NOTE_BYTES <= CONTEXT_BYTES as u32);
     assert!(kept::KEPT_AT + kept::KEPT_BYTES <= CONTEXT_BYTES as u32);
+    assert!(trace::TABLE + trace::PLACES * 4 <= CONTEXT_BYTES as u32);
 };

@@ -10,7 +10,7 @@ use lwp_process::{SharedMemory, sys};
 use lwp_run::Counts;
 
 use crate::memory_map::{
-    APPLY_LIST, DOORS, DOORS_AT, SLEEP_AT, VECTOR_AT, VECTOR_BYTES, slot_address,
+    APPLY_LIST, DOORS, DOORS_AT, SLEEP_AT, VECTOR_AT, VECTOR_BYTES, slot_address, slot_bytes,
 };
 
 mod counters;
@@ -181,7 +181,7 @@ impl<'a> Context<'a> {
 
     /// Writes a word anywhere, as its thread can: for tests and fuzzers.
     pub fn forge(&self, offset: u64, value: u64) {
-        self.memory().store(self.base() + offset % crate::memory_map::SLOT_BYTES, value);
+        self.memory().store(self.base() + offset % slot_bytes(self.local()), value);
     }
 
     /// The kind of request that is being made; `None` for a number that translated code cannot have

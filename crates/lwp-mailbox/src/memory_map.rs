@@ -9,7 +9,8 @@
 //!            + 2 GiB  arena near the program
 //!            + 3 GiB  arenas elsewhere
 //!
-//! contexts   slot n: context, counters, calls and insertion list of the address space's thread n
+//! contexts   slot n: context, counters, calls, insertion list and records of the address space's
+//!            thread n; most of them are the first one's
 //! ```
 
 use lwp_dbt::Layout;
@@ -19,16 +20,19 @@ use lwp_process::limits::Room;
 use lwp_process::maps::Mapping;
 
 /// Bytes of one thread's context and counters.
-pub const SLOT_BYTES: u64 = 24 << 20;
+const SLOT_BYTES: u64 = 24 << 20;
+/// Those of the first one. Most programs that need very many records have one thread.
+const FIRST_SLOT_BYTES: u64 = 72 << 20;
 /// Most threads of an address space at a time.
-pub const SLOTS: usize = 20_992;
+pub const SLOTS: usize = 20_990;
 /// The numbers of slots that an address space has mapped: the first number at first, and the next
 /// one whenever there are more threads.
 pub const STEPS: [usize; 6] = [1, 8, 64, 512, 4096, SLOTS];
 /// Bytes of a file of contexts.
-pub const CONTEXTS_BYTES: u64 = SLOT_BYTES * SLOTS as u64;
+pub const CONTEXTS_BYTES: u64 = FIRST_SLOT_BYTES + SLOT_BYTES * (SLOTS as u64 - 1);
 /// Offset in a slot of a long insertion list, behind the counters.
-pub const APPLY_LIST: u64 = SLOT_BYTES - lwp_dbt::context::APPLY_MAX as u64 * 24;
+pub const APPLY_LIST: u64 =
+    lwp_dbt::trace::RECORDS as u64 - lwp_dbt::context::APPLY_MAX as u64 * 24;
 /// Offset in a slot of the vector of buffers of a system call that goes on, before that list.
 pub const VECTOR_AT: u64 = APPLY_LIST - VECTOR_BYTES;
 /// Room for the most buffers of a call, a message's header and what comes with it.
@@ -105,7 +109,7 @@ pub fn is_ours(mapping: &Mapping) -> bool {
 
 /// Bytes that an address space's limit must allow beyond what the program asks for: the first
 /// context, low window and the two arenas that most have.
-pub const OVERHEAD_BYTES: u64 = SLOT_BYTES + Layout::BYTES + 2 * (1 << 30);
+pub const OVERHEAD_BYTES: u64 = FIRST_SLOT_BYTES + Layout::BYTES + 2 * (1 << 30);
 
 /// The same of a limit on data, of which the low window is a part.
 pub const DATA_BYTES: u64 = Layout::BYTES;
@@ -125,10 +129,44 @@ pub fn mapped_slots(local: usize) -> usize {
 
 /// Offset of a slot in its file.
 pub fn slot_offset(local: usize) -> u64 {
-    local as u64 * SLOT_BYTES
+    match local {
+        0 => 0,
+        _ => FIRST_SLOT_BYTES + (local as u64 - 1) * SLOT_BYTES,
+    }
+}
+
+/// Bytes of a slot.
+pub fn slot_bytes(local: usize) -> u64 {
+    match local {
+        0 => FIRST_SLOT_BYTES,
+        _ => SLOT_BYTES,
+    }
 }
 
 /// Address in a tracee of the slot that is its address space's `local`th.
 pub fn slot_address(local: usize) -> u64 {
     CONTEXTS_AT + slot_offset(local)
+}
+
+/// The number of the slot that has an address in a tracee.
+pub fn slot_at(address: u64) -> Option<usize> {
+    let offset = address.checked_sub(CONTEXTS_AT).filter(|offset| *offset < CONTEXTS_BYTES)?;
+    let behind_first = offset.checked_sub(FIRST_SLOT_BYTES);
+    Some(behind_first.map_or(0, |offset| 1 + (offset / SLOT_BYTES) as usize))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_lie_next_to_each_other_and_are_found_by_their_addresses() {
+        for local in [0, 1, 2, SLOTS - 1] {
+            let (start, end) = (slot_address(local), slot_address(local) + slot_bytes(local));
+            assert_eq!(end, slot_address(local + 1));
+            assert_eq!((slot_at(start), slot_at(end - 1)), (Some(local), Some(local)));
+        }
+        assert_eq!(slot_at(CONTEXTS_AT - 1), None);
+        assert_eq!(slot_at(CONTEXTS_AT + CONTEXTS_BYTES), None);
+    }
 }

@@ -265,7 +265,7 @@ fn a_thread_too_many_cannot_be_made_and_harms_nobody() {
     }
     let virtual_cpu = run(&dir, &[LWP, "run", "--", "./program", "22000"]);
     let (printed, said) = (text(&virtual_cpu.stdout), text(&virtual_cpu.stderr));
-    assert_eq!(printed, "20991 of 20991: Resource temporarily unavailable\n", "{said}");
+    assert_eq!(printed, "20989 of 20989: Resource temporarily unavailable\n", "{said}");
     assert!(virtual_cpu.status.success() && said.is_empty(), "{said}");
 }
 

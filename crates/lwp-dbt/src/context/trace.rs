@@ -16,8 +16,6 @@
 //! A program that profiles itself with Lightweight Profiling has its contexts measured too: nothing
 //! here shares its room with what LWP uses.
 
-use super::CONTEXT_BYTES;
-
 /// Displacement of the words that follow.
 pub(super) const WORDS_AT: u32 = 0x5d00;
 /// Displacement of the name of the present record; 0 where the host has not made one.
@@ -55,12 +53,11 @@ pub const FRAME_STACK: u32 = 0;
 /// Offset of the name of its caller.
 pub const FRAME_CALLER: u32 = 8;
 
-/// Displacement of the records. The first stands for none.
-pub const RECORDS: u32 = FRAMES_END;
+/// Displacement of the records: behind everything else of a thread, so that there may be more of
+/// them in one thread than in another. The first stands for none.
+pub const RECORDS: u32 = 0x102_b000;
 /// Bytes of a record.
 pub const RECORD_BYTES: u32 = 48;
-/// The number of records that there is room for, with the first one.
-pub const MOST_RECORDS: u32 = (TABLE - RECORDS) / RECORD_BYTES;
 /// Offset in a record of its key, negated: its caller's name and its site.
 pub const RECORD_KEY: u32 = 0;
 /// Offset of its target, negated, if the site does not say that.
@@ -72,21 +69,20 @@ pub const RECORD_NEXT: u32 = 24;
 /// Offset of how many jumps may lead on from it before the host is asked, four bytes. Functions that
 /// jump to each other in turn would have a record for each jump otherwise.
 pub const RECORD_JUMPS: u32 = 28;
-/// That of a record that a call leads to.
-pub const MOST_JUMPS: u32 = 1;
+/// That of a record that a call leads to. Chains of tail calls and stubs of linkage tables are
+/// rarely longer; each request to the host takes as long as a thousand jumps.
+pub const MOST_JUMPS: u32 = 8;
 /// Offset of how often it was entered.
 pub const RECORD_CALLS: u32 = 32;
 /// Offset of its instructions.
 pub const RECORD_PASSED: u32 = 40;
 
 /// Displacement of the table: four bytes a place.
-pub const TABLE: u32 = CONTEXT_BYTES as u32 - PLACES * 4;
+pub const TABLE: u32 = FRAMES_END;
 /// The number of its places.
 pub const PLACES: u32 = 1 << (32 - PLACE_SHIFT);
 /// Bits of a hash that say nothing about the place: the lowest.
-pub(crate) const PLACE_SHIFT: u8 = 14;
-
-const _: () = assert!(RECORDS + MOST_RECORDS * RECORD_BYTES <= TABLE);
+pub(crate) const PLACE_SHIFT: u8 = 13;
 
 /// Stacks are told apart if the stack pointer is further below the innermost frame than a number of
 /// so many bits says.

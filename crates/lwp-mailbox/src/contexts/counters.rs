@@ -2,12 +2,12 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use lwp_dbt::Counters;
 use lwp_dbt::context::calls::{CALL_BYTES, CALL_PROBES, CALLS_AT, CALLS_BYTES, call_slot};
 use lwp_dbt::context::{CONTEXT_BYTES, TargetFeatures};
+use lwp_dbt::{Counters, trace};
 
 use super::{Context, Sum};
-use crate::memory_map::{MAX_COUNTERS, SLOT_BYTES};
+use crate::memory_map::MAX_COUNTERS;
 
 /// The counters of one thread, and its table of indirect calls.
 #[derive(Clone, Copy, Debug)]
@@ -17,7 +17,7 @@ impl ThreadCounters<'_> {
     /// Sets all counters to zero.
     pub fn clear(&self) {
         let from = self.0.base() + CONTEXT_BYTES;
-        self.0.memory().punch_hole(from, SLOT_BYTES - CONTEXT_BYTES);
+        self.0.memory().punch_hole(from, u64::from(trace::RECORDS) - CONTEXT_BYTES);
     }
 
     /// Adds the thread's counters, weighted, to `sum`.

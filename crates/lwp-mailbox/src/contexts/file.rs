@@ -10,7 +10,7 @@ use lwp_dbt::Slot;
 use lwp_process::shm::Inode;
 use lwp_process::{SharedFile, SharedMemory, sys};
 
-use crate::memory_map::{CONTEXTS_BYTES, SLOT_BYTES, SLOTS, STEPS, mapped_slots, slot_offset};
+use crate::memory_map::{CONTEXTS_BYTES, SLOTS, STEPS, mapped_slots, slot_bytes, slot_offset};
 
 const PAGE: u64 = 4096;
 
@@ -105,11 +105,12 @@ impl ContextFile {
         let chunk = STEPS.into_iter().position(|step| local < step)?;
         while self.chunks.len() <= chunk {
             let (from, to) = (STEPS[self.chunks.len() - 1], STEPS[self.chunks.len()]);
-            let mapped = self.file.map(slot_offset(from), slot_offset(to - from));
+            let bytes = slot_offset(to) - slot_offset(from);
+            let mapped = self.file.map(slot_offset(from), bytes);
             self.chunks.push(Arc::new(mapped.ok()?));
         }
         let first = if chunk == 0 { 0 } else { STEPS[chunk - 1] };
-        Some((self.chunks[chunk].clone(), slot_offset(local - first)))
+        Some((self.chunks[chunk].clone(), slot_offset(local) - slot_offset(first)))
     }
 
     /// Takes a slot back, and sets it to zero before another thread gets it. In the first one of a
@@ -127,7 +128,7 @@ impl ContextFile {
     fn clear(&mut self, local: usize) {
         if let Some((memory, at)) = self.place(local) {
             memory.clear(at, super::SLEEP_AT);
-            memory.punch_hole(at + PAGE, SLOT_BYTES - PAGE);
+            memory.punch_hole(at + PAGE, slot_bytes(local) - PAGE);
         }
     }
 }

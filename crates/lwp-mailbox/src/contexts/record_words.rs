@@ -6,6 +6,7 @@
 use lwp_dbt::trace;
 
 use super::Context;
+use crate::memory_map::slot_bytes;
 
 /// The number of records that the host keeps room for, for what it makes itself.
 const RESERVED: u64 = 4096;
@@ -59,7 +60,7 @@ impl RecordWords<'_> {
     pub fn begin(self) {
         self.set(trace::FRAMES, trace::FRAMES_END.into());
         self.set(trace::NEXT_RECORD, trace::RECORD_BYTES.into());
-        self.set(trace::LEFT, u64::from(trace::MOST_RECORDS) - 1);
+        self.set(trace::LEFT, u64::from(self.most()) - 1);
     }
 
     /// Makes a thread without records ask at its next transfer, whatever its frames were.
@@ -117,7 +118,7 @@ impl RecordWords<'_> {
     /// The number of records, with the first one, which stands for none.
     pub fn count(self) -> usize {
         let next = self.get(trace::NEXT_RECORD) / u64::from(trace::RECORD_BYTES);
-        next.min(trace::MOST_RECORDS.into()) as usize
+        next.min(self.most().into()) as usize
     }
 
     /// Returns whether the thread itself finds the innermost frame near a stack pointer, and there
@@ -132,48 +133,54 @@ impl RecordWords<'_> {
         self.get(trace::LEFT) < RESERVED
     }
 
+    /// The number of records that there is room for, with the first one.
+    fn most(self) -> u32 {
+        let bytes = slot_bytes(self.0.local()) - u64::from(trace::RECORDS);
+        bytes as u32 / trace::RECORD_BYTES
+    }
+
     /// Displacement of a field of a record.
-    fn field(index: usize, offset: u32) -> u32 {
-        let index = (index as u32).min(trace::MOST_RECORDS - 1);
+    fn field(self, index: usize, offset: u32) -> u32 {
+        let index = (index as u32).min(self.most() - 1);
         trace::RECORDS + index * trace::RECORD_BYTES + offset
     }
 
     /// A record.
     pub fn record(self, index: usize) -> RawRecord {
-        let key = self.get(Self::field(index, trace::RECORD_KEY)).wrapping_neg();
-        let target = self.get(Self::field(index, trace::RECORD_TARGET)).wrapping_neg();
+        let key = self.get(self.field(index, trace::RECORD_KEY)).wrapping_neg();
+        let target = self.get(self.field(index, trace::RECORD_TARGET)).wrapping_neg();
         RawRecord { caller: key & !u64::from(u32::MAX), site: key as u32, target }
     }
 
     /// How often a record was entered.
     pub fn calls(self, index: usize) -> u64 {
-        self.get(Self::field(index, trace::RECORD_CALLS))
+        self.get(self.field(index, trace::RECORD_CALLS))
     }
 
     /// Its instructions: those at which it was left, less those at which it was entered.
     pub fn instructions(self, index: usize) -> u64 {
-        self.get(Self::field(index, trace::RECORD_PASSED))
+        self.get(self.field(index, trace::RECORD_PASSED))
     }
 
     /// Adds to the calls of a record.
     pub fn add_calls(self, name: u64, calls: u64) {
-        let field = Self::field(index_of(name), trace::RECORD_CALLS);
+        let field = self.field(index_of(name), trace::RECORD_CALLS);
         self.set(field, self.get(field).wrapping_add(calls));
     }
 
     /// Adds to its instructions.
     pub fn add_instructions(self, name: u64, instructions: u64) {
-        let field = Self::field(index_of(name), trace::RECORD_PASSED);
+        let field = self.field(index_of(name), trace::RECORD_PASSED);
         self.set(field, self.get(field).wrapping_add(instructions));
     }
 
     /// Makes a record that no transfer leads to. Returns its name.
     pub fn make(self) -> u64 {
-        let index = self.count().min(trace::MOST_RECORDS as usize - 1);
+        let index = self.count().min(self.most() as usize - 1);
         let name = name_of(index);
         self.set(trace::NEXT_RECORD, (index as u64 + 1) * u64::from(trace::RECORD_BYTES));
         self.set(trace::LEFT, self.get(trace::LEFT).saturating_sub(1));
-        self.set(Self::field(index, trace::RECORD_NAME), name);
+        self.set(self.field(index, trace::RECORD_NAME), name);
         name
     }
 
@@ -183,12 +190,12 @@ impl RecordWords<'_> {
         let own = self.make();
         let index = index_of(own);
         let key = to.caller.wrapping_add(to.site.into());
-        self.set(Self::field(index, trace::RECORD_KEY), key.wrapping_neg());
-        self.set(Self::field(index, trace::RECORD_TARGET), to.target.wrapping_neg());
-        self.set(Self::field(index, trace::RECORD_NAME), name);
+        self.set(self.field(index, trace::RECORD_KEY), key.wrapping_neg());
+        self.set(self.field(index, trace::RECORD_TARGET), to.target.wrapping_neg());
+        self.set(self.field(index, trace::RECORD_NAME), name);
         let target = targeted.then_some(to.target);
         let place = trace::TABLE + trace::place(to.caller, to.site, target) * 4;
-        self.set32(Self::field(index, trace::RECORD_NEXT), self.get32(place));
+        self.set32(self.field(index, trace::RECORD_NEXT), self.get32(place));
         self.set32(place, index as u32 * trace::RECORD_BYTES);
         own
     }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use lwp_dbt::Layout;
-use lwp_mailbox::memory_map::{CONTEXTS_AT, LOW, ROOM, SLOT_BYTES};
+use lwp_mailbox::memory_map::{CONTEXTS_AT, LOW, ROOM, slot_offset};
 use lwp_process::maps::{self, Mapping};
 use lwp_process::spawn::{self, SpawnError};
 use lwp_process::{Tracee, sys};
@@ -79,7 +79,7 @@ fn refused(error: SpawnError) -> Check {
 /// Returns whether what lies at fixed addresses in every program finds its place.
 fn window(mappings: &[Mapping]) -> Check {
     let name = "fixed addresses";
-    let wanted = [(LOW, LOW + Layout::BYTES), (CONTEXTS_AT, CONTEXTS_AT + SLOT_BYTES)];
+    let wanted = [(LOW, LOW + Layout::BYTES), (CONTEXTS_AT, CONTEXTS_AT + slot_offset(1))];
     let taken = |(start, end): &(u64, u64)| {
         mappings.iter().find(|mapping| mapping.start < *end && *start < mapping.end)
     };
@@ -171,7 +171,7 @@ mod tests {
         let taken = window(&[mapping(LOW + 0x1000, LOW + 0x2000)]);
         assert_eq!(taken.status, Status::Fail);
         assert!(taken.detail.contains("library"), "{taken:?}");
-        let around = window(&[mapping(CONTEXTS_AT - 0x1000, CONTEXTS_AT + SLOT_BYTES + 1)]);
+        let around = window(&[mapping(CONTEXTS_AT - 0x1000, CONTEXTS_AT + slot_offset(1) + 1)]);
         assert_eq!(around.status, Status::Fail);
     }
 

@@ -5,7 +5,7 @@ use std::fs;
 use lwp_calls::syscalls::{Held, Pending, nr};
 use lwp_dbt::{Layout, Slot};
 use lwp_mailbox::contexts::FileId;
-use lwp_mailbox::memory_map::{CONTEXTS_AT, CONTEXTS_BYTES, NAME_TAG_AT, SLOT_BYTES, slot_offset};
+use lwp_mailbox::memory_map::{CONTEXTS_AT, CONTEXTS_BYTES, NAME_TAG_AT, slot_at, slot_offset};
 use lwp_process::inject::Injector;
 use lwp_process::maps::{self, Status};
 use lwp_process::regs::{Raw, Regs};
@@ -132,12 +132,13 @@ fn orphaned(machine: &mut Machine, tid: Tid) -> Handled {
     let gs = regs.0.gs_base;
     let mappings = maps::read(tid);
     let name_tag = mappings.iter().find(|mapping| mapping.start == NAME_TAG_AT);
+    let local = slot_at(gs);
     let contexts = name_tag
-        .filter(|_| gs >= CONTEXTS_AT)
+        .filter(|_| local.is_some())
         .and_then(|mapping| machine.contexts.files.of_inode((mapping.device, mapping.inode)));
-    let local = gs.wrapping_sub(CONTEXTS_AT) / SLOT_BYTES;
     let owner = contexts
-        .and_then(|file| machine.contexts.slot_of(file, local as usize))
+        .zip(local)
+        .and_then(|(file, local)| machine.contexts.slot_of(file, local))
         .and_then(|slot| machine.tasks.slots.get(slot).copied());
     if owner.is_some_and(|owner| machine.tasks.threads.contains_key(&owner)) {
         // It lives, and will report what it has made.
