@@ -133,7 +133,7 @@ pub const CUT_BYTES: u32 = 64;
 pub const KNOWN_CUTS: u32 = 16384;
 
 /// Bytes of a context; the thread's counters follow. Most of them are there for [`trace`].
-pub const CONTEXT_BYTES: u64 = 0x35_0000;
+pub const CONTEXT_BYTES: u64 = 0x4d_0000;
 
 /// gs-relative displacement of counter `index`.
 pub fn counter_displacement(index: u32) -> u32 {

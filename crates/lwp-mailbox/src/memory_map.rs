@@ -43,6 +43,9 @@ pub const MAX_COUNTERS: u64 =
 const _: () = {
     use lwp_dbt::context::calls::{CALLS_AT, CALLS_BYTES};
     assert!((CALLS_AT + CALLS_BYTES) as u64 <= VECTOR_AT);
+    use lwp_dbt::trace::{NAME_SHIFT, PLACES, RECORDS, SPREAD};
+    let last_name = (FIRST_SLOT_BYTES - RECORDS as u64) << u32::BITS;
+    assert!((last_name >> NAME_SHIFT) + SPREAD as u64 <= PLACES as u64);
 };
 /// Bytes of an empty indirect table that the template of a low window holds: address spaces map
 /// them as often as their table takes. Few pages to write, and few mappings for fork to copy.

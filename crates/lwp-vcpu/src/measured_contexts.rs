@@ -6,7 +6,7 @@ use lwp_code::family::Family;
 use lwp_code::functions::MappedFunctions;
 use lwp_code::transfer_sites::{Site, Sites};
 use lwp_contexts::{Frame, Functions, Place, Stack, Stacks, Tree};
-use lwp_dbt::trace::Leave;
+use lwp_dbt::trace::{self, Leave};
 use lwp_dbt::{FragmentId, counter_index, transfer_stores};
 use lwp_mailbox::contexts::{RawFrame, RawRecord, RecordWords, index_of, name_of};
 use lwp_process::Tid;
@@ -340,7 +340,7 @@ impl Scene<'_> {
         let name = self.calling.name_of(self.words, to);
         let record =
             RawRecord { caller: self.words.present(), site: displacement, target: at.target };
-        let index = self.words.lead(record, targeted, name);
+        let index = self.words.lead(record, trace::spread(site.last), targeted, name);
         self.calling.know(index, Known { place: to, counts: led.enters });
     }
 

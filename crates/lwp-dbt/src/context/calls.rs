@@ -6,7 +6,7 @@ use super::TargetFeatures;
 /// by site and target: [`CALL_SLOTS`] of [`CALL_BYTES`], and room for [`CALL_PROBES`] more. The
 /// words of each: the complement of the target, 0 where the slot is free; the complement of what
 /// [`call_site`] says, 32 bits; how often.
-pub const CALLS_AT: u32 = 0xe0_a000;
+pub const CALLS_AT: u32 = 0xf8_a000;
 /// Bytes of a slot.
 pub const CALL_BYTES: u32 = 32;
 /// The number of slots that a call's hash chooses among.

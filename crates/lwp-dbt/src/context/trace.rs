@@ -34,6 +34,8 @@ pub const LEFT: u32 = WORDS_AT + 0x28;
 /// Displacement of the site of a transfer that a routine looks for: the displacement of the counter
 /// that names it.
 pub const SITE: u32 = WORDS_AT + 0x30;
+/// Displacement of what that site adds to a place in the table, four bytes: see [`spread`].
+pub(crate) const SITE_SPREAD: u32 = WORDS_AT + 0x50;
 /// Displacement of a place in the table that a routine looks at.
 pub(crate) const PLACE: u32 = WORDS_AT + 0x38;
 /// Displacement of the key that a routine looks for.
@@ -55,7 +57,7 @@ pub const FRAME_CALLER: u32 = 8;
 
 /// Displacement of the records: behind everything else of a thread, so that there may be more of
 /// them in one thread than in another. The first stands for none.
-pub const RECORDS: u32 = 0x102_b000;
+pub const RECORDS: u32 = 0x11a_b000;
 /// Bytes of a record.
 pub const RECORD_BYTES: u32 = 48;
 /// Offset in a record of its key, negated: its caller's name and its site.
@@ -80,9 +82,18 @@ pub const RECORD_PASSED: u32 = 40;
 /// Displacement of the table: four bytes a place.
 pub const TABLE: u32 = FRAMES_END;
 /// The number of its places.
-pub const PLACES: u32 = 1 << (32 - PLACE_SHIFT);
+pub const PLACES: u32 = 0xe_0000;
+/// The place of what leads from a record begins where the record's name, shifted by so many bits,
+/// says. Records that are made one after the other have their places next to each other, so that
+/// few lines of the cache and few pages hold those that are in use.
+pub const NAME_SHIFT: u8 = 38;
+/// Bits of the number that is added to it: of the site or, if that does not say where it leads, of
+/// a hash.
+const SPREAD_BITS: u8 = 10;
+/// The number of places that what leads from one record is spread over.
+pub const SPREAD: u32 = 1 << SPREAD_BITS;
 /// Bits of a hash that say nothing about the place: the lowest.
-pub(crate) const PLACE_SHIFT: u8 = 13;
+pub(crate) const HASH_SHIFT: u8 = 32 - SPREAD_BITS;
 
 /// Stacks are told apart if the stack pointer is further below the innermost frame than a number of
 /// so many bits says.
@@ -128,14 +139,19 @@ impl Leave {
     }
 }
 
-/// The place in the table of what leads from the record of this name at `site`, and to `target` if
-/// the site does not say that: as the instruction CRC32 has it.
-pub fn place(name: u64, site: u32, target: Option<u64>) -> u32 {
-    let hash = crc32(site, name);
-    target.map_or(hash, |target| crc32(hash, target)) >> PLACE_SHIFT
+/// The number that a site adds to a place, by the address of its last byte.
+pub fn spread(last: u64) -> u32 {
+    last as u32 % SPREAD
 }
 
-/// What CRC32 makes of eight bytes.
+/// The place in the table of what leads from the record of this name at a site with this
+/// [`spread`], and to `target` if the site does not say that.
+pub fn place(name: u64, spread: u32, target: Option<u64>) -> u32 {
+    let added = target.map_or(spread, |target| crc32(spread, target) >> HASH_SHIFT);
+    (name >> NAME_SHIFT) as u32 + added
+}
+
+/// What the instruction CRC32 makes of eight bytes.
 fn crc32(hash: u32, value: u64) -> u32 {
     /// The polynomial, the bits in reverse.
     const POLYNOMIAL: u32 = 0x82f6_3b78;

@@ -29,6 +29,8 @@ pub(crate) struct Transfer {
     leave: Leave,
     /// The counter that names it.
     counter: u32,
+    /// What it adds to its place in the table.
+    spread: u32,
     /// How far the fragment is.
     app: u8,
     index: u8,
@@ -47,6 +49,8 @@ pub(crate) struct Site {
     pub fragment: FragmentId,
     /// Where that begins.
     pub block: AppPc,
+    /// What it adds to its place in the table.
+    pub spread: u32,
     /// Where the function lies that an indirect jump may stay in.
     pub within: Option<Within>,
 }
@@ -231,15 +235,16 @@ fn make(emitter: &mut Emitter<'_>, site: Site, state: u8, leave: Leave) {
     emitter.point(state | ALL);
     let again = emitter.here();
     let (app, index) = (emitter.place.app, emitter.place.index);
-    let Site { counter, fragment, block, .. } = site;
+    let Site { counter, fragment, block, spread, .. } = site;
     let displacement = counter_displacement(counter);
-    let at = steps::transfer(&mut emitter.out, leave, displacement);
+    let at = steps::transfer(&mut emitter.out, leave, displacement, spread);
     emitter.out.transfers.push(Transfer {
         at,
         fragment,
         block,
         leave,
         counter,
+        spread,
         app,
         index,
         state,
@@ -267,6 +272,10 @@ pub fn transfer_stub(emitter: &mut Emitter<'_>, transfer: &Transfer) -> CachePc 
     emitter.out.imm32(trace::SITE);
     emitter.out.imm32(counter_displacement(transfer.counter));
     emitter.out.relocated(Relocation::Counter);
+    // mov dword gs:[spread], spread
+    emitter.out.bytes(&[0x65, 0xc7, 0x04, 0x25]);
+    emitter.out.imm32(trace::SITE_SPREAD);
+    emitter.out.imm32(transfer.spread);
     if transfer.leave == Leave::Return {
         // mov rcx, [rsp]
         emitter.out.bytes(&[0x48, 0x8b, 0x0c, 0x24]);

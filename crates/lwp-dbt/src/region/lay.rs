@@ -7,6 +7,7 @@ use super::{
 };
 use crate::addr::{AppPc, CachePc};
 use crate::block::{Block, Carry, Insn, Terminator};
+use crate::context::trace::spread;
 use crate::context::{RequestKind, SyscallClass};
 use crate::emit::trace::{Site, Within};
 use crate::emit::{
@@ -317,7 +318,8 @@ fn transfer(by: &Translator, work: &mut Work<'_>, block: &Block, id: FragmentId)
     let jumps = matches!(block.terminator, Terminator::IndirectJump);
     let function = if jumps { work.source.function(block.pc) } else { None };
     let within = function.as_ref().and_then(Within::of);
-    Some(Site { counter, fragment: id, block: block.pc, within })
+    let spread = spread(block.next().0.wrapping_sub(1));
+    Some(Site { counter, fragment: id, block: block.pc, spread, within })
 }
 
 /// Returns whether `target` is not in the function of `pc`.

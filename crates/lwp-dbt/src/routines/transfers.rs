@@ -9,9 +9,9 @@ use iced_x86::code_asm::{
 
 use super::{ALL, BOTH, Builder, Emit, saved_registers, state};
 use crate::context::trace::{
-    FRAME_BYTES, FRAME_STACK, FRAMES, KEY, LAST, LEFT, Leave, MOST_JUMPS, NEXT_RECORD, PLACE,
-    PLACE_SHIFT, PRESENT, REACH_BITS, RECORD_BYTES, RECORD_JUMPS, RECORD_KEY, RECORD_NAME,
-    RECORD_NEXT, RECORD_TARGET, RECORDS, SITE, TABLE,
+    FRAME_BYTES, FRAME_STACK, FRAMES, HASH_SHIFT, KEY, LAST, LEFT, Leave, MOST_JUMPS, NAME_SHIFT,
+    NEXT_RECORD, PLACE, PRESENT, REACH_BITS, RECORD_BYTES, RECORD_JUMPS, RECORD_KEY, RECORD_NAME,
+    RECORD_NEXT, RECORD_TARGET, RECORDS, SITE, SITE_SPREAD, TABLE,
 };
 use crate::context::{RequestKind, Slot};
 use crate::state_map::{Commit, PcSource, Spills};
@@ -80,16 +80,19 @@ fn emit_search(b: &mut Builder, leave: Leave, ask: CodeLabel) -> Result<CodeLabe
     b.asm.mov(rcx, word(PRESENT))?;
     emit_if_zero(b, ask)?;
     let asm = &mut b.asm;
-    asm.mov(eax, dword_ptr(SITE as i32).gs())?;
-    asm.lea(r11, qword_ptr(rcx + rax))?;
-    asm.mov(word(KEY), r11)?;
-    asm.crc32(rax, rcx)?;
+    asm.mov(eax, dword_ptr(SITE_SPREAD as i32).gs())?;
     if !leave.is_direct() {
         asm.crc32(rax, Builder::slot(Slot::CallTarget))?;
+        asm.mov(r11d, u32::from(HASH_SHIFT))?;
+        asm.shrx(eax, eax, r11d)?;
     }
-    asm.mov(ecx, u32::from(PLACE_SHIFT))?;
-    asm.shrx(eax, eax, ecx)?;
+    asm.rorx(r11, rcx, u32::from(NAME_SHIFT))?;
+    asm.mov(r11d, r11d)?;
+    asm.lea(rax, qword_ptr(rax + r11))?;
     asm.mov(word(PLACE), rax)?;
+    asm.mov(r11d, dword_ptr(SITE as i32).gs())?;
+    asm.lea(r11, qword_ptr(rcx + r11))?;
+    asm.mov(word(KEY), r11)?;
     asm.mov(ecx, 0u32)?;
     asm.mov(word(LAST), rcx)?;
     asm.mov(eax, place(rax))?;

@@ -76,7 +76,8 @@ impl RecordWords<'_> {
         let at = |displacement: u32| self.0.base() + u64::from(displacement);
         let used = self.count() as u64 * u64::from(trace::RECORD_BYTES);
         self.0.memory().clear(at(trace::RECORDS), used);
-        self.0.memory().clear(at(trace::TABLE), u64::from(trace::PLACES) * 4);
+        let places = trace::place(name_of(self.count()), trace::SPREAD, None);
+        self.0.memory().clear(at(trace::TABLE), u64::from(places) * 4);
         self.begin();
     }
 
@@ -185,8 +186,8 @@ impl RecordWords<'_> {
     }
 
     /// Makes a record that this transfer leads to, and that stands for `name`; `targeted` if the
-    /// site does not say where it leads. Returns its own name.
-    pub fn lead(self, to: RawRecord, targeted: bool, name: u64) -> u64 {
+    /// site, which has this `spread`, does not say where it leads. Returns its own name.
+    pub fn lead(self, to: RawRecord, spread: u32, targeted: bool, name: u64) -> u64 {
         let own = self.make();
         let index = index_of(own);
         let key = to.caller.wrapping_add(to.site.into());
@@ -194,7 +195,8 @@ impl RecordWords<'_> {
         self.set(self.field(index, trace::RECORD_TARGET), to.target.wrapping_neg());
         self.set(self.field(index, trace::RECORD_NAME), name);
         let target = targeted.then_some(to.target);
-        let place = trace::TABLE + trace::place(to.caller, to.site, target) * 4;
+        let place = trace::place(to.caller, spread, target).min(trace::PLACES - 1);
+        let place = trace::TABLE + place * 4;
         self.set32(self.field(index, trace::RECORD_NEXT), self.get32(place));
         self.set32(place, index as u32 * trace::RECORD_BYTES);
         own

@@ -5,9 +5,9 @@
 
 use crate::context::Slot;
 use crate::context::trace::{
-    BEFORE, FRAME_BYTES, FRAME_CALLER, FRAME_STACK, FRAMES, LED_TO, Leave, PLACE_SHIFT, PRESENT,
-    REACH_BITS, RECORD_CALLS, RECORD_KEY, RECORD_NAME, RECORD_PASSED, RECORD_TARGET, RECORDS,
-    TABLE, WORDS, word,
+    BEFORE, FRAME_BYTES, FRAME_CALLER, FRAME_STACK, FRAMES, HASH_SHIFT, LED_TO, Leave, NAME_SHIFT,
+    PRESENT, REACH_BITS, RECORD_CALLS, RECORD_KEY, RECORD_NAME, RECORD_PASSED, RECORD_TARGET,
+    RECORDS, TABLE, WORDS, word,
 };
 use crate::emit::Output;
 use crate::relocation::Relocation;
@@ -38,13 +38,13 @@ impl Register {
 pub fn stores(leave: Leave) -> Vec<u32> {
     let mut out = Output::default();
     let mut steps = Steps { out: &mut out, stores: Vec::new() };
-    steps.transfer(leave, 0);
+    steps.transfer(leave, 0, 0);
     steps.stores
 }
 
 /// Emits a transfer. Returns the offset of the displacement that jumps to its stub.
-pub(super) fn transfer(out: &mut Output, leave: Leave, site: u32) -> usize {
-    Steps { out, stores: Vec::new() }.transfer(leave, site)
+pub(super) fn transfer(out: &mut Output, leave: Leave, site: u32, spread: u32) -> usize {
+    Steps { out, stores: Vec::new() }.transfer(leave, site, spread)
 }
 
 struct Steps<'a> {
@@ -53,10 +53,10 @@ struct Steps<'a> {
 }
 
 impl Steps<'_> {
-    fn transfer(&mut self, leave: Leave, site: u32) -> usize {
+    fn transfer(&mut self, leave: Leave, site: u32, spread: u32) -> usize {
         let miss = match leave {
             Leave::Return | Leave::Resume => self.find_frame(leave),
-            _ => self.find_record(leave, site),
+            _ => self.find_record(leave, site, spread),
         };
         self.sum();
         match leave {
@@ -68,7 +68,7 @@ impl Steps<'_> {
     }
 
     /// Leaves the record in r11, as an offset from [`RECORDS`].
-    fn find_record(&mut self, leave: Leave, site: u32) -> usize {
+    fn find_record(&mut self, leave: Leave, site: u32, spread: u32) -> usize {
         let mut misses = Vec::new();
         if leave.is_call() {
             // movzx ecx, word gs:[frames]
@@ -87,20 +87,7 @@ impl Steps<'_> {
             misses.push(self.out.code.len());
         }
         self.get(RCX, PRESENT);
-        // mov r11d, site
-        self.out.bytes(&[0x41, 0xbb]);
-        self.site(site);
-        // crc32 r11, rcx
-        self.out.bytes(&[0xf2, 0x4c, 0x0f, 0x38, 0xf1, 0xd9]);
-        if !leave.is_direct() {
-            // crc32 r11, qword gs:[target]
-            self.out.bytes(&[0x65, 0xf2, 0x4c, 0x0f, 0x38, 0xf1, 0x1c, 0x25]);
-            self.out.imm32(Slot::CallTarget as u32);
-        }
-        // mov eax, shift; shrx r11d, r11d, eax; mov r11d, gs:[r11 * 4 + table]
-        self.out.bytes(&[0xb8, PLACE_SHIFT, 0, 0, 0, 0xc4, 0x42, 0x7b, 0xf7, 0xdb]);
-        self.out.bytes(&[0x65, 0x46, 0x8b, 0x1c, 0x9d]);
-        self.out.imm32(TABLE);
+        self.look_up(leave, spread);
         self.get_at(RAX, R11, RECORDS + RECORD_KEY);
         // lea rcx, [rcx + rax + site]
         self.out.bytes(&[0x48, 0x8d, 0x8c, 0x01]);
@@ -126,6 +113,30 @@ impl Steps<'_> {
         }
         self.land(found);
         miss
+    }
+
+    /// Leaves in r11 what the table has for a transfer from the record whose name is in rcx.
+    fn look_up(&mut self, leave: Leave, spread: u32) {
+        let mut table = TABLE;
+        if leave.is_direct() {
+            table += spread * 4;
+            // rorx r11, rcx, shift; mov r11d, r11d
+            self.out.bytes(&[0xc4, 0x63, 0xfb, 0xf0, 0xd9, NAME_SHIFT, 0x45, 0x89, 0xdb]);
+        } else {
+            // mov r11d, spread; crc32 r11, qword gs:[target]
+            self.out.bytes(&[0x41, 0xbb]);
+            self.out.imm32(spread);
+            self.out.bytes(&[0x65, 0xf2, 0x4c, 0x0f, 0x38, 0xf1, 0x1c, 0x25]);
+            self.out.imm32(Slot::CallTarget as u32);
+            // mov eax, shift; shrx r11d, r11d, eax
+            self.out.bytes(&[0xb8, HASH_SHIFT, 0, 0, 0, 0xc4, 0x42, 0x7b, 0xf7, 0xdb]);
+            // rorx rax, rcx, shift; mov eax, eax; lea r11, [r11 + rax]
+            self.out.bytes(&[0xc4, 0xe3, 0xfb, 0xf0, 0xc1, NAME_SHIFT, 0x89, 0xc0]);
+            self.out.bytes(&[0x4d, 0x8d, 0x1c, 0x03]);
+        }
+        // mov r11d, gs:[r11 * 4 + table]
+        self.out.bytes(&[0x65, 0x46, 0x8b, 0x1c, 0x9d]);
+        self.out.imm32(table);
     }
 
     /// Goes on if the innermost frame is the one that is returned from.
