@@ -48,7 +48,7 @@ pub const STRUCTURE: &[(&str, [usize; 3])] = &[
     ("lwp-code",       [  6,  133,    9]),
     ("lwp-contexts",   [  0,   19,    0]),
     ("lwp-cpc",        [  0,   11,    5]),
-    ("lwp-dbt",        [ 17,  368,   23]),
+    ("lwp-dbt",        [ 17,  369,   23]),
     ("lwp-export",     [  0,   34,    0]),
     ("lwp-facts",      [  4,   56,    0]),
     ("lwp-fleet",      [  0,  104,    0]),
