@@ -39,8 +39,8 @@ pub struct NameArgs {
     #[arg(long, help_heading = headings::NAMES)]
     pub no_debuginfod: bool,
 
-    /// Show the evaluators of interpreted languages, such as CPython's _PyEval_EvalFrameDefault,
-    /// beside the functions that they execute
+    /// Show the evaluators of interpreted languages, such as CPython's _PyEval_EvalFrameDefault, in
+    /// addition to the functions that they execute
     #[arg(long, help_heading = headings::NAMES)]
     pub no_fold: bool,
 }

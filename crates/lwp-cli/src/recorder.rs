@@ -380,9 +380,7 @@ impl State {
         // Whoever waits for a long run should not learn it at the end.
         if let Some(run) = self.broken.run.take() {
             let (place, why) = (printable(&self.path.display().to_string()), plain(&error));
-            lwp_terminal::say!(
-                "lwp: {place}: {why}: nothing is recorded from here on; the program goes on"
-            );
+            lwp_terminal::say!("lwp: {place}: {why}: recording stops here; the program continues");
             run.send(Request::Disable);
         }
         self.broken.error = Some(error);

@@ -220,8 +220,8 @@ fn filters_that_mean_nothing_are_refused() {
         return;
     }
     for (options, cause) in [
-        (&["-c", "9", "--filter", "no_such_function"][..], "no function is called"),
-        (&["-c", "9", "--filter", "own_work@libwork.so"], "no function is called"),
+        (&["-c", "9", "--filter", "no_such_function"][..], "no function is named"),
+        (&["-c", "9", "--filter", "own_work@libwork.so"], "no function is named"),
         (&["-c", "9", "--filter", "own_work@libabsent.so"], "it loads: libwork.so, libc"),
         (&["-c", "9", "--filter", "9..1"], "lies behind"),
         (&["-c", "9", "--filter", ""], "names no code"),

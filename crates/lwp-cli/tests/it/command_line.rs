@@ -82,7 +82,7 @@ fn limits_in_the_environment_are_read_or_named() {
     };
     for name in ["LWP_CACHE_LIMIT", "LWP_BUILDS_LIMIT"] {
         let expected =
-            format!("lwp: {name}=lots is no number of bytes, as 500M is: the limit is 2G\n");
+            format!("lwp: {name}=lots is not a number of bytes such as 500M; the limit is 2G\n");
         assert_eq!(says(name, "lots"), expected);
         assert_eq!([says(name, "1K"), says(name, "")], ["", ""]);
     }

@@ -135,7 +135,10 @@ fn doctor_names_what_a_container_refuses() {
     assert!(seccomp.ends_with("refused: perf_event_open, personality; lwp works"), "{seccomp}");
     assert!(line("default", "layout").1.starts_with("warn"));
     let generated = line("default", "generated code").1;
-    assert!(generated.contains("noticed by the protection of its pages"), "{generated}");
+    assert!(
+        generated.contains("lwp notices writes to it by the protection of its pages"),
+        "{generated}"
+    );
     assert!(line("default", "advice").1.contains("stat -r"));
     let (code, seccomp) = line("old", "seccomp");
     assert_eq!(code, Some(1));

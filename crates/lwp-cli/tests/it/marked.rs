@@ -328,7 +328,7 @@ fn recordings_hold_what_is_between_markers() {
 fn a_program_without_markers_counts_nothing_and_is_told_so() {
     let output = limited(Path::new("/"), &[LWP, "stat", "--marked", "--", "/bin/true"]).output();
     let says = text(&output.expect("lwp starts").stderr);
-    assert!(says.contains("nothing was counted: the program has met no marker"), "{says}");
+    assert!(says.contains("nothing was counted: the program executed no marker"), "{says}");
     let words = [LWP, "stat", "--within", "no_such_function", "--", "/bin/true"];
     let says = text(&limited(Path::new("/"), &words).output().expect("lwp starts").stderr);
     assert!(says.contains("no_such_function"), "{says}");
