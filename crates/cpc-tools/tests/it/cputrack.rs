@@ -325,7 +325,7 @@ fn the_virtual_cpu_refuses_a_process_that_traces_others() {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{errors}");
     assert!(errors.contains(&format!("it traces process {child}")), "{errors}");
-    assert!(errors.contains(&format!("have it let process {child} go")), "{errors}");
+    assert!(errors.contains(&format!("make it detach from process {child}")), "{errors}");
     // It goes on to trace.
     assert!(Command::new("kill").args(["-TERM", child]).status().unwrap().success());
     assert_eq!(tracer.0.wait().unwrap().code(), Some(0));
