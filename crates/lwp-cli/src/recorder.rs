@@ -386,7 +386,7 @@ impl State {
         self.broken.error = Some(error);
     }
 
-    /// The same for counts or samples.
+    /// Writes counts or samples; if that works, the recording is useful.
     fn write_counts(&mut self, write: impl FnOnce(&mut Writer<Place>) -> io::Result<()>) {
         self.write(write);
         self.broken.useful |= self.broken.error.is_none();

@@ -145,7 +145,8 @@ impl Recording {
         Self::read_into(file, None, Some(Vec::new())).map(|(recording, _)| recording)
     }
 
-    /// The same with stacks and samples apart, in a fraction of the memory: the recording has none.
+    /// Reads a recording, with its stacks and samples separate, in a fraction of the memory: the
+    /// recording returned has none.
     ///
     /// # Errors
     ///

@@ -61,7 +61,7 @@ fn check(events: Events, options: &[&str]) {
     check_on(events, options, command);
 }
 
-/// The same, the second processor being started as `command_of` says.
+/// Runs cases on both processors; `command_of` says how the second one is started.
 fn check_on(
     events: Events,
     options: &[&str],
@@ -145,7 +145,7 @@ fn random_programs_record_the_same_of_the_models() {
     check(Events::Modelled, &[]);
 }
 
-/// The same of a slow memory, which some profiles cannot wait for once.
+/// Clocks with a slow memory, which some profiles cannot wait for once.
 #[test]
 fn random_programs_record_the_same_of_the_clocks_beside_other_caches() {
     check(Events::Modelled, &["--cache", "4K/4/64@3,16K/2/64@9,memory@1900", "--clocks", "zen4"]);

@@ -209,8 +209,9 @@ fn asynchronous_signals_add_only_their_handlers() {
     assert!(most >= 10, "only {most} signals came");
 }
 
-/// The same in superblocks, which hold what an earlier run has executed often: the flags that a
-/// guard overwrites are had again wherever they are read, also by a handler's return.
+/// Asynchronous signals add only their handlers in superblocks too, which hold what an earlier run
+/// has executed often: the flags that a guard overwrites are had again wherever they are read, also
+/// by a handler's return.
 #[test]
 fn superblocks_are_left_exactly() {
     let executable = &compile("counts/superblocks")[0];
@@ -350,8 +351,8 @@ fn superblocks_are_counted_down_exactly() {
     assert!(most >= 100, "only {most} signals came");
 }
 
-/// The same in code that the program has made itself, while superblocks are laid over it: counts of
-/// all events, and of each instruction and call in recordings.
+/// Counts are exact in code that the program has made itself, while superblocks are laid over it:
+/// counts of all events, and of each instruction and call in recordings.
 #[test]
 fn superblocks_over_generated_code_are_exact() {
     let executable = &compile("counts/generated")[0];
@@ -372,7 +373,7 @@ fn superblocks_over_generated_code_are_exact() {
     assert!(most >= 100, "only {most} signals came");
 }
 
-/// The same where translations are replaced by superblocks while the program runs: nothing is
+/// Counts are exact where superblocks replace translations while the program runs: nothing is
 /// counted twice, and nothing is lost.
 #[test]
 fn translations_of_running_programs_are_replaced() {

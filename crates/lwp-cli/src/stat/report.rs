@@ -178,7 +178,8 @@ impl Report {
         Self::modelled(title, requested, scope, outcomes, &[])
     }
 
-    /// The same with what a model says of each run, if it does.
+    /// Combines the outcomes of one or more runs of a command, with the modelled counts of each run
+    /// if there are any.
     pub fn modelled(
         title: String,
         requested: &[Requested],

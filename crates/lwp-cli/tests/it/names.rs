@@ -61,7 +61,7 @@ fn recorded(dir: &Path, options: &[&str]) -> (Vec<Line>, String) {
     lines(dir, options)
 }
 
-/// The same of a build that has everything in one file.
+/// The lines of a build that has everything in one file.
 fn whole(name: &str, flags: &[&str]) -> Option<Vec<Line>> {
     let dir = built(&format!("{name}-whole"), flags)?;
     let (lines, complaints) = recorded(&dir, &[]);

@@ -46,7 +46,7 @@ fn bench(plan: Plan, bytes: &[u8]) -> Bench {
     at(CODE, (plan, Lwp::Absent), bytes)
 }
 
-/// The same, mapped at `start`, for threads with profiling on or off.
+/// A bench for the code, mapped at `start`, for threads with profiling on or off.
 fn at(start: u64, (plan, lwp): (Plan, Lwp), bytes: &[u8]) -> Bench {
     let classes = Box::new([SyscallClass::Native; 512]);
     let emulated = Emulated { lwp: lwp != Lwp::Absent, ..Emulated::default() };

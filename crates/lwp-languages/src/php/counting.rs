@@ -25,7 +25,7 @@ pub const NAMES: [&str; 4] = [
 pub struct Counted {
     /// The instruction of the evaluator at which the first argument is known to be a frame.
     pub entry: u64,
-    /// The same, by its address in the file.
+    /// The address of `entry` in the file.
     pub entry_address: u64,
     /// The first instructions of the operations that call, at which r14 has the frame.
     pub operations: Vec<u64>,

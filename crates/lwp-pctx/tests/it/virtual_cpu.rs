@@ -66,8 +66,9 @@ fn printed(output: &Output) -> String {
     text.lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// The same with what the copy that controls a new process has printed behind the rest: it ends when
-/// its process has, and the one that it was copied from when its own has, in whichever order.
+/// Standard output, with the lines of the copy that controls a new process after the others: it
+/// ends when its process has, and the one that it was copied from when its own has, in whichever
+/// order.
 fn printed_by_each(output: &Output) -> String {
     let text = printed(output);
     let lines: Vec<&str> = text.lines().collect();
