@@ -238,7 +238,7 @@ mod tests {
         let refused = generated_code_from(Err(Some(sys::Errno(1))));
         assert!(refused.detail.contains("by the protection"), "{}", refused.detail);
         let own = generated_code_from(Ok((Reach::UserMode, Duration::from_nanos(640))));
-        assert!(own.detail.ends_with("looked at first"), "{}", own.detail);
+        assert!(own.detail.ends_with("calls that write to memory beforehand"), "{}", own.detail);
         let filtered = generated_code("Name:\tlwp\nSeccomp:\t2\n");
         assert_eq!(filtered.status, Status::Ok);
         assert!(filtered.detail.starts_with("a system call filter"), "{}", filtered.detail);
