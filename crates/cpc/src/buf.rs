@@ -1,4 +1,6 @@
 //! Buffers: snapshots of a set's counters and records, and their arithmetic.
+//!
+//! Promise: C9: properties
 
 use std::cell::Cell;
 

@@ -268,6 +268,8 @@ mod tests {
     }
 
     /// Whatever others write to the socket is passed over.
+    ///
+    /// Promise: C11
     #[test]
     fn only_messages_are_taken() {
         let requests = Requests::of_this_process().unwrap();

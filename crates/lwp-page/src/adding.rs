@@ -477,6 +477,7 @@ mod tests {
         sums
     }
 
+    /// Promise: R115
     #[test]
     fn spans_are_added_up_with_blocks_as_without() {
         let (plain, mut blocked) = (subject(), subject());

@@ -371,6 +371,7 @@ mod tests {
         file
     }
 
+    /// Promise: R123
     #[test]
     fn whole_recordings_are_told_from_parts() {
         let with = |kinds: &[Kind]| {

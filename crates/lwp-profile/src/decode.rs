@@ -1,4 +1,6 @@
 //! Reading a recording: whatever is whole is used, and what is not is said.
+//!
+//! Promise: R7
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -499,6 +501,7 @@ mod tests {
         bytes
     }
 
+    /// Promise: R29
     #[test]
     fn joined_recordings_hold_both() {
         let (mut both, one) = (recording(), recording());

@@ -360,6 +360,7 @@ mod tests {
     }
 
     proptest! {
+        /// Promise: R115
         #[test]
         fn nodes_are_counted_at_their_places(
             calls in prop::collection::vec((any::<usize>(), 0u32..5), 0..200),

@@ -544,6 +544,7 @@ mod tests {
         assert_eq!(below, [(12, 10, 110), (17, 1000, 1000)]);
     }
 
+    /// Promise: R115
     #[test]
     fn samples_count_as_events_do() {
         let tree = grown(&[(0, 1), (1, 2), (0, 3)], &[10, 20, 30]);
@@ -599,6 +600,7 @@ mod tests {
             prop_assert_eq!(all + 1, tree.len());
         }
 
+        /// Promise: R115
         #[test]
         fn a_part_has_the_counts_of_the_whole(
             calls in prop::collection::vec((any::<usize>(), 0u32..9), 0..200),

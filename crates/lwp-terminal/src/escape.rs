@@ -1,4 +1,6 @@
 //! Names come from programs, and programs can be called anything.
+//!
+//! Promise: R10
 
 use std::borrow::Cow;
 use std::fmt::Write;

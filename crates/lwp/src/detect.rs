@@ -127,6 +127,7 @@ pub(crate) mod tests {
     }
 
     /// Spec: P07 §5.1; LWP §8
+    /// Promise: W28
     #[test]
     fn p07_5_1_the_form_of_2007_is_refused_by_its_name() {
         let leaf = Capabilities2007::FULL.leaf(LwpMsr0::all());

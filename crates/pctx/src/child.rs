@@ -189,6 +189,7 @@ mod tests {
         }
     }
 
+    /// Promise: T2
     #[test]
     fn a_child_that_the_copy_is_refused_runs_on_by_itself() {
         let (parent, child) = family();

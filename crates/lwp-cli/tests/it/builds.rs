@@ -1,6 +1,9 @@
 //! The store of builds, and debuginfod: reports of programs that have changed since, and of
 //! stripped ones. The server is the test's own. A test whose tool is missing is skipped and says
 //! so.
+//!
+//! Promise: R61
+//! Promise: R62: with a server in the test
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 use crate::shared::tools;

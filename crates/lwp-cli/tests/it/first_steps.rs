@@ -1,4 +1,6 @@
 //! What people do first, and what they are told where it cannot work.
+//!
+//! Promise: R50
 
 use crate::shared::recorded;
 use crate::shared::tools;
@@ -284,6 +286,7 @@ fn busy() -> Running {
     Running(child)
 }
 
+/// Promise: R52
 #[test]
 fn an_attached_process_has_its_own_times() {
     let dir = fresh("times");

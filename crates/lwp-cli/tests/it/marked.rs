@@ -1,5 +1,7 @@
 //! Counting between markers: exact to the instruction, against a processor that is stepped and
 //! against callgrind.
+//!
+//! Promise: R70: compared with a single-stepped processor
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 use crate::shared::tools;
@@ -130,6 +132,7 @@ int main(void) {
 }
 "#;
 
+/// Promise: E9
 #[test]
 fn commands_of_the_program_itself_take_effect_where_it_gives_them() {
     for (pieces, kind) in [(&["-DPIECES"][..], "pieces"), (&[], "whole")] {

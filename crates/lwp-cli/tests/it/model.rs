@@ -1,5 +1,7 @@
 //! Modelled misses and estimated cycles: against patterns whose misses are known, and against
 //! callgrind. A test whose tool is missing is skipped and says so.
+//!
+//! Promise: R63
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 use crate::shared::tools;

@@ -1,5 +1,7 @@
 //! Images: a unit put elsewhere is what translating it there would have given, and no bytes at all
 //! make an image do harm.
+//!
+//! Promise: O10
 
 use crate::common;
 
@@ -241,6 +243,8 @@ fn executions(bench: &Bench) -> Vec<(AppPc, Execution, i64)> {
 }
 
 /// A module is kept once, wherever it is mapped.
+///
+/// Promise: K10
 #[test]
 fn an_image_moves_with_its_module() {
     for seed in 0..150 {
@@ -372,6 +376,8 @@ fn displacements_that_do_not_reach_are_refused() {
 }
 
 /// A checksum stands before the image; but what if it does not help?
+///
+/// Promise: K2, K13
 #[test]
 fn no_bytes_make_an_image_panic_or_lead_elsewhere() {
     let bytes = random_code(2);

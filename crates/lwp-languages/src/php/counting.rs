@@ -4,6 +4,8 @@
 //! executes other calls itself, by three operations, whose function is the one of the call that has
 //! been prepared. The code of an operation has an address in a table that nothing exports; a second
 //! table says which entries are an operation's. Both are found in the file by their content.
+//!
+//! Promise: R113
 
 use object::read::ReadRef;
 

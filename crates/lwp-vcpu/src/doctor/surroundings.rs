@@ -284,6 +284,7 @@ mod tests {
         assert_eq!(container_from(None, "", "").detail, "none that shows");
     }
 
+    /// Promise: Y1
     #[test]
     fn filters() {
         let active = "Seccomp:\t2\n";

@@ -217,6 +217,7 @@ mod tests {
         }
     }
 
+    /// Promise: I15
     #[test]
     fn many_single_steps_are_a_defect() {
         let check = |instructions| {
