@@ -18,12 +18,12 @@
  *         printf("%#llx\n", (unsigned long long)record.instruction_address);
  *     lwp_close(session);
  *
- * Link with what `pkg-config --cflags --libs lwp` says: -llwp. The functions below are the library's; the
- * others, and the intrinsics, are inline and need none. lwp(3) and the pages that it names are the manual.
+ * Link with -llwp (`pkg-config --cflags --libs lwp`). The functions declared `extern` below are the
+ * library's; all others, and the intrinsics, are inline and need no library. The manual begins at lwp(3).
  *
- * A function that fails returns -1 or NULL, sets errno, and leaves a text for lwp_last_error(). One that
- * succeeds leaves errno as it was. NULL for a session is EINVAL everywhere, and so is a session that a
- * parent process has opened: the child of fork() has no session.
+ * A function that fails returns -1 or NULL, sets errno, and leaves a text for lwp_last_error(). A function
+ * that succeeds leaves errno unchanged. For a session that is NULL, or that a parent process has opened,
+ * every function fails with EINVAL: the child of fork() has no sessions.
  *
  * Licence: MIT OR Apache-2.0. */
 #ifndef LWP_H
@@ -63,36 +63,36 @@ struct lwp_session;
 /* Each record has a time stamp of the performance time-stamp counter (100 MHz). */
 #define LWP_OPEN_TIME_STAMPS (UINT32_C(1) << 1)
 
-/* What a session records. lwp_options_init() first: a later version may append members, and takes those
- * that a program does not know for zero. */
+/* What a session records. Call lwp_options_init() first: later versions may append members, and treat
+ * members that the program does not know as zero. */
 struct lwp_options {
     uint32_t size;  /* bytes of this structure, as the program knows it */
     uint32_t flags; /* LWP_OPEN_..., or 0 */
 
-    /* By EventId, LWP_EVENT_...: a record is made of every so many occurrences, 1 to 2^25, the first of
-     * occurrence number every[id]; 0 counts none. What LWPINS inserts (LWP_EVENT_PROGRAMMED) is recorded
-     * always and has no member here. */
+    /* every[id] = n, with an EventId (LWP_EVENT_...) and n from 1 to 2^25, records every n-th occurrence;
+     * 0 records none. Records that LWPINS inserts (LWP_EVENT_PROGRAMMED) need no request and have no
+     * element. */
     uint32_t every[32];
 
-    uint32_t ring_records;      /* room for so many unread records, at most 8388606; 0 is 4096. Rounded up
-                                   to what the processor accepts: lwp_capacity() */
-    uint32_t random_bits;       /* so many low bits of every interval are random, 0 to 15 */
-    uint32_t filters;           /* LWP_FILTER_..., all of which must be passed; 0 lets everything pass */
-    uint32_t threshold_records; /* interrupt the thread when so many records are unread; 0: never. What the
-                                   interrupt becomes is the system's choice: `lwp run --interrupt` */
+    uint32_t ring_records;      /* room for this many unread records, at most 8388606; 0 means 4096. The
+                                   ring may be larger if the processor requires it: lwp_capacity() */
+    uint32_t random_bits;       /* number of low bits of every interval that are random, 0 to 15 */
+    uint32_t filters;           /* LWP_FILTER_..., combined with |; events must pass all; 0: no filter */
+    uint32_t threshold_records; /* interrupt the thread when this many records are unread; 0: never. The
+                                   system turns the interrupt into a signal: `lwp run --interrupt` */
 
-    uint64_t base_ip;  /* with LWP_FILTER_IPF: first and last address whose instructions count; with */
-    uint64_t limit_ip; /* LWP_FILTER_IPI in addition, all others do. LWPINS and LWPVAL are exempt */
+    uint64_t base_ip;  /* with LWP_FILTER_IPF: only instructions from base_ip to limit_ip count; with */
+    uint64_t limit_ip; /* LWP_FILTER_IPI too: only those outside. Never filters LWPINS and LWPVAL */
 };
 
-/* Asks for nothing: sizes `options` and clears the rest. */
+/* Sets options->size and clears all other members, which requests nothing. */
 static __inline__ void lwp_options_init(struct lwp_options *options)
 {
     memset(options, 0, sizeof *options);
     options->size = (uint32_t)sizeof *options;
 }
 
-/* Opens a session; it does not run yet. Allocates all that it will need.
+/* Opens a session, which does not run yet, and allocates all memory that it will need.
  *
  * Returns the session, which lwp_close() frees, or NULL. Errors: those of lwp_available(), and
  *     ENOTSUP  this LWP lacks an event, a filter, time stamps or the interrupt; nothing is left out
@@ -101,10 +101,10 @@ static __inline__ void lwp_options_init(struct lwp_options *options)
  *     EINVAL   `options` is NULL or of a size that no version had, a flag or filter is not known, or
  *              LWP_FILTER_IPI comes without LWP_FILTER_IPF
  *     E2BIG    `options` has members that this version of the library does not know, and sets them
- *     ENOMEM, EMFILE, ENFILE  memory or, for LWP_OPEN_SHARED, a descriptor could not be had */
+ *     ENOMEM, EMFILE, ENFILE  no memory or, for LWP_OPEN_SHARED, no descriptor is left */
 extern struct lwp_session *lwp_open(const struct lwp_options *options);
 
-/* Profiles the calling thread from the return of this call on. Counters and ring go on from where they
+/* Profiles the calling thread from the return of this call on. Counters and ring continue where they
  * were at lwp_stop(). Between this call and lwp_stop() the functions for sessions neither allocate nor
  * wait, nor make system calls. A thread that ends stops its session.
  *
@@ -124,36 +124,36 @@ extern int lwp_start(struct lwp_session *session);
  *     EBUSY   as above */
 extern int lwp_stop(struct lwp_session *session);
 
-/* Publishes what the processor still holds of the calling thread: records, position, counters. A thread
- * that reads its own ring while it is profiled does this first. Costs one instruction. A handler of a signal
- * may call it.
+/* Writes to memory what the processor still holds for the calling thread: records, position, counters. A
+ * thread that reads its own ring while it is profiled calls this first. It costs one instruction, and
+ * signal handlers may call it.
  *
  * Returns 0. Errors: as lwp_stop(). */
 extern int lwp_flush(struct lwp_session *session);
 
-/* Takes at most `count` records out of the ring, oldest first, and gives their places back to the
- * processor. Any thread may call this, also while another is profiled by the session; a handler of a
- * signal too. It does not wait.
+/* Takes at most `count` records out of the ring, oldest first, and frees their places for new records. Any
+ * thread may call this, even while the session profiles another thread, and signal handlers may call
+ * it too. It does not wait.
  *
  * Returns how many were taken, 0 if there are none now. Errors:
  *     EBUSY   another call of this function for the session is not finished
  *     EFAULT  `records` is NULL and `count` is not 0 */
 extern ssize_t lwp_read(struct lwp_session *session, struct lwp_record *records, size_t count);
 
-/* Stores in *missed how many records were lost since the session was opened because the ring was full.
- * Any thread and any handler of a signal may call it.
+/* Stores in *missed how many records have been lost because the ring was full, since the session was
+ * opened. Any thread and any signal handler may call this.
  *
  * Returns 0. Errors:
  *     EBUSY   a call of lwp_read() for the session is not finished
  *     EFAULT  `missed` is NULL */
 extern int lwp_missed(struct lwp_session *session, uint64_t *missed);
 
-/* How many records can be unread at the same time, at least what ring_records asked for; or -1. */
+/* Returns how many records can be unread at the same time, which is at least ring_records; or -1. */
 extern int lwp_capacity(struct lwp_session *session);
 
 /* The descriptor by which another process reads the session with lwp_attach(). It is the session's: it
  * is closed on exec, and by lwp_close(). Pass it on by SCM_RIGHTS or dup(). Whoever has it can
- * change the control block, so it is for processes that trust each other.
+ * change the control block, so only give it to processes that you trust.
  *
  * Returns the descriptor. Errors:
  *     EINVAL  the session was not opened with LWP_OPEN_SHARED */
@@ -165,11 +165,12 @@ extern int lwp_fd(struct lwp_session *session);
  *
  * Returns a session that lwp_close() frees, or NULL. Errors:
  *     EBADF            `descriptor` is not open
- *     EINVAL           it is none of lwp_fd()
+ *     EINVAL           it does not come from lwp_fd()
  *     ENOMEM           no memory */
 extern struct lwp_session *lwp_attach(int descriptor);
 
-/* Frees the session. If it runs on the calling thread it is stopped first. No other call with the session may be going on or follow.
+/* Frees the session. If it runs on the calling thread, this stops it first. No other call may use the session
+ * at the same time or afterwards.
  *
  * Returns 0. Errors:
  *     EBUSY  it runs on another thread; nothing was freed */
@@ -177,11 +178,11 @@ extern int lwp_close(struct lwp_session *session);
 
 /* ---- Generated code ------------------------------------------------------------------------------ */
 
-/* Makes `length` bytes of generated code at `address` known to profilers by `name`, to `lwp record` and
- * perf alike: adds a line to /tmp/perf-PID.map. Needs no LWP. Each call opens, writes and closes the file,
- * so that the name is there when the call returns; what an earlier process of the same number has left
- * is dropped. Any thread may call this, also in a child of fork(), whose list begins empty.
- * A name cannot be taken back; where an address is named again, the later name is taken.
+/* Gives `length` bytes of generated code at `address` a name for profilers, `lwp record` and perf alike, by
+ * adding a line to /tmp/perf-PID.map. Needs no LWP. Each call opens, writes and closes the file, so the
+ * name is there when the call returns. The first call drops lines that an earlier process with the same
+ * number left behind. Any thread may call this; in a child of fork(), the list begins empty. Names cannot
+ * be removed; if an address is named twice, the later name wins.
  *
  * Returns 0. Errors:
  *     EINVAL  `address` or `name` is NULL, the code has no bytes or goes beyond the address space, or the

@@ -1,5 +1,5 @@
-/* Markers for exact counting: a program says from where to where `lwp stat --marked` and `lwp record --marked` count,
- * or reads its own counts. For C and C++, x86-64, GCC and clang; there is nothing to link with.
+/* Markers for exact counting: with them, a program chooses the part that `lwp stat --marked` and `lwp record --marked`
+ * count, or reads its own counts. For C and C++, x86-64, GCC and clang; there is no library to link with.
  *
  *     #include <lwp_count.h>
  *
@@ -8,8 +8,7 @@
  *     lwp_count_stop();
  *
  * A marker is one instruction that does nothing on a processor and under Valgrind. Under lwp it stops the thread for a
- * moment, with every count exact: what is executed between two markers is counted to the instruction, and the markers
- * are not.
+ * moment, with every count exact: lwp counts each instruction between two markers, but not the markers.
  *
  * Licence: MIT OR Apache-2.0. */
 #ifndef LWP_COUNT_H
@@ -39,19 +38,19 @@ enum lwp_count_event {
 /* nop dword ptr [rax + disp32], with LWP and a code in its displacement. */
 #define LWP_COUNT_MARKER(code) ".byte 0x0f, 0x1f, 0x80, 0x4c, 0x57, 0x50, " #code
 
-/* Starts counting in all threads of this process, where counting is a matter of markers. */
+/* Starts counting in all threads of this process, under --marked. */
 LWP_COUNT_INLINE void lwp_count_start(void)
 {
     __asm__ volatile(LWP_COUNT_MARKER(1) ::: "memory");
 }
 
-/* Stops it. */
+/* Stops counting in all threads of this process, under --marked. */
 LWP_COUNT_INLINE void lwp_count_stop(void)
 {
     __asm__ volatile(LWP_COUNT_MARKER(2) ::: "memory");
 }
 
-/* Begins a region of this thread; one at a time. */
+/* Begins a region of this thread, for lwp_count_since(). A thread has one region at a time. */
 LWP_COUNT_INLINE void lwp_count_begin(void)
 {
     __asm__ volatile(LWP_COUNT_MARKER(4) ::: "memory");
@@ -64,8 +63,8 @@ LWP_COUNT_INLINE void lwp_count_begin(void)
     "xor %%edx, %%edx\n\t"                                                                                        \
     "mov %2, %%edi\n\t" LWP_COUNT_MARKER(code)
 
-/* Stores in *count how many events this thread has executed since lwp_count_begin(). Returns whether they are counted:
- * they are not on a processor, under `lwp run` and in sampled recordings, and *count is 0 then. */
+/* Stores in *count how many events this thread has executed since lwp_count_begin(), and returns 1. If nothing counts
+ * (natively, under `lwp run`, and in sampled recordings), stores 0 and returns 0. */
 LWP_COUNT_INLINE int lwp_count_since(enum lwp_count_event event, uint64_t *count)
 {
     uint64_t value, counted;
@@ -74,7 +73,7 @@ LWP_COUNT_INLINE int lwp_count_since(enum lwp_count_event event, uint64_t *count
     return counted != 0;
 }
 
-/* The same since the thread began. */
+/* Stores in *count how many events this thread has executed since it began; returns as lwp_count_since(). */
 LWP_COUNT_INLINE int lwp_count_read(enum lwp_count_event event, uint64_t *count)
 {
     uint64_t value, counted;

@@ -4,6 +4,7 @@
 #   packaging/test.sh [DIST]
 #
 # What needs a tool that is missing is skipped, and that is said.
+# Promise: R55
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)

@@ -1,3 +1,4 @@
+# Promise: R57
 """Plays the steps of action.yml without GitHub: a push makes the baseline, then changes are compared with it.
 
     python3 play.py DIST

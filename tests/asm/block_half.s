@@ -22,3 +22,5 @@ load:
     .skip 4096
 page:
     .skip 4096
+
+/* Promise: W19 */

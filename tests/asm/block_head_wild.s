@@ -18,3 +18,5 @@ second:
     lwpins $0, %r15d, %r15d
     STOP
     FINISH
+
+/* Promise: W19 */

@@ -22,3 +22,5 @@ second:
     .bss
     .balign 4096
 area: .skip 8192
+
+/* Promise: W19 */

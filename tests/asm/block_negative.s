@@ -12,3 +12,5 @@
     lwpval $0, %r15d, %r15d
     STOP
     FINISH
+
+/* Promise: W19 */

@@ -20,3 +20,5 @@ second:
     jnz 9f
     FINISH
 9:  ud2
+
+/* Promise: W19 */

@@ -11,3 +11,5 @@
     nop
     STOP
     FINISH
+
+/* Promise: W19 */

@@ -14,3 +14,5 @@ insert:
     loop insert
     STOP
     FINISH
+
+/* Promise: W19 */

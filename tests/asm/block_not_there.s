@@ -28,3 +28,5 @@ readonly:
     .bss
     .balign 4096
 page: .skip 4096
+
+/* Promise: W19 */

@@ -13,3 +13,5 @@ insert:
     lwpins $0, %r15d, %r15d
     STOP
     FINISH
+
+/* Promise: W19 */

@@ -14,3 +14,5 @@ insert:
     mov block+168(%rip), %rax
     NOTE %rax
     FINISH
+
+/* Promise: W19 */

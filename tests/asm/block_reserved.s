@@ -21,3 +21,5 @@ sample:
     mov block+128(%rip), %eax
     NOTE %rax
     FINISH
+
+/* Promise: W19 */

@@ -23,3 +23,5 @@
 load:
     llwpcb %r14
     ret
+
+/* Promise: W19 */

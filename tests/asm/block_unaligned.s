@@ -28,3 +28,5 @@ inner:
     .long 0x100000, 0
     .fill 11, 8, 0
     .fill 8, 8, 0
+
+/* Promise: W19 */

@@ -19,3 +19,5 @@ last:
     nop
     STOP
     FINISH
+
+/* Promise: W19 */

@@ -37,3 +37,5 @@ popped:
     .bss
     .balign 4096
 line: .skip 8192
+
+/* Promise: W9 */

@@ -53,3 +53,5 @@ quads:
     .bss
     .balign 4096
 line: .skip 8192
+
+/* Promise: W9 */

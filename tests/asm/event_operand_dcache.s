@@ -25,3 +25,5 @@ word:
     .long 9
     .balign 64
     .quad 0
+
+/* Promise: W9 */

@@ -19,3 +19,5 @@ moves:
     .balign 4096
 from: .skip 4096
 to: .skip 4096
+
+/* Promise: W9 */

@@ -24,3 +24,5 @@ repair:
     pop %rsi
     pop %rdi
     jmp note_fault
+
+/* Promise: W19 */

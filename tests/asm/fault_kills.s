@@ -9,3 +9,5 @@
     lwpins $0, %r15d, %r15d
     STOP
     FINISH
+
+/* Promise: W19 */

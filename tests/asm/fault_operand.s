@@ -13,3 +13,5 @@ insert:
     lwpins $0, 0x10(%r15), %r15d
     STOP
     FINISH
+
+/* Promise: W19 */

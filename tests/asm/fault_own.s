@@ -31,3 +31,5 @@ repair:
     .bss
     .balign 4096
 page: .skip 4096
+
+/* Promise: W19 */

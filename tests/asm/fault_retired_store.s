@@ -38,3 +38,5 @@ repair:
     .data
     .skip 4096
 word: .quad 0
+
+/* Promise: W19 */

@@ -26,3 +26,5 @@ repair:
     movl $3, block+140(%rip)
     llwpcb %r14
     ret
+
+/* Promise: W19 */

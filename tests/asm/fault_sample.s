@@ -26,3 +26,5 @@ repair:
     pop %rsi
     pop %rdi
     jmp note_fault
+
+/* Promise: W19 */

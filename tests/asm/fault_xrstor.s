@@ -26,3 +26,5 @@ last:
     lwpins $0, %r15d, %r15d
     STOP
     FINISH
+
+/* Promise: W10, W19 */

@@ -28,3 +28,5 @@ after:
 page:
     .skip 4096
     .text
+
+/* Promise: W10, W19 */

@@ -13,3 +13,5 @@ load:
     .data
     .balign 64
 word: .quad 0
+
+/* Promise: W9 */

@@ -16,3 +16,5 @@ again:
 behind:
     STOP
     FINISH
+
+/* Promise: W15 */

@@ -39,3 +39,5 @@ third:
     nop                                 # 6
     llwpcb %r15
     FINISH
+
+/* Promise: W10 */

@@ -36,3 +36,5 @@ second:
     slwpcb %rcx
     NOTE %rcx
     FINISH
+
+/* Promise: W10 */

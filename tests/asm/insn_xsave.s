@@ -49,3 +49,5 @@ component:                              # of the others none may overlap it
     movzx %al, %eax
     mov %rax, 56(%rbp)
     FINISH
+
+/* Promise: W10 */

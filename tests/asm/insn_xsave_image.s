@@ -26,3 +26,5 @@ first:
     NOTE %rax
     NOTE_HELD
     FINISH
+
+/* Promise: W10 */

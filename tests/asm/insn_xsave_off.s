@@ -24,3 +24,5 @@
     NOTE_HELD
     NOTE_AT 0
     FINISH
+
+/* Promise: W10 */

@@ -43,3 +43,5 @@ second:
     slwpcb %rcx
     NOTE %rcx
     FINISH
+
+/* Promise: W10 */

@@ -24,3 +24,5 @@ back:
     FINISH
 function:
     ret
+
+/* Promise: W11 */

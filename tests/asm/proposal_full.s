@@ -23,3 +23,5 @@ nops:
     .fill 16, 1, 0x90
     STOP
     FINISH
+
+/* Promise: W11 */

@@ -34,3 +34,5 @@ undefined:
     incq (%rbx)
     addq $9, UCONTEXT_RIP(%rdx)
     ret
+
+/* Promise: W11 */

@@ -27,3 +27,5 @@ sixth:
     slwpcb %rax
     NOTE %rax
     FINISH
+
+/* Promise: W11 */

@@ -17,3 +17,5 @@
 unaligned:
     llwpcb %rax
     FINISH
+
+/* Promise: W11 */

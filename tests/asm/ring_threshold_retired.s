@@ -22,3 +22,5 @@ note_place:
     mov %rax, 8(%rbx)
     addq $16, 40 + 8 * 11(%rdx)
     ret
+
+/* Promise: W12 */

@@ -15,3 +15,5 @@ behind:
     nop
     STOP
     FINISH
+
+/* Promise: W19 */

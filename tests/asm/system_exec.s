@@ -25,3 +25,5 @@ second:
 path: .asciz "/proc/self/exe"
     .balign 8
 arguments: .quad path, path, 0
+
+/* Promise: W19 */

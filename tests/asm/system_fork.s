@@ -28,3 +28,5 @@ parent:
     lwpins $0, %r15d, %r15d
     STOP
     FINISH
+
+/* Promise: W19 */

@@ -21,3 +21,5 @@ handler:
     slwpcb %rax
     mov %rax, (%rbx)
     ret
+
+/* Promise: W19 */

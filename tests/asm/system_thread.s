@@ -33,3 +33,5 @@ after:
     lwpins $0, %r15d, %r15d
     STOP
     FINISH
+
+/* Promise: W19 */

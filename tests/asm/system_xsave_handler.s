@@ -36,3 +36,5 @@ handler:
     xsave (%r12)
     llwpcb %r15
     ret
+
+/* Promise: W10, W19 */

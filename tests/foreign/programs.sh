@@ -11,6 +11,7 @@
 # LWP_BIN names the lwp to test (default: target/release/lwp beside this folder). What is not installed is skipped with
 # a message. What a program prints that differs from run to run natively (times, numbers of processes) is left out
 # before comparing. Ends with 1 if anything differs.
+# Promise: F25: with the programs that are installed
 set -u
 
 here=$(cd "$(dirname "$0")" && pwd)

@@ -420,7 +420,8 @@ impl SecondRunner {
         self.command_with(cpu, &[], program)
     }
 
-    /// The same with further options; `None` also if there is no `--` to put them before.
+    /// The command line that runs `program` on `cpu` with further options; `None` also if there is
+    /// no `--` to put them before.
     pub fn command_with(
         &self,
         cpu: &str,

@@ -16,7 +16,7 @@ pub enum Mode {
     Stat,
     /// `lwp stat` with a cache, which learns what it does not have yet.
     Learn,
-    /// The same again: little or nothing is left to translate.
+    /// `lwp stat` again with that cache: little or nothing is left to translate.
     Warm,
     /// `lwp record`: counting with calling contexts.
     Record,

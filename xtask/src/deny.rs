@@ -16,7 +16,7 @@ pub fn check() -> Result<()> {
     checked(&cargo)
 }
 
-/// The same of the workspace whose cargo commands `command` makes; known faults too where their
+/// Checks the workspace whose cargo commands `command` makes, and known faults too if their
 /// database can be had.
 pub fn checked(command: &dyn Fn(&[&str]) -> Command) -> Result<()> {
     if !answers(command(&["deny", "--version"])) {

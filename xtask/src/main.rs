@@ -72,6 +72,8 @@ enum Task {
     Examples(examples::Options),
     /// List every section of the documents with its tests; fail where there is none
     SpecMatrix(spec_matrix::Options),
+    /// List every promise of SPECIFICATION.md with its tests
+    Promises,
     /// Check published crates with the oldest toolchain that they promise
     Msrv,
     /// Run the unit tests of pure crates under miri
@@ -127,6 +129,7 @@ fn main() -> ExitCode {
         Task::Book => book::check(),
         Task::Examples(options) => examples::check(&options),
         Task::SpecMatrix(options) => spec_matrix::print(&options),
+        Task::Promises => promises::print(),
         Task::Msrv => toolchains::oldest(),
         Task::Miri => toolchains::interpreted(),
         Task::Coverage => coverage::check(),

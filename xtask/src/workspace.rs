@@ -124,7 +124,7 @@ pub fn metadata() -> Result<Value> {
     Ok(serde_json::from_slice(&text)?)
 }
 
-/// The same about the packages of this workspace and of the fleet's.
+/// Returns the output of `cargo metadata` for the packages of this workspace and the fleet's.
 pub fn all_metadata() -> Result<Value> {
     let mut all = metadata()?;
     let fleet = ["metadata", "--format-version=1", "--no-deps", "--manifest-path=fleet/Cargo.toml"];

@@ -1,4 +1,6 @@
 //! The columns of both commands.
+//!
+//! Promise: T5
 
 use std::fmt::Write;
 

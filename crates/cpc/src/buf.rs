@@ -1,4 +1,6 @@
 //! Buffers: snapshots of a set's counters and records, and their arithmetic.
+//!
+//! Promise: C9: properties
 
 use std::cell::Cell;
 
@@ -17,14 +19,14 @@ enum Slot {
     Records(Records),
 }
 
-/// Holds one sample of a set: a value for each counter, records for each SMPL request, and when it
-/// was taken.
+/// One sample of a set: a value for each counter, records for each SMPL request, and the time of
+/// the sample.
 ///
-/// Every operation works on shared references and none allocates, so a destination may also be an
-/// operand, and handlers of signals may calculate. A buffer belongs to one thread at a time.
+/// No operation allocates or needs `&mut`, so signal handlers may calculate with buffers, and a
+/// destination may also be an operand. Only one thread can use a buffer at a time.
 ///
-/// Operations with several buffers need buffers of the same shape, which have as many requests of
-/// the same kinds; see [`Buf::fits`].
+/// Operations on several buffers need buffers of the same shape, that is, with the same number and
+/// kinds of requests; see [`Buf::fits`].
 #[derive(Debug)]
 #[must_use]
 pub struct Buf {
@@ -59,7 +61,7 @@ impl Buf {
         self.slots.is_empty()
     }
 
-    /// Returns whether `other` has as many requests of the same kinds.
+    /// Returns whether `other` has the same shape: the same number and kinds of requests.
     pub fn fits(&self, other: &Self) -> bool {
         let same = |(a, b): (&Slot, &Slot)| {
             matches!(
@@ -70,12 +72,12 @@ impl Buf {
         self.len() == other.len() && self.slots.iter().zip(&other.slots).all(same)
     }
 
-    /// The time of the sample in nanoseconds of CLOCK_MONOTONIC; 0 if none was taken.
+    /// The time of the sample, in nanoseconds of CLOCK_MONOTONIC; 0 before the first sample.
     pub fn hrtime_ns(&self) -> i64 {
         self.hrtime_ns.get()
     }
 
-    /// The number of clock cycles for which the set had been counting.
+    /// The number of clock cycles, of the time-stamp counter, for which the set has been counting.
     pub fn tick(&self) -> u64 {
         self.tick.get()
     }
@@ -92,7 +94,8 @@ impl Buf {
     ///
     /// # Errors
     ///
-    /// EINVAL if there is no such request, or it is a counter.
+    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if there is no such request, or
+    /// it is a counter.
     pub fn records(&self, index: usize) -> Result<&Records> {
         match self.slots.get(index) {
             Some(Slot::Records(records)) => Ok(records),
@@ -101,11 +104,12 @@ impl Buf {
         }
     }
 
-    /// The value of counter `index` when last sampled or calculated.
+    /// The value of counter `index`, as last sampled or calculated.
     ///
     /// # Errors
     ///
-    /// EINVAL if there is no such request, or it is for SMPL.
+    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if there is no such request, or
+    /// it is for SMPL.
     pub fn get(&self, index: usize) -> Result<u64> {
         self.counter(index).map(Cell::get)
     }
@@ -123,16 +127,18 @@ impl Buf {
     ///
     /// # Errors
     ///
-    /// EINVAL if either buffer has no such request, or it is for SMPL.
+    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if either buffer has no such
+    /// request, or it is for SMPL.
     pub fn get_since(&self, earlier: &Self, index: usize) -> Result<u64> {
         Ok(self.get(index)?.wrapping_sub(earlier.get(index)?))
     }
 
-    /// Replaces the value of counter `index` in the buffer; the counter itself goes on untouched.
+    /// Replaces the value of counter `index` in the buffer. This doesn't affect the counter itself.
     ///
     /// # Errors
     ///
-    /// EINVAL if there is no such request, or it is for SMPL.
+    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if there is no such request, or
+    /// it is for SMPL.
     pub fn set(&self, index: usize, value: u64) -> Result<()> {
         self.counter(index).map(|counter| counter.set(value))
     }
@@ -157,7 +163,8 @@ impl Buf {
     ///
     /// # Errors
     ///
-    /// EINVAL if the shapes differ; nothing has changed then.
+    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if the shapes differ, in which
+    /// case nothing changes.
     pub fn set_difference(&self, a: &Self, b: &Self) -> Result<()> {
         self.combine(a, b, u64::wrapping_sub)
     }
@@ -167,7 +174,8 @@ impl Buf {
     ///
     /// # Errors
     ///
-    /// EINVAL if the shapes differ; nothing has changed then.
+    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if the shapes differ, in which
+    /// case nothing changes.
     pub fn set_sum(&self, a: &Self, b: &Self) -> Result<()> {
         self.combine(a, b, u64::wrapping_add)
     }
@@ -177,7 +185,8 @@ impl Buf {
     ///
     /// # Errors
     ///
-    /// EINVAL if the shapes differ; nothing has changed then.
+    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if the shapes differ, in which
+    /// case nothing changes.
     pub fn copy_from(&self, source: &Self) -> Result<()> {
         if !self.fits(source) {
             return Err(OTHER_SHAPE);

@@ -89,8 +89,8 @@ fn thread_ns() -> u64 {
     (time.tv_sec * 1_000_000_000 + time.tv_nsec) as u64
 }
 
-/// Cycles of the time-stamp counter in `ns` nanoseconds. The first call measures its frequency,
-/// which takes some milliseconds.
+/// Converts `ns` nanoseconds to cycles of the time-stamp counter. The first call measures its
+/// frequency, which takes a few milliseconds.
 pub fn cycles(ns: u64) -> u64 {
     (u128::from(ns) * u128::from(frequency_khz()) / 1_000_000) as u64
 }

@@ -156,12 +156,11 @@ pub(crate) fn ask(running: bool) -> Result<()> {
     }
 }
 
-/// The socket at which the programs that this process controls ask for their counters to be
-/// switched.
+/// The socket at which programs that this process controls ask it to switch their counters on or
+/// off.
 ///
-/// A controller gets it with [`Requests::of_this_process`] once it has bound something by
-/// [`crate::Set::bind_lwp`], waits until it is readable, beside whatever else it waits for, and
-/// then calls [`Requests::answer`].
+/// A controller gets it with [`Requests::of_this_process`] after it has bound a set with
+/// [`crate::Set::bind_lwp`]. Whenever the socket is readable, it calls [`Requests::answer`].
 #[derive(Debug)]
 pub struct Requests {
     socket: OwnedFd,
@@ -170,11 +169,13 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// Listens. A process has one of them, however often it asks.
+    /// Returns this process's socket; the first call opens it.
     ///
     /// # Errors
     ///
-    /// That of the system. Programs that are controlled then get EINVAL, as without a controller.
+    /// [`ErrorKind::Other`](crate::ErrorKind::Other), or another kind for the system's error
+    /// number, if the socket can't be opened. Controlled programs then fail with EINVAL, as they do
+    /// without a controller.
     pub fn of_this_process() -> Result<Arc<Self>> {
         static CURRENT: Mutex<Option<Arc<Requests>>> = Mutex::new(None);
         let mut current = CURRENT.lock().unwrap_or_else(PoisonError::into_inner);
@@ -195,13 +196,14 @@ impl Requests {
         Ok(requests)
     }
 
-    /// Does what has been asked for, and says so. Returns at once where nothing has been.
+    /// Carries out all waiting requests and answers them. Doesn't wait for requests.
     pub fn answer(&self) {
         self.answer_by(switch_bound);
     }
 
-    /// The same for a controller whose counters are not bound sets: `switch` lets those of a thread
-    /// run or stand still, by the thread's kernel number.
+    /// Answers all waiting requests with `switch`, for a controller with counters of its own
+    /// instead of bound sets. `switch` takes the kernel's number of a thread, and whether its
+    /// counters should run.
     pub fn answer_by(&self, mut switch: impl FnMut(i32, bool) -> Result<()>) {
         loop {
             match receive(&self.socket) {
@@ -266,6 +268,8 @@ mod tests {
     }
 
     /// Whatever others write to the socket is passed over.
+    ///
+    /// Promise: C11
     #[test]
     fn only_messages_are_taken() {
         let requests = Requests::of_this_process().unwrap();

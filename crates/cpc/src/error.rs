@@ -57,7 +57,7 @@ impl Function {
     }
 }
 
-/// What kind of failure an [`Error`] is.
+/// The kind of failure that an [`Error`] reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -81,11 +81,13 @@ pub enum ErrorKind {
     ProcessorUnavailable,
     /// The caller lacks a right.
     PermissionDenied,
-    /// The call makes no sense here: the set is not bound, an index is out of range, shapes differ.
+    /// The call is invalid in this state: the set is not bound, an index is out of range, or the
+    /// shapes of buffers differ.
     InvalidInput,
     /// There is no such thread.
     NoSuchThread,
-    /// The counters are taken, the counts were lost, or the thread is not where it was bound.
+    /// The counters are taken, counts were lost, the thread is not on the processor that it was
+    /// bound to, or the call comes from a handler that interrupted another call of this crate.
     TryAgain,
     /// The machine cannot do this.
     Unsupported,
@@ -97,11 +99,11 @@ pub enum ErrorKind {
 
 /// The reason why a call failed.
 ///
-/// [`Self::kind`] is for programs, the text for people: one sentence without a line end, which says
-/// what is wrong and, where it helps, what to do.
+/// [`Self::kind`] is for programs. The text is for people: one sentence without a line end that
+/// explains what is wrong and, if possible, what to do.
 ///
-/// Making one without a subcode allocates nothing, so calls that handlers of signals may make
-/// report their failures safely.
+/// Creating an error without a subcode allocates nothing, so functions that signal handlers may
+/// call can return one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct Error {
@@ -184,13 +186,14 @@ impl Error {
         self.errno
     }
 
-    /// The code that the C library `libcpc` tells an error handler, if that is to hear of it.
+    /// The code that the C library `libcpc` passes to an error handler, if this failure is reported
+    /// to one.
     #[must_use]
     pub const fn subcode(&self) -> Option<Subcode> {
         self.subcode
     }
 
-    /// One sentence without a line end: what is wrong and, where it helps, what to do.
+    /// One sentence without a line end that explains what is wrong and, if possible, what to do.
     #[must_use]
     pub fn reason(&self) -> &str {
         &self.reason

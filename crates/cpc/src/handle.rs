@@ -53,7 +53,7 @@ pub enum Names {
     Generic,
 }
 
-/// A way to the counters. Cheap to clone; handles are independent of each other.
+/// A handle to the machine's counters. Cloning it is cheap.
 #[derive(Clone, Debug)]
 pub struct Cpc {
     inner: Arc<Handle>,
@@ -78,18 +78,19 @@ impl fmt::Debug for Handle {
 impl Cpc {
     /// Opens a handle that can count and collect records.
     ///
-    /// Looks for counters: an LWP unit, the processor's counters by way of the kernel, and the
-    /// kernel's own counters. All that are found are used.
+    /// Looks for an LWP unit, for the processor's counters (through the kernel), and for the
+    /// kernel's own counters, and uses all that it finds.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if there are no counters at all,
-    /// or [`ErrorKind::PermissionDenied`](crate::ErrorKind::PermissionDenied) if that is why.
+    /// or [`ErrorKind::PermissionDenied`](crate::ErrorKind::PermissionDenied) if there would be
+    /// some with more rights.
     pub fn open() -> Result<Self> {
         Self::open_version(Version::Current)
     }
 
-    /// Opens a handle that counts and collects no records, as clients of the original interface
+    /// Opens a handle that can count but not collect records, as clients of the original interface
     /// expect.
     ///
     /// # Errors
@@ -126,7 +127,7 @@ impl Cpc {
         self.inner.backends.iter().map(|backend| backend.description().npic).sum()
     }
 
-    /// Returns the capabilities of the counters: those that any of them has.
+    /// The capabilities that at least one of the counters has.
     pub fn caps(&self) -> Caps {
         let all = self.inner.backends.iter().map(|backend| backend.description().caps);
         let caps = all.fold(Caps::empty(), Caps::union);
@@ -138,12 +139,12 @@ impl Cpc {
         &self.inner.cciname
     }
 
-    /// Returns the reference for their events.
+    /// The reference that documents the counters' events.
     pub fn cpuref(&self) -> &str {
         &self.inner.cpuref
     }
 
-    /// The reason why a kind of counters is missing, one sentence each.
+    /// Why kinds of counters are missing: one sentence for each.
     pub fn missing(&self) -> &[String] {
         &self.inner.missing
     }
@@ -171,8 +172,8 @@ impl Cpc {
         descriptions.find(|d| d.caps.contains(Caps::SMPL)).map(|d| &*d.name)
     }
 
-    /// Names of the events counter `pic` can count or record, in the order of the list; of both
-    /// kinds of names without `names`.
+    /// Names of the events that counter `pic` can count or record, in the order of its list; of
+    /// both kinds without `names`.
     fn names_of_pic(&self, pic: u32, names: Option<Names>, walk: Walk) -> Vec<&str> {
         let Some((backend, local)) = self.inner.locate(pic) else {
             return Vec::new();
@@ -190,11 +191,11 @@ impl Cpc {
             .collect()
     }
 
-    /// The events counter `pic` can count or record, in the order of its list.
+    /// The events that counter `pic` can count or record, in the order of its list.
     ///
     /// # Errors
     ///
-    /// EINVAL if there is no such counter.
+    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if there is no such counter.
     pub fn events_of_pic(&self, pic: u32, names: Names, walk: Walk) -> Result<Vec<&str>> {
         if pic >= self.npic() {
             return Err(Error::invalid("there is no such counter"));
@@ -240,7 +241,8 @@ impl Cpc {
     ///
     /// # Errors
     ///
-    /// EINVAL if the records of this machine do not have it.
+    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if the records of this machine
+    /// don't have it.
     pub fn special_item(&self, special: SpecialItem) -> Result<usize> {
         let mut descriptions = self.inner.backends.iter().map(|backend| backend.description());
         if self.inner.smpl && descriptions.any(|d| d.special_items.contains(&special)) {
@@ -254,7 +256,7 @@ impl Cpc {
         Set::new(Arc::clone(&self.inner))
     }
 
-    /// Returns whether `set` is one of this handle.
+    /// Returns whether this handle created `set`.
     pub fn owns(&self, set: &Set) -> bool {
         Arc::ptr_eq(&self.inner, set.handle())
     }

@@ -1,4 +1,4 @@
-//! CPU performance counters with the interface of Solaris' libcpc, on Linux.
+//! CPU performance counters for Linux, modelled on Solaris' libcpc.
 //!
 //! A program opens a handle ([`Cpc`]), puts [`Request`]s into a [`Set`], binds the set to a thread
 //! or a processor, and samples its 64-bit counters into a [`Buf`]:
@@ -20,28 +20,31 @@
 //!
 //! # What counts
 //!
-//! All counters a machine has, side by side: those of a processor with Lightweight Profiling, whose
-//! event records are the SMPL records; those of its performance monitoring unit, by way of the
-//! kernel; and the kernel's own. An event nobody can count is an error that says what is missing.
-//! No count is an estimate: a set is counted all the time or reported as lost (EAGAIN).
+//! All of a machine's counters, side by side: those of a processor with Lightweight Profiling,
+//! whose event records are the SMPL records; those of the performance monitoring unit, which the
+//! kernel manages; and the kernel's own. If no counter can count an event, you get an error that
+//! names what is missing. No count is an estimate: either a set counts all the time, or sampling it
+//! fails with [`ErrorKind::TryAgain`].
 //!
 //! # Threads, signals, processes
 //!
-//! A thread has at most one set bound to itself, and a set may be bound by many threads. Sampling,
-//! restarting, changing presets, enabling, disabling and all arithmetic on buffers neither allocate
-//! nor wait, and may be called by handlers of signals. Overflows are signalled to the thread by
-//! [`SIGEMT`]. Children of `fork` have nothing bound.
+//! A thread has at most one set bound to itself, and many threads may bind the same set. Sampling,
+//! restarting, changing presets, pausing, resuming and all arithmetic on buffers neither allocate
+//! nor wait, so signal handlers may call them. If a handler interrupts a call of this crate and
+//! calls the crate itself, it gets [`ErrorKind::TryAgain`]. The thread learns of overflows by the
+//! signal [`SIGEMT`]. After `fork`, the child has nothing bound.
 //!
 //! # Errors
 //!
-//! [`Error::kind`] says what kind of failure it is; the documentation of each function names the
-//! `errno` value that the C library reports, [`Error::errno`].
+//! Match on [`Error::kind`]; the documentation of each function names the kinds. [`Error::errno`]
+//! is the value that the C library reports.
 //!
 //! # For C, and for libraries that control processes
 //!
-//! [`c`] has what only the C library needs. Everything is shared by reference and nothing needs
-//! `&mut`: a C library keeps the objects behind pointers. [`Set::bind_lwp`] takes the kernel's
-//! thread number, so a library that controls processes (libpctx) translates its own numbers first.
+//! The module [`c`] has the functions that only the C library needs. No method takes `&mut self`,
+//! because the C library keeps the objects behind shared pointers. [`Set::bind_lwp`] takes the
+//! kernel's thread number, so a library that controls processes (libpctx) translates its own
+//! numbers first.
 
 #![deny(unsafe_code)]
 

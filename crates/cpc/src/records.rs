@@ -6,8 +6,8 @@ use zerocopy::FromZeros;
 
 use crate::error::{Error, Result};
 
-/// An item every kind of record should have, whatever its index is. The numbers are this project's
-/// choice: they are negative, so none is the index of an item.
+/// An item that every kind of record should have, at whatever index. The numbers are this project's
+/// choice: they are negative, so that none is the index of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(i32)]
 pub enum SpecialItem {
@@ -44,8 +44,8 @@ impl SpecialItem {
     }
 }
 
-/// The records of one SMPL request in a buffer, oldest first. Each is as many 64-bit numbers as the
-/// handle lists record items. Reading consumes nothing.
+/// The records of one SMPL request in a buffer, oldest first. A record has a 64-bit number for each
+/// of the items in [`crate::Cpc::record_items`]. Reading doesn't remove records.
 #[derive(Debug)]
 pub struct Records {
     words: Box<[Cell<u64>]>,
@@ -79,13 +79,14 @@ impl Records {
         self.items
     }
 
-    /// Intervals that passed since the sample before and left no record here, because there was no
-    /// room.
+    /// The number of intervals since the previous sample that left no record here, because there
+    /// was no room.
     pub fn lost(&self) -> u64 {
         self.lost.get()
     }
 
-    /// The records, oldest first. Each is its items, which [`crate::Cpc::record_items`] names.
+    /// The records, oldest first, each as a slice of its items; [`crate::Cpc::record_items`] names
+    /// them.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &[Cell<u64>]> + '_ {
         (0..self.len()).map(|index| &self.words[index * self.items..][..self.items])
     }
@@ -94,7 +95,7 @@ impl Records {
     ///
     /// # Errors
     ///
-    /// EINVAL if there is no such record.
+    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if there is no such record.
     pub fn get(&self, index: usize) -> Result<&[Cell<u64>]> {
         if index >= self.len() {
             return Err(Error::invalid("the buffer has no such record"));
@@ -106,7 +107,8 @@ impl Records {
     ///
     /// # Errors
     ///
-    /// EINVAL if there is no such record or item, or records of the request do not have it.
+    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if there is no such record or
+    /// item, or the request's records don't have the item.
     pub fn item(&self, index: usize, item: usize) -> Result<u64> {
         let value = self.get(index)?.get(item).map(Cell::get);
         let value = value.ok_or(Error::invalid("a record has no such item"))?;

@@ -21,7 +21,7 @@ bitflags::bitflags! {
 }
 
 impl RequestFlags {
-    /// Every flag that means something.
+    /// All known flags.
     pub const KNOWN: Self = Self::from_bits_retain(0x1F);
 }
 
@@ -29,7 +29,8 @@ bitflags::bitflags! {
     /// The ways in which a set is bound. The values are those of the C interface.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct BindFlags: u32 {
-        /// `CPC_BIND_LWP_INHERIT`: threads this thread creates count on their own copy of the set.
+        /// `CPC_BIND_LWP_INHERIT`: each thread that this thread creates counts on its own copy of
+        /// the set.
         const LWP_INHERIT = 0x1;
 
         // Unknown bits are kept and refused by the call.
@@ -55,16 +56,16 @@ bitflags::bitflags! {
 pub struct Attribute {
     /// One of the names [`crate::Cpc::attributes`] lists.
     pub name: String,
-    /// Its value; what fits depends on the attribute.
+    /// Its value; the valid range depends on the attribute.
     pub value: u64,
 }
 
 impl Attribute {
-    /// Names the counter a request is to use.
+    /// Chooses the counter that a request uses.
     pub const PICNUM: &'static str = "picnum";
     /// The number of records that an SMPL request holds between two samples.
     pub const SMPL_NRECS: &'static str = "smpl_nrecs";
-    /// Longest name that is looked at, in bytes (`CPC_MAX_ATTR_LEN`).
+    /// The length limit of an attribute's name, in bytes (`CPC_MAX_ATTR_LEN`).
     pub const MAX_LEN: usize = 32;
 
     /// An attribute.
@@ -88,11 +89,11 @@ pub struct Request {
 }
 
 impl Request {
-    /// Longest event name that is looked at, in bytes (`CPC_MAX_EVENT_LEN`).
+    /// The length limit of an event's name, in bytes (`CPC_MAX_EVENT_LEN`).
     pub const MAX_EVENT_LEN: usize = 512;
-    /// Most requests in one set.
+    /// The most requests in one set.
     pub const MAX_REQUESTS: usize = 100;
-    /// Most attributes of one request.
+    /// The most attributes of one request.
     pub const MAX_ATTRIBUTES: usize = 50;
 
     /// Counts `event` in user mode from 0.
@@ -124,7 +125,7 @@ impl Request {
         Self { preset, ..self }
     }
 
-    /// Counts as `flags` say, in place of the flags before.
+    /// Replaces the flags.
     #[must_use]
     pub fn flags(self, flags: RequestFlags) -> Self {
         Self { flags, ..self }
@@ -137,23 +138,23 @@ impl Request {
         self
     }
 
-    /// Returns whether records are collected instead of counting.
+    /// Returns whether the request collects records instead of counting.
     pub fn is_smpl(&self) -> bool {
         self.flags.contains(RequestFlags::HW_SMPL)
     }
 
-    /// Returns whether an overflow is to be signalled.
+    /// Returns whether the request wants a signal at an overflow.
     pub fn notifies(&self) -> bool {
         self.flags.contains(RequestFlags::OVF_NOTIFY_EMT)
     }
 
-    /// Value of the attribute `name`; the last one given counts.
+    /// The value of the attribute `name`; if it was given several times, the last value.
     pub fn value_of(&self, name: &str) -> Option<u64> {
         self.attributes.iter().rev().find(|a| a.name == name).map(|a| a.value)
     }
 
-    /// Occurrences up to the overflow, and for an SMPL request between two records. `None` is
-    /// `2^64`.
+    /// The number of occurrences until the counter overflows or, for an SMPL request, between two
+    /// records. `None` stands for `2^64`.
     pub fn interval(&self) -> Option<u64> {
         match self.preset.wrapping_neg() {
             0 => None,
@@ -162,9 +163,10 @@ impl Request {
     }
 }
 
-/// The number that `text` is in C notation (decimal, `0x` or leading `0`), if it is one to its end.
+/// Parses `text` as a number in C notation: decimal, hexadecimal after `0x`, octal after `0`.
+/// `None` if any part of it isn't one.
 ///
-/// A raw event may be given so. As `strtol` takes it, a sign and leading white space are allowed.
+/// Raw events are written like this. As with `strtol`, leading white space and a sign are allowed.
 pub fn number(text: &str) -> Option<u64> {
     let text = text.trim_start_matches([' ', '\t', '\n', '\r', '\x0b', '\x0c']);
     let (negative, digits) = match text.strip_prefix('-') {

@@ -14,9 +14,10 @@ use crate::items;
 use crate::request::{Attribute, BindFlags, Request, RequestFlags};
 use crate::thread;
 
-/// Records an SMPL request holds between two samples, if it does not say.
+/// The number of records that an SMPL request holds between two samples unless it sets
+/// [`Attribute::SMPL_NRECS`].
 pub const DEFAULT_RECORDS: usize = 1024;
-/// Most records an SMPL request can hold.
+/// The most records that an SMPL request can hold.
 pub const MAX_RECORDS: u64 = 1 << 22;
 
 /// A request of a set, and what counts it.
@@ -115,8 +116,8 @@ impl SetState {
 
 /// Requests that are counted together.
 ///
-/// A set may be bound by many threads at once. Each has counters of its own, and sampling,
-/// restarting and unbinding are about those of the calling thread. Dropping a set unbinds it.
+/// Many threads may bind a set at the same time. Each thread has its own counters, and sampling,
+/// restarting and unbinding affect those of the calling thread. Dropping a set unbinds it.
 #[derive(Debug)]
 #[must_use = "dropping a set unbinds it"]
 pub struct Set {
@@ -160,8 +161,9 @@ impl Set {
     ///
     /// # Errors
     ///
-    /// EINVAL if the set is bound or full. Subcodes: invalid event, invalid attribute, invalid
-    /// picnum, pic not capable.
+    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if the set is bound or full, or
+    /// the request has too many attributes. `UnknownEvent`, `UnknownAttribute`, `NoSuchCounter` or
+    /// `CounterNotCapable` if nothing can count the request.
     pub fn add(&self, request: Request) -> Result<usize> {
         let _guard = thread::enter()?;
         if self.is_bound() {
@@ -188,8 +190,8 @@ impl Set {
         self.state.entries().iter().map(|entry| entry.request.clone()).collect()
     }
 
-    /// Makes a buffer for the requests that the set has now. The process ends if there is no
-    /// memory, as with every allocation in Rust; see [`Self::try_create_buf`].
+    /// Makes a buffer for the requests that the set has now. If there is no memory, this aborts the
+    /// process, like every allocation in Rust; see [`Self::try_create_buf`].
     pub fn create_buf(&self) -> Buf {
         self.try_create_buf().unwrap_or_else(|_| handle_alloc_error(Layout::new::<Buf>()))
     }
@@ -198,7 +200,8 @@ impl Set {
     ///
     /// # Errors
     ///
-    /// ENOMEM if there is no memory for the records it is to hold.
+    /// [`ErrorKind::OutOfMemory`](crate::ErrorKind::OutOfMemory) if there is no memory for the
+    /// records that the buffer has to hold.
     pub fn try_create_buf(&self) -> Result<Buf> {
         let asked =
             |entry: &Entry| self.items_of(entry).iter().fold(0, |asked, item| asked | 1 << item);
@@ -208,11 +211,12 @@ impl Set {
         buf.ok_or(Error::new(libc::ENOMEM, "no memory for the records of the buffer"))
     }
 
-    /// The items that mean something in the records of request `index`, as indices.
+    /// Indices of the items that the records of request `index` have; the other items are 0.
     ///
     /// # Errors
     ///
-    /// EINVAL if there is no such request, or it is a counter.
+    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if there is no such request, or
+    /// it is a counter.
     pub fn record_items_of(&self, index: usize) -> Result<Vec<usize>> {
         let entries = self.state.entries();
         let entry = entries.get(index).ok_or(Error::invalid("the set has no such request"))?;
@@ -240,30 +244,31 @@ impl Set {
         Ok(())
     }
 
-    /// Counts in the calling thread, from the presets. What the thread had bound before is unbound
-    /// first, also if this fails.
+    /// Starts counting in the calling thread, from the presets. This first unbinds the set that the
+    /// thread had bound before, even if it then fails.
     ///
-    /// With [`BindFlags::LWP_INHERIT`] threads that the thread creates count on a copy of their
-    /// own; see [`crate::inherit`] for what "creates" means.
+    /// With [`BindFlags::LWP_INHERIT`], threads that this thread creates count too, each on its own
+    /// copy of the set; see [`crate::inherit`].
     ///
     /// # Errors
     ///
-    /// EINVAL for unknown flags or an empty set; EINVAL or EACCES with a subcode if the requests
-    /// cannot be counted; ENOTSUP if an overflow is to be signalled and the counters cannot; EAGAIN
-    /// if the counters are taken.
+    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) for unknown flags or an empty
+    /// set; `Unsupported` if a request wants a signal at an overflow and its counter can't
+    /// interrupt; `TryAgain` if the counters are taken; and, if the requests can't be counted, the
+    /// kind that describes why (`UnknownEvent` to `InvalidFlags`, or `PermissionDenied`).
     pub fn bind_thread(&self, flags: BindFlags) -> Result<()> {
         let _guard = thread::enter()?;
         self.check(flags, BindFlags::LWP_INHERIT)?;
         thread::bind(&self.state, flags.contains(BindFlags::LWP_INHERIT))
     }
 
-    /// Counts in a thread of another process, or another thread of this one, by its kernel number.
-    /// A binding the set had elsewhere is replaced.
+    /// Starts counting in another thread, of this process or of another one, by the kernel's number
+    /// of that thread. This replaces the set's earlier binding to another thread or a processor.
     ///
     /// # Errors
     ///
-    /// ESRCH if there is no such thread; EACCES or EPERM if it may not be observed; else as
-    /// [`Self::bind_thread`].
+    /// [`ErrorKind::NoSuchThread`](crate::ErrorKind::NoSuchThread) if there is no such thread;
+    /// `PermissionDenied` if the caller may not observe it; otherwise as [`Self::bind_thread`].
     pub fn bind_lwp(&self, tid: i32) -> Result<()> {
         self.bind_lwp_with(tid, BindFlags::empty())
     }
@@ -285,15 +290,15 @@ impl Set {
         Ok(())
     }
 
-    /// Counts everything that runs on processor `id`, and keeps the calling thread on it until the
-    /// set is unbound.
+    /// Starts counting everything that runs on processor `id`, and keeps the calling thread on that
+    /// processor until the set is unbound.
     ///
     /// # Errors
     ///
-    /// EINVAL if there is no such processor, ENOSYS if it is offline; EAGAIN if this process has
-    /// bound a set to it already; the kind
-    /// [`ProcessorUnavailable`](crate::ErrorKind::ProcessorUnavailable) if the thread cannot be
-    /// kept there; EACCES if counting whole processors takes a right the caller lacks; else as
+    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if there is no such processor or
+    /// the set is bound elsewhere; `ProcessorUnavailable` if the processor is offline or the thread
+    /// can't be kept on it; `TryAgain` if this process has already bound a set to it;
+    /// `PermissionDenied` if the caller may not count whole processors; otherwise as
     /// [`Self::bind_thread`].
     pub fn bind_cpu(&self, id: i32) -> Result<()> {
         self.bind_cpu_with(id, BindFlags::empty())
@@ -337,23 +342,26 @@ impl Set {
         work(&mut elsewhere.binding)
     }
 
-    /// Takes a snapshot: the values of the counters, and the records collected since the last one.
+    /// Writes a snapshot into `buf`: the values of the counters, and the records collected since
+    /// the last snapshot.
     ///
     /// # Errors
     ///
-    /// EINVAL if the set is not bound by this thread or `buf` has another shape; EAGAIN if the
-    /// counts were lost, or the thread has left the processor it is bound to.
+    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if this thread has not bound the
+    /// set or `buf` has another shape; `TryAgain` if counts were lost, or the thread has left the
+    /// processor that it is bound to.
     pub fn sample(&self, buf: &Buf) -> Result<()> {
         self.with(|binding| binding.sample(buf))
     }
 
-    /// Starts every counter from its preset again, also if the set was frozen. Like the original,
-    /// this is about the set the calling thread has bound, whichever that is; only if it has none,
-    /// about this one elsewhere.
+    /// Restarts every counter from its preset, even if the set is frozen. As in the original, this
+    /// restarts whichever set the calling thread has bound; it restarts *this* set, bound
+    /// elsewhere, only if the thread has bound none.
     ///
     /// # Errors
     ///
-    /// EINVAL if nothing is bound; EAGAIN if the counts were lost.
+    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if nothing is bound; `TryAgain`
+    /// if counts were lost.
     pub fn restart(&self) -> Result<()> {
         let guard = thread::enter()?;
         if let Some(result) = thread::with(Binding::restart) {
@@ -363,12 +371,13 @@ impl Set {
         self.with(Binding::restart)
     }
 
-    /// Changes the preset of request `index` in the copy of the set the calling thread has bound,
-    /// from the next restart on.
+    /// Changes the preset of request `index` for the calling thread's binding of this set. It takes
+    /// effect at the next restart.
     ///
     /// # Errors
     ///
-    /// EINVAL if the thread has not bound this set, or there is no such request.
+    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if the thread has not bound this
+    /// set, or there is no such request.
     pub fn set_preset(&self, index: usize, preset: u64) -> Result<()> {
         self.with(|binding| binding.set_preset(index, preset))
     }
@@ -377,8 +386,9 @@ impl Set {
     ///
     /// # Errors
     ///
-    /// EINVAL if the set is not bound by this thread; EAGAIN if it was bound to a processor by
-    /// another thread. The set is unbound then too.
+    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if this thread has not bound the
+    /// set; `TryAgain` if another thread has bound it to a processor, in which case it is unbound
+    /// anyway.
     pub fn unbind(&self) -> Result<()> {
         let _guard = thread::enter()?;
         if thread::unbind_if(|binding| binding.is_of(&self.state)) {

@@ -17,8 +17,8 @@ use crate::backend::Cause;
 use crate::error::{Error, Result};
 use crate::thread;
 
-/// The signal an application hears of overflows by. Linux has no SIGEMT on x86; this one is of no
-/// other use there, and the kernel never raises it.
+/// The signal that tells an application of overflows. Linux has no SIGEMT on x86, so this is
+/// SIGSTKFLT, which the kernel never raises.
 pub const SIGEMT: c_int = libc::SIGSTKFLT;
 
 /// `si_code` of that signal (`EMT_CPCOVF`).

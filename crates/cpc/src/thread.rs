@@ -218,18 +218,18 @@ pub(crate) fn forget_after_fork() {
     });
 }
 
-/// The binding that a thread hands to the threads it creates.
+/// The binding that a thread passes on to the threads that it creates.
 #[derive(Debug)]
 pub struct Inheritance {
     set: Arc<SetState>,
     presets: Vec<u64>,
 }
 
-/// Returns the binding of threads that the calling thread creates now: its set, if it was bound
-/// with [`crate::BindFlags::LWP_INHERIT`].
+/// Returns the binding that threads created by the calling thread should inherit: its set, if it
+/// was bound with [`crate::BindFlags::LWP_INHERIT`], otherwise `None`.
 ///
-/// Rust programs call it before they create a thread and [`Inheritance::bind`] first in that
-/// thread. The C library does both for every `pthread_create`.
+/// A Rust program calls this before it creates a thread, and [`Inheritance::bind`] at the beginning
+/// of that thread. The C library does both for every `pthread_create`.
 pub fn inherit() -> Option<Inheritance> {
     let _guard = enter().ok()?;
     STATE.with(|state| {
@@ -244,8 +244,9 @@ pub fn inherit() -> Option<Inheritance> {
 }
 
 impl Inheritance {
-    /// Binds a copy of the set to the calling thread, which hands it on in turn. If overflows are
-    /// signalled, the thread is signalled at once, with the counters one short of it.
+    /// Binds a copy of the set to the calling thread, which passes it on in turn. If the set
+    /// signals overflows, the thread gets a signal immediately, with counters that are one short of
+    /// an overflow.
     ///
     /// # Errors
     ///
@@ -266,24 +267,24 @@ impl Inheritance {
     }
 }
 
-/// Stops the counters that the calling thread has bound, until [`resume`]. Their values are kept.
+/// Stops the counters that the calling thread has bound, until [`resume`]. They keep their values.
 /// If the thread has bound none, but a controlling process has bound some to it, this stops those;
 /// see [`crate::Requests`].
 ///
 /// # Errors
 ///
-/// EINVAL if there are no counters, or they stand still already; EAGAIN if the counts were lost, or
-/// the controlling process does not answer.
+/// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if there are no counters, or they
+/// are already stopped; `TryAgain` if counts were lost, or the controlling process doesn't answer.
 pub fn pause() -> Result<()> {
     enable(false)
 }
 
-/// Lets counters run that [`pause`] has stopped.
+/// Resumes the counters that [`pause`] has stopped.
 ///
 /// # Errors
 ///
-/// EINVAL if there are no counters, or they run already; EAGAIN if the counts were lost, or the
-/// controlling process does not answer.
+/// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if there are no counters, or they
+/// are already running; `TryAgain` if counts were lost, or the controlling process doesn't answer.
 pub fn resume() -> Result<()> {
     enable(true)
 }

@@ -24,7 +24,7 @@ macro_rules! latency_filters {
                 (self.bits() & 0xFF) * LATENCY_STEP
             }
 
-            /// The same filters with MinLatency set to `steps` times 16 cycles.
+            /// Returns these filters with MinLatency set to `steps` times 16 cycles.
             #[must_use]
             pub const fn with_min_latency(self, steps: u8) -> Self {
                 Self::from_bits_retain(self.bits() & !0xFF | steps as u32)

@@ -16,13 +16,13 @@ pub struct Bench {
     results: Results,
 }
 
-/// The number of times that a benchmark is measured. Work of the first time, such as resolving a
-/// library function, is not part of what it costs.
+/// How often a benchmark is measured. The first time isn't counted, because it includes one-time
+/// work such as resolving library functions.
 const TIMES: usize = 3;
 
 impl Bench {
-    /// Makes the runner that the program's arguments ask for. `--help` and wrong arguments end the
-    /// program here, with exit code 0 or 2.
+    /// Makes a runner from the program's arguments. For `--help` and for wrong arguments, this
+    /// exits the program, with code 0 or 2.
     pub fn from_args() -> Self {
         match Options::parse(std::env::args().skip(1)) {
             Ok(Request::Run(options)) => Self::new(options),
@@ -41,7 +41,7 @@ impl Bench {
         Self { options, results: Results::default() }
     }
 
-    /// Counts the instructions of `work`, without those that drop its result.
+    /// Counts the instructions of `work`, but not those that drop its result.
     ///
     /// ```no_run
     /// # let mut bench = lwp_bench::Bench::from_args();
@@ -51,7 +51,7 @@ impl Bench {
         self.run_with_setup(name, || (), |()| work());
     }
 
-    /// Counts the instructions of `work` on a value that `setup` makes, without those of `setup`
+    /// Counts the instructions of `work` on a value that `setup` makes, but not those of `setup`
     /// and those that drop the result.
     ///
     /// Return the input from `work` if dropping it should not be counted either:
@@ -91,7 +91,7 @@ impl Bench {
     }
 
     /// Counts the instructions of `work` for each of `inputs`, as the benchmark `name/INPUT`.
-    /// `setup` turns an input into the value that `work` takes, uncounted.
+    /// `setup` turns an input into the value that `work` takes, and isn't counted.
     ///
     /// ```no_run
     /// # let mut bench = lwp_bench::Bench::from_args();
@@ -113,8 +113,9 @@ impl Bench {
         }
     }
 
-    /// Saves the results if the arguments say so. Returns the program's exit code: 2 if they could
-    /// not be saved, and 3 if a benchmark has grown by more than `--limit`.
+    /// Saves the results if the program has the option `--save`. Returns the program's exit code:
+    /// 0, or 2 if the results could not be saved, or 3 if a benchmark has grown by more than
+    /// `--limit`.
     #[must_use]
     pub fn finish(self) -> ExitCode {
         if self.options.list {

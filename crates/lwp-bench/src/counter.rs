@@ -24,4 +24,4 @@ pub fn so_far() -> Option<u64> {
 
 /// Said where nothing is counted.
 pub const NOT_COUNTED: &str =
-    "nothing is counted here: run it by `cargo lwp bench`, or under `lwp stat`";
+    "nothing is counted here: run this with `cargo lwp bench`, or under `lwp stat`";

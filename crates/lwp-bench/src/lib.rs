@@ -1,8 +1,8 @@
 //! Benchmarks measured in instructions.
 //!
-//! A benchmark runs under `lwp`, which counts what it executes exactly: the same program, reading
-//! the same, counts the same in every run. A count needs no warm-up, no quiet machine and no
-//! statistics; one run tells a change of one instruction.
+//! A benchmark runs under `lwp`, which counts exactly: the same program with the same input gets
+//! the same count in every run. You need no warm-up, no quiet machine and no statistics; a single
+//! run shows a change of one instruction.
 //!
 //! ```no_run
 //! fn sorting(bench: &mut lwp_bench::Bench) {
@@ -17,7 +17,7 @@
 //! lwp_bench::main!(sorting);
 //! ```
 //!
-//! It is a benchmark of cargo's, with `harness = false`, and is run by `cargo lwp bench`:
+//! Declare it to cargo as a benchmark with `harness = false`, and run it with `cargo lwp bench`:
 //!
 //! ```toml
 //! [[bench]]
@@ -25,8 +25,8 @@
 //! harness = false
 //! ```
 //!
-//! Run natively, as by `cargo bench`, it executes every benchmark once and says that nothing is
-//! counted.
+//! If you run it natively, for example with `cargo bench`, it executes every benchmark and prints
+//! that nothing is counted.
 //!
 //! The feature `criterion` adds `criterion()`, which measures criterion's benchmarks in
 //! instructions.
@@ -47,7 +47,7 @@ pub use measurement::{Instructions, criterion};
 #[doc = include_str!("../README.md")]
 struct ReadmeExamples;
 
-/// Runs benchmark functions, `fn(&mut Bench)` each, as the program's main function.
+/// Defines the program's main function, which runs benchmark functions of type `fn(&mut Bench)`.
 #[macro_export]
 macro_rules! main {
     ($($function:path),+ $(,)?) => {

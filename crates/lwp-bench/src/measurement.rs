@@ -9,16 +9,17 @@ use criterion::{Criterion, Throughput};
 use crate::bench::complain;
 use crate::counter::{NOT_COUNTED, so_far};
 
-/// Criterion's measurement of the instructions that the benchmark's thread executes.
+/// Criterion's measurement of the instructions that a benchmark's thread executes.
 ///
-/// The loop around a benchmark is counted too, which is the same few instructions for each
-/// iteration.
+/// This also counts criterion's loop around a benchmark, which is the same few instructions for
+/// each iteration.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Instructions;
 
-/// Makes a criterion that measures instructions. Every sample has one iteration, whatever the time
-/// it takes, after one that warms up: counts need no more, and are the same in every run.
+/// Makes a criterion that measures instructions. After one iteration to warm up, every sample has
+/// one iteration, however long it takes: counts need no more, because they are the same in every
+/// run.
 ///
 /// ```no_run
 /// # use criterion::{criterion_group, criterion_main, Criterion};
@@ -30,7 +31,7 @@ pub struct Instructions;
 /// criterion_main!(benches);
 /// ```
 ///
-/// Outside `lwp` the benchmarks run, and their results say that they are not counted.
+/// Outside `lwp`, the benchmarks run too, and their results state that nothing was counted.
 #[must_use]
 pub fn criterion() -> Criterion<Instructions> {
     // One iteration takes longer than this.

@@ -8,13 +8,13 @@ use crate::results;
 const HELP: &str = "\
 Usage: BENCHMARK [OPTIONS] [FILTER...]
 
-Runs the benchmarks whose names contain a FILTER, all without one
+Runs the benchmarks whose names contain a FILTER, or all if there is none
 
-  --list           name the benchmarks
-  --exact          a FILTER is a whole name
-  --save FILE      keep the results
-  --compare FILE   show the change since results that were kept
-  --limit PERCENT  with --compare: exit code 3 where a benchmark has grown by more than this
+  --list           list the benchmarks
+  --exact          treat a FILTER as a whole name
+  --save FILE      save the results to FILE
+  --compare FILE   show the change since the results saved in FILE
+  --limit PERCENT  with --compare: exit with code 3 if a benchmark has grown by more than this
   --test           run each benchmark once
 ";
 
@@ -50,7 +50,7 @@ impl Options {
                 _ => (word.clone(), None),
             };
             let mut value =
-                || attached.clone().or_else(|| words.next()).ok_or(format!("{name} wants a value"));
+                || attached.clone().or_else(|| words.next()).ok_or(format!("{name} needs a value"));
             match name.as_str() {
                 "--help" | "-h" => return Ok(Request::Help(HELP.to_owned())),
                 "--list" => options.list = true,
@@ -62,18 +62,18 @@ impl Options {
                     let text = value()?;
                     let limit =
                         text.trim_end_matches('%').parse().ok().filter(|limit| *limit >= 0.0);
-                    options.limit = Some(limit.ok_or(format!("{text} is no percentage"))?);
+                    options.limit = Some(limit.ok_or(format!("{text} is not a percentage"))?);
                 }
                 // Cargo's.
                 "--bench" | "--nocapture" | "--quiet" | "-q" => {}
                 _ if word.starts_with('-') => {
-                    return Err(format!("{word} is no option; see --help"));
+                    return Err(format!("unknown option {word}; see --help"));
                 }
                 _ => options.filters.push(word),
             }
         }
         if options.limit.is_some() && options.before.is_empty() {
-            return Err("--limit wants something to --compare with".into());
+            return Err("--limit needs --compare".into());
         }
         Ok(Request::Run(options))
     }

@@ -5,6 +5,8 @@
 //! The kernel has found and opened the real one by then, so whatever leads to it does so here too,
 //! and whoever may not read it does not get this one either. The text is that of the moment at
 //! which it was opened.
+//!
+//! Promise: F22
 
 use std::collections::VecDeque;
 use std::fmt::Debug;

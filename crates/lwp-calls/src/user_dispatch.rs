@@ -4,6 +4,8 @@
 //! The kernel decides by the address of the instruction. Translated code makes calls elsewhere, and
 //! the host makes some of its own. So the host decides, and the kernel is told only of the one call
 //! that becomes a signal, in a form that leaves it no choice: another thread may write the byte.
+//!
+//! Promise: F38
 
 use lwp_process::{Tid, memory, sys};
 

@@ -139,6 +139,7 @@ static void available(void)
     refused(&options, ENODEV, lwp_last_error());
 }
 
+/* Promise: Y1 */
 static void records(void)
 {
     struct lwp_options options = nothing();
@@ -188,6 +189,7 @@ static void records(void)
 }
 
 /* A ring that is full loses what comes, and says how much. */
+/* Promise: Y1 */
 static void full(void)
 {
     struct lwp_session *session = of_inserts(1);
@@ -205,6 +207,7 @@ static void full(void)
 }
 
 /* A thread that reads its own ring, and neither allocates nor frees meanwhile. */
+/* Promise: Y2, Y3 */
 static void own(void)
 {
     struct lwp_session *session = of_inserts(64);
@@ -267,6 +270,7 @@ struct longer {
     uint64_t more[2];
 };
 
+/* Promise: Y5 */
 static void wrong_options(void)
 {
     struct lwp_options options = nothing();
@@ -349,6 +353,7 @@ static void on_a_thread(void *(*function)(void *), void *argument)
 }
 
 /* Sessions belong to threads while they run. */
+/* Promise: Y4 */
 static void threads(void)
 {
     struct lwp_session *session = of_inserts(64), *other = of_inserts(64);
@@ -388,6 +393,7 @@ static void *inserts(void *session)
 }
 
 /* One thread drains what another records, while it runs. */
+/* Promise: Y2 */
 static void drained(void)
 {
     struct lwp_session *session = of_inserts(100);
@@ -436,6 +442,7 @@ static void *reads(void *session)
 }
 
 /* Threads that read the same ring do not get a record twice, nor lose one. */
+/* Promise: Y2 */
 static void contended(void)
 {
     struct lwp_session *session = of_inserts(100);
@@ -460,6 +467,7 @@ static void child_succeeds(pid_t child)
 }
 
 /* A child has no session, can have one of its own, and does its parent no harm. */
+/* Promise: Y4 */
 static void forked(void)
 {
     struct lwp_session *session = of_inserts(64), *own;
@@ -495,6 +503,7 @@ static void forked(void)
 }
 
 /* Another process reads the ring by its descriptor. */
+/* Promise: Y2 */
 static void shared(void)
 {
     struct lwp_options options = nothing();
@@ -555,6 +564,7 @@ static void on_threshold(int signal)
 }
 
 /* A handler of the threshold interrupt empties the ring. */
+/* Promise: Y2 */
 static void threshold(void)
 {
     struct lwp_options options = nothing();
@@ -573,6 +583,7 @@ static void threshold(void)
 }
 
 /* No session at all. */
+/* Promise: Y5 */
 static void none(void)
 {
     struct lwp_record record;
@@ -606,6 +617,7 @@ static int lines_of(pid_t process, const char *words)
 }
 
 /* Names of generated code: every process has its own list. */
+/* Promise: Y7 */
 static void code(void)
 {
     static const char bytes[64] = {0};

@@ -130,6 +130,8 @@ scenarios! {
 }
 
 /// What the processor lacks is named, and nothing is left out silently.
+///
+/// Promise: Y5
 #[test]
 fn lacking() {
     assert_eq!(printed(&on_virtual_cpu(&["--cpu", "bulldozer"], &client(), &["lacking"])), "");
@@ -146,6 +148,8 @@ fn the_same_client_is_c11_and_cxx17() {
 }
 
 /// Loaded late and unloaded, with threads and a process that end while they are profiled.
+///
+/// Promise: Y3
 #[test]
 fn the_library_can_be_loaded_late() {
     let program = compile("cc", "-std=c99", "tests/loaded.c", "loaded");
@@ -157,6 +161,8 @@ fn the_library_can_be_loaded_late() {
 }
 
 /// Without LWP everything that needs it says so, and what does not works.
+///
+/// Promise: Y5
 #[test]
 fn without_lwp_the_library_says_so() {
     assert_eq!(printed(&on_virtual_cpu(&[], &client(), &["available"])), "available\n");
@@ -168,6 +174,8 @@ fn without_lwp_the_library_says_so() {
 }
 
 /// What works without LWP works under memcheck, which shows none, and has nothing to report.
+///
+/// Promise: C21
 #[test]
 fn memcheck_has_nothing_to_report() {
     for scenario in ["none", "code", "available"] {
@@ -178,6 +186,8 @@ fn memcheck_has_nothing_to_report() {
 
 /// Functions that a program compiles while it runs are in the report by name, with exact counts;
 /// those of threads and children too.
+///
+/// Promise: Y7, R31
 #[test]
 fn registered_code_is_reported_by_name() {
     let program = compile("cc", "-std=c99", "tests/jit.c", "jit");
@@ -221,6 +231,8 @@ fn the_example_finds_its_hottest_branches() {
 
 /// The example in C does what crate lwp's does, with the same counts: it finds its hot branches and
 /// the usual method, and the second version executes less. The test of that one has the details.
+///
+/// Promise: W24
 #[test]
 fn the_example_optimises_itself() {
     let program = compile("cc", "-std=c99", "examples/self_optimizing.c", "self_optimizing");
@@ -251,6 +263,7 @@ fn listed() -> Vec<String> {
     list.lines().map(|line| line.split('@').next().unwrap().to_owned()).collect()
 }
 
+/// Promise: Y6
 #[test]
 fn names_and_versions_are_the_list_s() {
     let symbols = readelf("--dyn-syms", &library());
@@ -267,6 +280,8 @@ fn names_and_versions_are_the_list_s() {
 }
 
 /// Every function of the header is exported, and every exported one declared.
+///
+/// Promise: Y6
 #[test]
 fn the_header_declares_what_is_exported() {
     let header = fs::read_to_string(include().join("lwp.h")).unwrap();
@@ -283,6 +298,7 @@ fn the_header_declares_what_is_exported() {
     assert_eq!(declarations.len(), listed().len());
 }
 
+/// Promise: Y6
 #[test]
 fn the_headers_stand_alone() {
     for (name, main) in [
@@ -341,6 +357,8 @@ fn named(text: &str) -> Vec<String> {
 
 /// What the script installs is found by pkg-config, and every function has a manual page there. It
 /// installs what was built: without libcpc that is this library alone.
+///
+/// Promise: Y6
 #[test]
 fn what_is_installed_builds_a_client() {
     let prefix = folder().join("installed");

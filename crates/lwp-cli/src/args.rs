@@ -66,7 +66,7 @@ pub enum Command {
     Diff(DiffArgs),
     /// Draw a recording as a flame graph
     Flamegraph(FlamegraphArgs),
-    /// Show recordings as pages in a browser of this machine
+    /// Show recordings as pages in a browser on this machine
     #[cfg(feature = "page")]
     Serve(ServeArgs),
     /// Convert a recording for other tools: perf, pprof, KCachegrind, Firefox Profiler …
@@ -76,42 +76,44 @@ pub enum Command {
     Gate(GateArgs),
     /// Print a recording as lines of text, for scripts
     Script(ScriptArgs),
-    /// Put a recording and the files that it needs into one file
+    /// Pack a recording and the files that it needs into one file
     Archive(ArchiveArgs),
-    /// Add recordings up: several runs, or the programs of a test suite, as one recording
+    /// Merge several recordings into one: several runs of a program, or the programs of a test
+    /// suite
     Merge(MergeArgs),
-    /// Record a program, have BOLT optimise it for what it did, and compare the two
+    /// Record a program, have BOLT optimise it for that run, and compare the two programs
     Optimize(OptimizeArgs),
     /// List the events that `lwp stat -e` counts
     List,
-    /// Take the place of perf: stat, record, report, script, list. A link named perf does the same
+    /// Behave like perf: stat, record, report, script, list. A link to lwp that is named perf does
+    /// the same
     #[command(disable_version_flag = true, disable_help_flag = true)]
     Perf {
         /// perf's command and options
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<OsString>,
     },
-    /// Keep and compare the recordings of many machines and commits, and query them with SQL: the
-    /// program lwp-fleet, which is installed apart
+    /// Keep and compare the recordings of many machines and commits, and query them with SQL. This
+    /// runs the program lwp-fleet, which you install separately
     #[command(disable_version_flag = true, disable_help_flag = true)]
     Fleet {
         /// Command and options of lwp-fleet
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<OsString>,
     },
-    /// Take the place of `valgrind --tool=callgrind` and write its files. A link named valgrind
-    /// does the same
+    /// Behave like `valgrind --tool=callgrind` and write its files. A link to lwp that is named
+    /// valgrind does the same
     #[command(disable_version_flag = true, disable_help_flag = true)]
     Valgrind {
         /// valgrind's options, program and arguments
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<OsString>,
     },
-    /// Show or empty the cache of translations, by which second runs start faster, and of recorded
+    /// Manage the cache: translations, with which second runs start faster, and copies of recorded
     /// programs and libraries
     #[command(subcommand)]
     Cache(CacheCommand),
-    /// Check that this machine allows all that lwp does, and name remedies
+    /// Check whether this machine allows everything that lwp does, and suggest remedies
     Doctor,
     /// Print a shell completion script
     Completions {
@@ -128,7 +130,7 @@ pub enum Command {
 /// `lwp cache`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum CacheCommand {
-    /// List the kept files, the last used first
+    /// List the kept files, most recently used first
     List,
     /// Read every file in full and remove damaged ones; exit code 1 if there were any
     Verify,
@@ -136,25 +138,25 @@ pub enum CacheCommand {
     Prune,
     /// Remove everything
     Clear,
-    /// Write translations and execution profiles into one file, for other machines that have the
-    /// same programs and libraries, by build id, and the same lwp
+    /// Write translations and execution profiles into one file, for other machines with the same
+    /// lwp and the same programs and libraries (by build id)
     Export(CacheExportArgs),
-    /// Take translations and execution profiles of programs that are here from a file that `lwp
-    /// cache export` has written. They are executed in place of the programs' own code, and checked
-    /// for damage alone: a file from somebody else is to be trusted as a program from them
+    /// Import translations and execution profiles of this machine's programs from a file that `lwp
+    /// cache export` has written. lwp executes them in place of the programs' own code, and checks
+    /// them only for damage: trust such a file no more than a program from the same source
     Import(CacheImportArgs),
-    /// Translate programs and their libraries ahead of time: of a program with an execution
-    /// profile what was executed, of another every function. The programs are not run, but their
-    /// dynamic linker is, to see what is mapped where
+    /// Translate programs and their libraries ahead of time: the code that earlier runs executed if
+    /// there is an execution profile, otherwise every function. lwp doesn't run the programs, only
+    /// their dynamic linker, to find out what is mapped where
     Warm {
         /// Dynamically linked programs.
         #[arg(required = true)]
         files: Vec<PathBuf>,
-        /// Translate every function, whatever is known of the programs
+        /// Translate every function, even if there is an execution profile
         #[arg(long, conflicts_with = "from")]
         functions: bool,
-        /// Translate only what was executed when this exact recording was made, what was executed
-        /// most first
+        /// Translate only the code that was executed in this exact recording, the most executed
+        /// code first
         #[arg(long, value_name = "RECORDING")]
         from: Option<PathBuf>,
     },
@@ -163,8 +165,8 @@ pub enum CacheCommand {
 /// `lwp stat`.
 #[derive(Args, Clone, Debug, Default)]
 pub struct StatArgs {
-    /// Count these events, separated by commas; `lwp list` shows them, and perf's modifiers are
-    /// understood [default: task-clock and all exact counts]
+    /// Count these events, separated by commas, with perf's modifiers or without; `lwp list` shows
+    /// all events [default: task-clock and all exact counts]
     #[arg(short, long = "event", value_name = "EVENTS", action = clap::ArgAction::Append)]
     pub events: Vec<String>,
 
@@ -177,7 +179,7 @@ pub struct StatArgs {
     #[arg(short = 'x', long, value_name = "SEP", conflicts_with = "json")]
     pub field_separator: Option<String>,
 
-    /// Print one JSON object a line, with perf's keys
+    /// Print one JSON object per line, with perf's keys
     #[arg(short = 'j', long = "json-output")]
     pub json: bool,
 
@@ -189,11 +191,11 @@ pub struct StatArgs {
     #[arg(long, requires = "output")]
     pub append: bool,
 
-    /// Report every thread on its own
+    /// Report each thread separately
     #[arg(long, conflicts_with_all = ["per_process", "repeat"])]
     pub per_thread: bool,
 
-    /// Report every process on its own; an exec starts a new one
+    /// Report each process separately; an exec starts a new one
     #[arg(long, conflicts_with = "repeat")]
     pub per_process: bool,
 
@@ -216,12 +218,12 @@ pub struct StatArgs {
     #[arg(long, overrides_with = "big_num")]
     pub no_big_num: bool,
 
-    /// Print derived figures beside the counts, such as branches in per cent of instructions
+    /// Print derived figures next to the counts, such as branches in per cent of instructions
     /// (default)
     #[arg(long, overrides_with = "no_metric")]
     pub metric: bool,
 
-    /// Print the counts alone
+    /// Print only the counts
     #[arg(long, overrides_with = "metric")]
     pub no_metric: bool,
 
@@ -245,8 +247,8 @@ pub struct RunArgs {
 /// Options of every command that runs a program.
 #[derive(Args, Clone, Debug, Default)]
 pub struct MachineArgs {
-    /// Count the same on every machine: fix layout, environment, random numbers, time stamps and
-    /// processor
+    /// Get the same counts on every machine: fix layout, environment, random numbers, time stamps
+    /// and processor
     #[arg(long, conflicts_with = "aslr", help_heading = headings::RUN)]
     pub deterministic: bool,
 
@@ -266,12 +268,12 @@ pub struct MachineArgs {
     #[arg(long, value_name = "ACTION", default_value = "fail", help_heading = headings::RUN)]
     pub fallback: Fallback,
 
-    /// Leave address space randomisation on; counts may then vary from run to run
+    /// Leave address space randomisation on; counts may then vary between runs
     #[arg(long, help_heading = headings::RUN)]
     pub aslr: bool,
 
-    /// Neither use nor keep translations (see `lwp cache`), and keep no recorded programs and
-    /// libraries
+    /// Neither use nor keep translations (see `lwp cache`), and keep no copies of recorded programs
+    /// and libraries
     #[arg(long, help_heading = headings::RUN)]
     pub no_cache: bool,
 
@@ -284,8 +286,7 @@ pub struct MachineArgs {
         allow_negative_numbers = true, help_heading = headings::RUN)]
     pub timeout: Option<u64>,
 
-    /// Explain more: why translations are not kept, why the run was slow, the contents of a
-    /// recording
+    /// Print more: why translations are not kept, why the run was slow, the contents of a recording
     #[arg(short, long)]
     pub verbose: bool,
 
@@ -428,8 +429,8 @@ impl MachineArgs {
         }
         if self.lwp.is_of_2007() && self.cpu.is_some_and(Cpu::is_part) {
             lwp_terminal::say!(
-                "lwp: no part had Lightweight Profiling in the form of 2007: --cpu changes nothing of it, \
-                 only the rest of the processor"
+                "lwp: no processor had Lightweight Profiling in the form of 2007, so --cpu only \
+                 affects the rest of the processor"
             );
         }
         let mut config = Config::launch(PathBuf::new(), Vec::new(), plan);
@@ -497,7 +498,9 @@ fn say_why_not_kept(cache: Option<&Cache>) {
         Some(Err(error)) => {
             lwp_terminal::say!("lwp: translations are not kept: {}", printable(&error.to_string()));
         }
-        None => lwp_terminal::say!("lwp: translations are not kept: there is no place for them"),
+        None => {
+            lwp_terminal::say!("lwp: translations are not kept: there is no directory for them")
+        }
     }
 }
 
@@ -518,7 +521,7 @@ pub fn say_wrong_limits() {
         if value.to_str().and_then(bytes).is_none() {
             let value = printable(&value.to_string_lossy());
             lwp_terminal::say!(
-                "lwp: {name}={value} is no number of bytes, as 500M is: the limit is 2G"
+                "lwp: {name}={value} is not a number of bytes such as 500M; the limit is 2G"
             );
         }
     }

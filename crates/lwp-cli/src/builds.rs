@@ -3,6 +3,8 @@
 //!
 //! It lies beside the translations, in `builds`, one file each. What has not been used for longest
 //! goes first.
+//!
+//! Promise: R61
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;

@@ -195,10 +195,10 @@ fn function(text: &str, places: &Places<'_>) -> Result<CodePlace, Failure> {
 /// So many names are offered in place of one that is not known.
 const OFFERED: usize = 6;
 
-/// Says that no function is called so, and which may have been meant.
+/// Says that no function is named so, and which may have been meant.
 fn unknown(name: &str, files: &[PathBuf], places: &Places<'_>) -> Failure {
     let printed = printable(name);
-    let failure = Failure::new(OWN_FAILURE, format!("no function is called '{printed}'"));
+    let failure = Failure::new(OWN_FAILURE, format!("no function is named '{printed}'"));
     let inlined = |file: &PathBuf| inlined_named(file, name, places.debug_roots);
     if let Some(all) = files.iter().map(inlined).find(|all| !all.is_empty()) {
         return all_inlined(&all);
@@ -263,7 +263,7 @@ fn named_file(file: &str, places: &Places<'_>) -> Result<PathBuf, Failure> {
             .iter()
             .filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned()))
             .collect();
-        Failure::new(OWN_FAILURE, format!("the program loads no file called '{file}'"))
+        Failure::new(OWN_FAILURE, format!("the program loads no file named '{file}'"))
             .with_help(format!("give its path; it loads: {}", printable(&names.join(", "))))
     })
 }
@@ -348,7 +348,7 @@ mod tests {
         assert_eq!(file("getenv"), file("getenv@libc.so.6"));
         assert!(file("getenv@libm.so.7").is_err_and(|says| says.contains("libc.so.6")));
         assert!(file("memcpy").is_err_and(|says| says.contains("chosen when the program starts")));
-        assert!(file("no_such_function").is_err_and(|says| says.contains("no function is called")));
+        assert!(file("no_such_function").is_err_and(|says| says.contains("no function is named")));
         assert!(file("fmt").is_err_and(|says| says.contains("can mean")));
     }
 }

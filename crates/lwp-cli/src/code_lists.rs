@@ -276,6 +276,7 @@ mod tests {
         assert!(begin < SystemTime::now() && begin + Duration::from_secs(1) > built);
     }
 
+    /// Promise: R120
     #[test]
     fn what_is_no_file_is_not_read() {
         let pid = std::process::id().cast_signed();

@@ -25,13 +25,13 @@ use crate::threads;
 /// A program to be counted, as its command line says.
 #[derive(Args, Clone, Debug, Default)]
 pub struct CountingArgs {
-    /// Take over the running process PID, until it ends, PROGRAM ends, or lwp is interrupted.
-    /// Do not kill lwp with SIGKILL: the process would die with it
+    /// Attach to the running process PID until it ends, PROGRAM ends, or lwp is interrupted. Don't
+    /// kill lwp with SIGKILL: the process would die with it
     #[arg(short, long, value_name = "PID", help_heading = headings::SCOPE)]
     pub pid: Option<i32>,
 
-    /// Take over the process of the running thread TID and count that thread alone, until it ends.
-    /// Its children are not followed; the process's other threads run on the virtual CPU too
+    /// Attach to the process of the running thread TID and count only that thread, until it ends.
+    /// lwp does not follow its children; the process's other threads run on the virtual CPU too
     #[arg(short, long, value_name = "TID", conflicts_with = "pid", help_heading = headings::SCOPE)]
     pub tid: Option<i32>,
 
@@ -44,7 +44,7 @@ pub struct CountingArgs {
         help_heading = headings::SCOPE,
         long,
         value_name = "CHANNEL",
-        help = "Obey enable, disable, ping and stop from fd:CTL[,ACK] or fifo:CTL[,ACK]"
+        help = "Obey enable, disable, ping and stop, written to fd:CTL[,ACK] or fifo:CTL[,ACK]"
     )]
     pub control: Option<String>,
 
@@ -63,7 +63,7 @@ pub struct CountingArgs {
     #[arg(long, value_name = "FUNCTION", help_heading = headings::SCOPE)]
     pub within: Vec<String>,
 
-    /// End with exit code 0, however the program ends
+    /// Exit with code 0, however the program ends
     #[arg(long, help_heading = headings::RUN)]
     pub ignore_status: bool,
 
@@ -123,7 +123,7 @@ impl CountingArgs {
         match (self.marked, &self.within[..]) {
             _ if counted => {}
             (true, _) => {
-                lwp_terminal::say!("lwp: nothing was counted: the program has met no marker");
+                lwp_terminal::say!("lwp: nothing was counted: the program executed no marker");
             }
             (false, [_, ..]) => {
                 lwp_terminal::say!(

@@ -3,6 +3,8 @@
 //! Forked processes share modules and blocks, and each of these is reported once, with the process
 //! that executes it first. So the code that a thread has executed tells whether its process is one
 //! of them.
+//!
+//! Promise: R31
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -360,7 +360,7 @@ fn sampled_events(options: &mut Options) -> Vec<String> {
             match name {
                 "cycles" | "cpu-cycles" | "cpu-clock" | "task-clock" => {
                     lwp_terminal::say!(
-                        "lwp: {name} cannot be seen from user mode; instructions are sampled"
+                        "lwp: {name} cannot be seen from user mode; sampling instructions"
                     );
                 }
                 _ => out.push(text.to_owned()),

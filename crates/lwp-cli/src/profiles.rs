@@ -39,8 +39,8 @@ pub struct NameArgs {
     #[arg(long, help_heading = headings::NAMES)]
     pub no_debuginfod: bool,
 
-    /// Show the evaluators of interpreted languages, such as CPython's _PyEval_EvalFrameDefault,
-    /// beside the functions that they execute
+    /// Show the evaluators of interpreted languages, such as CPython's _PyEval_EvalFrameDefault, in
+    /// addition to the functions that they execute
     #[arg(long, help_heading = headings::NAMES)]
     pub no_fold: bool,
 }
@@ -123,14 +123,15 @@ pub fn resolve(path: &Path, recording: &Recording, names: &NameArgs) -> Profile 
     named(path, recording, &names.options())
 }
 
-/// The same with all instructions of every function, also those without samples.
+/// Finds the names of a recording, with all instructions of every function, including those without
+/// samples.
 pub fn resolve_whole(path: &Path, recording: &Recording, names: &NameArgs) -> Profile {
     let options = Options { whole_functions: Some(u64::MAX), ..names.options() };
     named(path, recording, &options)
 }
 
-/// The same with as much as is asked for; to tell only functions apart takes a fraction of the
-/// time.
+/// Finds the names of a recording in as much detail as `detail` says; functions alone take a
+/// fraction of the time.
 pub fn resolve_to(detail: Detail, path: &Path, recording: &Recording, names: &NameArgs) -> Profile {
     named(path, recording, &Options { detail, ..names.options() })
 }

@@ -1,4 +1,6 @@
 //! The origin of a recording: tags, the state of the source tree, the CI run.
+//!
+//! Promise: R44
 
 use std::collections::BTreeMap;
 use std::io::Read;

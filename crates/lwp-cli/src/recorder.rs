@@ -380,15 +380,13 @@ impl State {
         // Whoever waits for a long run should not learn it at the end.
         if let Some(run) = self.broken.run.take() {
             let (place, why) = (printable(&self.path.display().to_string()), plain(&error));
-            lwp_terminal::say!(
-                "lwp: {place}: {why}: nothing is recorded from here on; the program goes on"
-            );
+            lwp_terminal::say!("lwp: {place}: {why}: recording stops here; the program continues");
             run.send(Request::Disable);
         }
         self.broken.error = Some(error);
     }
 
-    /// The same for counts or samples.
+    /// Writes counts or samples; if that works, the recording is useful.
     fn write_counts(&mut self, write: impl FnOnce(&mut Writer<Place>) -> io::Result<()>) {
         self.write(write);
         self.broken.useful |= self.broken.error.is_none();

@@ -39,7 +39,7 @@ impl Requests {
         Control { requests, done, reports: None }
     }
 
-    /// The same for a run whose counts so far are asked for, with what they are received by.
+    /// Connects to a new run that reports its counts while it runs; the receiver gets the reports.
     pub fn connect_reporting(&self) -> (Control, Receiver<Vec<ProcessReport>>) {
         let (reports, received) = mpsc::channel();
         (Control { reports: Some(reports), ..self.connect() }, received)

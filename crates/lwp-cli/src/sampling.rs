@@ -22,7 +22,7 @@ const EVENTS: [(&str, Sampled); 7] = [
 pub enum CallGraph {
     /// Stacks as lwp makes them.
     Own,
-    /// The same, by a name that perf has for another way.
+    /// lwp's own stacks, requested by perf's name for another way.
     Perfs(&'static str),
     /// By unwind tables, from a copy of so many bytes of the stack where there is one: `--time`.
     Dwarf(Option<u32>),

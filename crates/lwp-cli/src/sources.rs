@@ -42,7 +42,7 @@ impl<'a> Files<'a> {
         }
     }
 
-    /// The same with doubts about files of this machine that are not those of `origins`.
+    /// Adds doubts about files of this machine that are not those of `origins`.
     pub fn doubting(mut self, origins: Origins) -> Self {
         self.origins = origins;
         self

@@ -14,7 +14,7 @@ pub fn start<T: Send + 'static>(
     Builder::new().name(name.into()).spawn(body).map_err(|error| refused(&error))
 }
 
-/// The same in a scope.
+/// Starts a thread named `name` in a scope.
 pub fn start_in<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     name: &str,

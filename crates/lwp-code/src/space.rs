@@ -42,8 +42,8 @@ pub struct Space {
     pub inserted: Inserted,
     /// The number of processes that live in it.
     pub users: usize,
-    /// The same address space as threads with profiling on see it: indices of spaces, by what is
-    /// counted down.
+    /// Other views of this address space, for threads with profiling on: indices of spaces, by
+    /// selection of events.
     pub sides: Vec<(Selection, usize)>,
     /// The number of slots of its contexts that are mapped in it.
     pub contexts: usize,
@@ -84,7 +84,7 @@ impl Space {
         }
     }
 
-    /// The same address space on another side: what is known of its code comes along.
+    /// Makes another side of this address space, which inherits the knowledge of its code.
     pub fn side(&self, family: usize, arenas: usize) -> Self {
         let (code, notices) = (self.code.side(), self.notices.clone());
         let unasked = self.unasked.clone();

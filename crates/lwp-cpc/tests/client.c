@@ -106,6 +106,7 @@ static void handle_emt(cpc_t *cpc, cpc_set_t *set, cpc_buf_t *buf, int restart)
     emt.hits = emt.wrong = 0;
 }
 
+/* Promise: C4 */
 static void overflow(void)
 {
     cpc_t *cpc = open_cpc();
@@ -128,6 +129,7 @@ static void overflow(void)
 }
 
 /* Without a restart the set stays frozen; cpc_enable() lets it go on, without another signal. */
+/* Promise: C4 */
 static void frozen(void)
 {
     cpc_t *cpc = open_cpc();
@@ -159,6 +161,7 @@ static void frozen(void)
 }
 
 /* Several requests signal; a new preset takes effect with the next restart. */
+/* Promise: C4 */
 static void presets(void)
 {
     cpc_t *cpc = open_cpc();
@@ -202,6 +205,7 @@ static void on_rebind(int sig)
         emt.wrong = 5;
 }
 
+/* Promise: C4 */
 static void rebind(void)
 {
     cpc_t *cpc = open_cpc();
@@ -306,6 +310,7 @@ static void handle_busily(const char *event, uint64_t preset)
     CHECK(cpc_close(cpc) == 0);
 }
 
+/* Promise: C17 */
 static void handlers(void)
 {
     handle_busily("page-faults", UINT64_MAX - 9);
@@ -371,6 +376,7 @@ static void many_faults(void)
     faults(500);
 }
 
+/* Promise: C4, C17 */
 static void ways(void)
 {
     ways_of_emt("page-faults", UINT64_MAX - 99, many_faults);
@@ -407,6 +413,7 @@ static void *shares(void *arg)
 }
 
 /* One set, bound by many threads: each counts for itself. */
+/* Promise: C5 */
 static void threads(void)
 {
     enum { N = 16 };
@@ -423,6 +430,7 @@ static void threads(void)
 }
 
 #ifdef _OPENMP
+/* Promise: C5 */
 static void openmp(void)
 {
     cpc_t *cpc = open_cpc();
@@ -469,6 +477,7 @@ static void *alone(void *arg)
 }
 
 /* 64 threads open, bind, sample and close at once. */
+/* Promise: C5 */
 static void crowd(void)
 {
     pthread_t thread[64];
@@ -527,6 +536,7 @@ static void *tenant(void *arg)
     return NULL;
 }
 
+/* Promise: C5, C6 */
 static void neighbours(void)
 {
     pthread_t thread[64];
@@ -572,6 +582,7 @@ static void *heirless(void *arg)
     return NULL;
 }
 
+/* Promise: C5 */
 static void inherit(void)
 {
     pthread_t thread;
@@ -606,6 +617,7 @@ static void *signalled(void *arg)
 }
 
 /* A new thread is signalled at once. */
+/* Promise: C5 */
 static void inherit_overflow(void)
 {
     pthread_t thread;
@@ -702,6 +714,7 @@ static void forked(void)
 
 /* ---- buffers ---- */
 
+/* Promise: C9 */
 static void buffers(void)
 {
     cpc_t *cpc = open_cpc();
@@ -800,6 +813,7 @@ static int bind_one(cpc_t *cpc, const char *event, unsigned flags)
     return result;
 }
 
+/* Promise: C6 */
 static void errors(void)
 {
     const char *adding = "cpc_set_add_request", *binding = "cpc_bind_curlwp";
@@ -905,6 +919,7 @@ static void deny(int call)
 }
 
 /* What a sandbox denies has its subcode, and the text says who denies it. */
+/* Promise: C6 */
 static void denied(void)
 {
     cpc_t *cpc = open_cpc();
@@ -937,6 +952,7 @@ static void default_handler(void)
 }
 
 /* What hardware counts is refused on a machine without it, with the reason. */
+/* Promise: C1 */
 static void hardware(void)
 {
     cpc_t *cpc = open_cpc();
@@ -960,6 +976,7 @@ static void hardware(void)
 
 /* ---- objects: wrong, foreign, freed, in every order ---- */
 
+/* Promise: C6 */
 static void objects(void)
 {
     cpc_t *cpc = open_cpc(), *other = open_cpc();
@@ -1057,6 +1074,7 @@ static void *leaves_bound(void *arg)
 }
 
 /* 10 000 binds and unbinds leave no descriptor behind, threads that end none either. */
+/* Promise: C7 */
 static void cycles(void)
 {
     cpc_t *cpc = shared.cpc = open_cpc();
@@ -1268,6 +1286,7 @@ static void every_interval(const char *event, uint64_t interval)
     CHECK(cpc_close(cpc) == 0);
 }
 
+/* Promise: C3, C6 */
 static void records(void)
 {
     static struct walk items, of_request, events;
@@ -1365,6 +1384,7 @@ static cpc_t *open_lwp(void)
     return cpc;
 }
 
+/* Promise: C2, C22 */
 static void lwp_counts(void)
 {
     cpc_t *cpc = open_lwp();
@@ -1413,6 +1433,7 @@ static void *lwp_counter(void *arg)
 }
 
 /* Threads that share a set have units of their own. The filter leaves the instructions of turns(). */
+/* Promise: C5 */
 static void lwp_threads(void)
 {
     enum { N = 64 };
@@ -1431,6 +1452,7 @@ static void lwp_threads(void)
 }
 
 /* Every tenth branch, and the items of its record. */
+/* Promise: C3 */
 static void lwp_records(void)
 {
     cpc_t *cpc = open_lwp();
@@ -1476,6 +1498,7 @@ static int bind_with(cpc_t *cpc, const char *event, uint64_t preset, unsigned fl
 }
 
 /* The subcodes that software events alone cannot provoke. */
+/* Promise: C6 */
 static void lwp_errors(void)
 {
     const char *adding = "cpc_set_add_request", *binding = "cpc_bind_curlwp";
@@ -1528,6 +1551,7 @@ static void on_room(int sig)
 }
 
 /* Room that fills signals in time, and where nobody listens what is lost is counted. */
+/* Promise: C3, C4, C17 */
 static void lwp_room(void)
 {
     cpc_t *cpc = open_lwp();
@@ -1561,6 +1585,7 @@ static void lwp_room(void)
 }
 
 /* Overflows through the threshold interrupt; the handler restarts. */
+/* Promise: C4 */
 static void lwp_overflow(void)
 {
     cpc_t *cpc = open_lwp();
@@ -1586,6 +1611,7 @@ static void many_turns(void)
     turns(10000);
 }
 
+/* Promise: C4, C17 */
 static void lwp_handlers(void)
 {
     CHECK(cpc_close(open_lwp()) == 0);
@@ -1632,6 +1658,7 @@ static void *lwp_signalled(void *arg)
 }
 
 /* Copies for new threads, one set in many threads, turns of two sets, pauses, a fork, many binds. */
+/* Promise: C5, C7 */
 static void lwp_sets(void)
 {
     pthread_t thread;
@@ -1685,6 +1712,7 @@ static void lwp_sets(void)
 
 #ifdef _OPENMP
 /* One set, bound by the threads of a parallel region: each counts its own share, to the instruction. */
+/* Promise: C5 */
 static void lwp_openmp(void)
 {
     cpc_t *cpc = open_lwp();

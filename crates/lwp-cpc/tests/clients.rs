@@ -1,4 +1,6 @@
 //! libcpc.so.1 as C programs see it: names, versions, header, and a program for each scenario.
+//!
+//! Promise: C21
 
 use std::env;
 use std::fs;
@@ -132,6 +134,8 @@ _start:
 
 /// Of two runs that differ in how often they turn, `lwp stat` counts the whole and libcpc the loop:
 /// both find the same difference, to the instruction.
+///
+/// Promise: C13
 #[test]
 fn counts_are_those_of_lwp_stat() {
     if !built().join("lwp").exists() {
@@ -155,6 +159,8 @@ fn counts_are_those_of_lwp_stat() {
 
 /// A controller in C, where libpctx has been built as well; on the virtual CPU too, as far as that
 /// is built.
+///
+/// Promise: T11
 #[test]
 fn a_controlled_program_switches_its_counters() {
     let pctx = env::current_exe().unwrap().with_file_name("liblwp_pctx.so");
@@ -245,6 +251,7 @@ fn refusals_of_lightweight_profiling() {
     with_lwp("lwp_errors");
 }
 
+/// Promise: C8
 #[test]
 fn names_and_versions_are_the_list_s() {
     let symbols = readelf("--dyn-syms", &library());
@@ -280,6 +287,7 @@ fn the_header_declares_what_is_exported() {
     assert_eq!(functions.count(), exported.len());
 }
 
+/// Promise: C16
 #[test]
 fn the_header_stands_alone() {
     let source = folder().join("header.c");
@@ -296,6 +304,8 @@ fn the_header_stands_alone() {
 }
 
 /// A program of Solaris with nothing but headers of its own is C and C++ here.
+///
+/// Promise: C19
 #[test]
 fn a_port_finds_its_headers() {
     let folder = folder();
@@ -320,6 +330,8 @@ fn a_port_finds_its_headers() {
 }
 
 /// The program that compares libraries of other systems finds ours to be as the documents say.
+///
+/// Promise: C20
 #[test]
 fn foreign_systems_can_be_compared() {
     let folder = folder();
@@ -351,6 +363,8 @@ fn named(text: &str) -> Vec<String> {
 
 /// What install.sh puts somewhere is found by pkg-config, and every function has a manual page
 /// there.
+///
+/// Promise: C16
 #[test]
 fn what_is_installed_builds_a_client() {
     let prefix = folder().join("installed");

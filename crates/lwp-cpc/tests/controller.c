@@ -131,3 +131,5 @@ int main(int argc, char **argv)
     CHECK(cpc_close(cpc) == 0);
     return 0;
 }
+
+/* Promise: C6, C11 */

@@ -22,7 +22,7 @@ const RECORD: usize = 4 + 8 + 8 + TARGETS * 8;
 const COUNTED: u32 = 64;
 /// The target of a branch that leads to another module, or to a place unknown.
 const ELSEWHERE: AppPc = AppPc(0);
-/// The same in a profile's text of bytes, where other targets are relative to the module.
+/// A target elsewhere, in a profile's bytes, where other targets are relative to the module.
 const FAR: i32 = i32::MIN;
 /// Most blocks of a profile.
 const MOST_BLOCKS: usize = 1 << 20;
@@ -235,7 +235,8 @@ impl ExecutionProfile {
         lz4_flex::block::compress_prepend_size(&out)
     }
 
-    /// The same back; what is no profile of a module at `module` says nothing.
+    /// Reads what [`Self::to_bytes`] has written; bytes that are no profile of a module at `module`
+    /// give an empty one.
     pub fn from_bytes(bytes: &[u8], module: AppPc) -> Self {
         let mut profile = Self::default();
         let size = bytes.first_chunk().map_or(0, |size| u32::from_le_bytes(*size)) as usize;

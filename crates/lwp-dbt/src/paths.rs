@@ -22,8 +22,9 @@ const COLD_PART: f64 = 0.001;
 /// Most instructions of all paths together. What is executed often all over a large program, as in
 /// compilers, gains less by superblocks than it loses by the processor's caches.
 const MOST_IN_ALL: u64 = 80_000;
-/// The same for paths that are entered once in [`OFTEN`] executions of blocks or more often. A
-/// server that answers the same requests again and again has such paths.
+/// Most instructions of all paths together, with those that are entered once in [`OFTEN`]
+/// executions of blocks or more often. A server that answers the same requests again and again has
+/// such paths.
 const MOST_OFTEN: u64 = 320_000;
 const OFTEN: u64 = 25_000;
 

@@ -230,7 +230,7 @@ impl EventDeltas {
         }
     }
 
-    /// The same, taken back.
+    /// The deltas that take these back.
     #[must_use]
     pub fn negated(self) -> Self {
         Self {

@@ -102,7 +102,8 @@ pub struct Translator {
     emulated: Emulated,
     /// True if executions are counted in any case, for an execution profile.
     learns: bool,
-    /// The same in code that may change.
+    /// True if executions of code that may change are counted in any case, for an execution
+    /// profile.
     learns_changing: bool,
     /// The data cache, where one is watched.
     shape: WatchedShape,
@@ -159,7 +160,8 @@ enum Arrival {
     Fall,
     /// From the conditional branch before, whose not-taken edge is not counted yet.
     NotTaken,
-    /// The same, but the block is mostly reached otherwise.
+    /// From the conditional branch before, with its not-taken edge uncounted, but mostly from
+    /// elsewhere.
     NotTakenSeldom,
 }
 
@@ -185,7 +187,8 @@ const TRACE_DOUBT: u8 = 8;
 
 /// Bytes that one fragment with its stubs can take at most, generously.
 const FRAGMENT_ROOM: usize = 6144;
-/// The same where data cache accesses are watched: most instructions make no more than one.
+/// Bytes that one fragment can take at most if data cache accesses are watched: most instructions
+/// make at most one.
 const WATCHED_ROOM: usize = FRAGMENT_ROOM + 80 * TOUCH_BYTES;
 
 impl Translator {
@@ -244,8 +247,9 @@ impl Translator {
         self.lwp
     }
 
-    /// The same for the code of `unit`, whose filter comes before that of the selection. Must not
-    /// change once anything of the unit has been translated.
+    /// Returns the knowledge of Lightweight Profiling that `unit`'s code has; its filter takes
+    /// precedence over that of the selection. Must not change once anything of the unit has been
+    /// translated.
     pub fn lwp_of(&self, unit: &Unit) -> Lwp {
         match self.lwp {
             Lwp::On(selection) => {
@@ -273,7 +277,7 @@ impl Translator {
         self.counts_down_at_once(self.lwp)
     }
 
-    /// The same translator, which counts for an execution profile or does not.
+    /// Returns this translator, which counts for an execution profile if `learns`.
     pub(crate) fn learning(&self, learns: bool) -> Self {
         Self { learns, ..self.clone() }
     }

@@ -23,7 +23,7 @@ pub enum Relocation {
     CallSite = 5,
     /// An address in the application's module, eight bytes.
     Address = 6,
-    /// The same, negated.
+    /// The negated address of a place in the application's module, eight bytes.
     Negated = 7,
     /// An address in the application's module below 2 GiB.
     Low = 8,
@@ -32,7 +32,8 @@ pub enum Relocation {
     Halves = 9,
     /// An address in the application's module, as the words of a guard that rotates.
     Rotated = 10,
-    /// The same, as the words of the way back.
+    /// An address in the application's module, as the words of the way back from a guard that
+    /// rotates.
     RotatedBack = 11,
 }
 

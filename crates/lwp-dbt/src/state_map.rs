@@ -86,10 +86,13 @@ pub enum Commit {
     /// at the access's site, which is in r11 if the pc is said to be there, and else in
     /// [`crate::Slot::Go`].
     LwpTouching,
-    /// The same, and its line is being moved to the front of its set, as the change says that comes
-    /// next.
+    /// The access of an instruction that has not been executed is being noted, as in
+    /// [`Self::LwpTouching`], and its line is being moved to the front of its set, as the next
+    /// change says.
     LwpMoving,
-    /// The same, and its line has been moved; if it was nowhere, the miss has been noted.
+    /// The access of an instruction that has not been executed is being noted, as in
+    /// [`Self::LwpTouching`], and its line has been moved; if it was not in the set, the miss has
+    /// been noted.
     LwpMoved,
     /// The last instruction of a cut fragment has retired, as a taken branch; the host has not been
     /// told.
@@ -97,7 +100,8 @@ pub enum Commit {
     /// A routine is about to count an indirect call, which has not been made:
     /// [`crate::Slot::CallAfter`] says which.
     Calling,
-    /// The same, and it has been counted, with the target in [`crate::Slot::CallTarget`].
+    /// A routine has counted an indirect call that has not been made, with the target in
+    /// [`crate::Slot::CallTarget`].
     Called,
     /// A routine looks for a transfer between functions, which has not been made:
     /// [`crate::Slot::CallAfter`] says which.
@@ -109,7 +113,7 @@ pub enum Commit {
 pub enum Remainder {
     /// Everything behind the fragment.
     Behind,
-    /// The same, and the fragment's branch has led elsewhere than it was charged for.
+    /// Everything behind the fragment, whose branch has led elsewhere than it was charged for.
     Elsewhere,
 }
 

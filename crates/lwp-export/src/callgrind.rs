@@ -75,7 +75,7 @@ pub fn render(profile: &Profile) -> String {
     render_as(profile, Form::default())
 }
 
-/// The same in another form.
+/// The profile as callgrind would write it, in this form.
 pub fn render_as(profile: &Profile, form: Form) -> String {
     let mut out = Output::new(profile, form);
     out.header();

@@ -1,4 +1,6 @@
 //! Whatever a recording claims behind correct checksums, every format is written without a panic.
+//!
+//! Promise: R138, R146
 
 use std::process::Command;
 use std::sync::{Arc, LazyLock};

@@ -26,7 +26,8 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// The same, for somebody who knows better than the facts when the run was.
+    /// Returns these limits without one on the time of the run, for callers that know it better
+    /// than the facts.
     pub fn at_any_time(self) -> Self {
         Self { earliest: i64::MIN, ahead_seconds: i64::MAX, ..self }
     }

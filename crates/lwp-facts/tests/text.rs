@@ -56,6 +56,7 @@ fn compressed_text_is_read_too() {
     assert!(cut.is_err());
 }
 
+/// Promise: FL2
 #[test]
 fn every_cut_is_refused() {
     let text = facts().write();
@@ -72,6 +73,7 @@ fn refused(old: &str, new: &str) -> String {
     read(&text.replacen(old, new, 1)).expect_err("refused")
 }
 
+/// Promise: FL2
 #[test]
 fn what_cannot_be_is_refused_by_its_line() {
     let is = |error: String, wanted: &str| assert_eq!(error, wanted);
@@ -140,6 +142,7 @@ fn control_characters_do_not_come_through() {
     assert_eq!(back.functions[0].name, "a\u{fffd}[31m\u{fffd}");
 }
 
+/// Promise: FL1
 #[test]
 fn content_is_of_what_was_counted_and_of_nothing_else() {
     let (one, mut other) = (facts(), facts());

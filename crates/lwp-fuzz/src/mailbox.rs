@@ -1,4 +1,6 @@
 //! The border between a program and the virtual CPU.
+//!
+//! Promise: B3
 
 /// The host's answers to whatever a thread's context can say.
 pub fn mailbox(bytes: &[u8]) {

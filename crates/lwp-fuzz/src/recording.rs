@@ -17,7 +17,7 @@ pub fn chunks(bytes: &[u8]) {
     }
 }
 
-/// The same with the checksums put right, so that what they protect is attacked.
+/// A recording whose checksums are made right first, so that the input reaches what they protect.
 pub fn recording(bytes: &[u8]) {
     let mut bytes = bytes.to_vec();
     let mut at = HEADER_BYTES;

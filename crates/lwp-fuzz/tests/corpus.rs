@@ -1,5 +1,7 @@
 //! The stored corpus, and mutations of it. `LWP_FUZZ_ROUNDS` asks for more of them, `LWP_FUZZ_SEED`
 //! for others.
+//!
+//! Promise: R45
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,6 @@
 //! The interpreters that are known, behind one face.
+//!
+//! Promise: R85
 
 use std::fmt::Debug;
 use std::fs::File as SystemFile;
@@ -357,6 +359,7 @@ mod tests {
         }
     }
 
+    /// Promise: R116
     #[test]
     fn steps_copy_all_that_is_read() {
         let mut interpreters = vec![Interpreter::Perl(perl::Interpreter::nowhere())];

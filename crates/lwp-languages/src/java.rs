@@ -5,6 +5,8 @@
 //! generates when it begins; its native frame has a frame pointer, and keeps the method and the
 //! bytecode that it executes in fixed places below that. So each native frame of the interpreter
 //! stands for one method.
+//!
+//! Promise: R111
 
 mod layout;
 mod lines;

@@ -5,6 +5,8 @@
 //! later ones tell it themselves. Both are checked: a thread must belong to the interpreter that it
 //! is listed under, and a code object must be of the type of code objects. Where that fails, there
 //! are no frames.
+//!
+//! Promise: R85
 
 mod code;
 pub mod counting;

@@ -190,7 +190,8 @@ impl<'a> Context<'a> {
         RequestKind::from_raw(u32::try_from(self.get(Slot::Kind)).ok()?)
     }
 
-    /// The same where it does not matter what a forged number stands for: a dispatch.
+    /// The kind of request that is being made; a forged number counts as a dispatch, for callers to
+    /// whom that does not matter.
     pub fn kind(&self) -> RequestKind {
         self.asked().unwrap_or(RequestKind::Dispatch)
     }

@@ -114,7 +114,8 @@ pub fn is_ours(mapping: &Mapping) -> bool {
 /// context, low window and the two arenas that most have.
 pub const OVERHEAD_BYTES: u64 = FIRST_SLOT_BYTES + Layout::BYTES + 2 * (1 << 30);
 
-/// The same of a limit on data, of which the low window is a part.
+/// Bytes that a limit on data must allow beyond what the program asks for: the low window counts as
+/// data.
 pub const DATA_BYTES: u64 = Layout::BYTES;
 
 /// Bytes by which a hard limit on address space is higher than the program's: it can never be

@@ -1,4 +1,6 @@
 //! The examples that play an operating system and a hypervisor: their assertions hold.
+//!
+//! Promise: W20
 
 #[path = "../examples/hypervisor.rs"]
 mod hypervisor;

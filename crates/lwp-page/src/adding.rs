@@ -127,8 +127,9 @@ fn run(samples: &Samples, parts: &[&Stacks], unit: u64) -> Run {
     Run::new(&all, unit)
 }
 
-/// The same where many stacks have samples: usually they are in the order of their contexts, so
-/// that nothing needs to be compared. `None` if they are not, or if there are too many samples.
+/// The contexts of some samples if many stacks have samples: these are usually in the order of
+/// their contexts, so that nothing needs to be compared. `None` if they are not, or if there are
+/// too many samples.
 fn dense_run(samples: &Samples, parts: &[&Stacks], unit: u64) -> Option<Run> {
     let mut sums = vec![0u32; samples.stacks.len()];
     let (mut all, mut entries) = (0u64, 0);
@@ -392,7 +393,7 @@ impl<'a> Sides<'a> {
 /// Runs that a tree adds up: more are joined.
 const RUNS: usize = 6;
 
-/// The same runs, the smaller ones joined if there are many.
+/// Joins the smaller ones of `runs` if there are many.
 fn few(mut runs: Vec<Arc<Run>>) -> Vec<Arc<Run>> {
     if runs.len() > RUNS {
         runs.sort_by_key(|run| std::cmp::Reverse(run.len()));
@@ -476,6 +477,7 @@ mod tests {
         sums
     }
 
+    /// Promise: R115
     #[test]
     fn spans_are_added_up_with_blocks_as_without() {
         let (plain, mut blocked) = (subject(), subject());

@@ -256,6 +256,7 @@ fn selection() -> impl Strategy<Value = Selection> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
+    /// Promise: R115
     #[test]
     fn every_part_has_its_samples(
         made_up in made_up(),
@@ -276,6 +277,7 @@ proptest! {
         }
     }
 
+    /// Promise: R115
     #[test]
     fn parts_are_the_same_while_trees_are_made(
         made_up in made_up(),

@@ -111,7 +111,8 @@ pub struct Picked {
 
 /// Contexts of less than this part of the whole are not followed in inverted trees.
 const FINEST: u64 = 100_000;
-/// The same where following them would take seconds: of trees with more nodes than [`LARGE`].
+/// Contexts of less than this part of the whole are not followed in inverted trees of more than
+/// [`LARGE`] nodes, where that would take seconds.
 const COARSE: u64 = 5_000;
 /// Nodes of a large tree.
 const LARGE: usize = 1 << 22;

@@ -178,7 +178,8 @@ fn path(shaped: &Shaped, numbers: &Numbers<'_>, wanted: Key) -> Option<Vec<u32>>
     })
 }
 
-/// The same in a tree inside the context with the key `around`.
+/// The path to the context with the key `wanted`, in a tree inside the context with the key
+/// `around`.
 fn path_in(tree: &Tree, numbers: &Numbers<'_>, around: Key, wanted: Key) -> Option<Vec<u32>> {
     let total = tree.root().total;
     // Links lead to what is seen: contexts of hardly anything are looked at last.

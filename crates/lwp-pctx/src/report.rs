@@ -51,7 +51,7 @@ impl Reporter {
         function(caller.as_ptr(), format.as_ptr(), &raw mut none);
     }
 
-    /// The same, where the client asked for more than failures.
+    /// Tells the client `message` if it asked for more than failures.
     pub(crate) fn remark(self, caller: &'static CStr, message: &str) {
         if self.verbose {
             self.tell(caller, message);

@@ -85,7 +85,7 @@ impl MemoryAccess {
         }
     }
 
-    /// The same from the older field.
+    /// The source in LWP's terms, from the older field.
     fn source_by_level(self) -> DataSource {
         let level = self.level();
         if level & level::REMOTE_CACHE != 0 {

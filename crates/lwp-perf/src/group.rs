@@ -73,7 +73,7 @@ impl Request {
         Self { event, modes: Modes::USER, period: None }
     }
 
-    /// The same in `modes`.
+    /// Counts in `modes` instead.
     #[must_use]
     pub fn in_modes(mut self, modes: Modes) -> Self {
         self.modes = modes;

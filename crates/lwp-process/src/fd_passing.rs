@@ -32,6 +32,7 @@ mod tests {
 
     use super::*;
 
+    /// Promise: X6
     #[test]
     fn what_is_sent_arrives_at_the_other_end() {
         let me = std::process::id() as i32;
@@ -44,6 +45,7 @@ mod tests {
         assert_eq!(message, [0]);
     }
 
+    /// Promise: X6
     #[test]
     fn a_process_without_the_socket_is_given_nothing() {
         let child = std::process::Command::new("sleep").arg("60").spawn();

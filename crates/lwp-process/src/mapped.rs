@@ -3,6 +3,8 @@
 //! A descriptor can be exchanged between the call that opens it and the one that maps it, by
 //! whoever shares the table that it stands in. A mapping cannot: so it is the mapping whose file is
 //! checked.
+//!
+//! Promise: B6
 
 use crate::shm::Inode;
 use crate::tracee::Tid;

@@ -1,4 +1,6 @@
 //! `/proc/PID/maps`.
+//!
+//! Promise: R74
 
 use std::ffi::{OsStr, OsString};
 use std::fs;

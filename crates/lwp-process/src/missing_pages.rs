@@ -6,6 +6,8 @@
 //! have such pages ([`expect`]), the accesses of [`crate::memory`] end in front of one, as they do
 //! in front of memory that is not mapped. A thread of the program that needs the page is led to
 //! read it itself. Files of such a system are not opened by the host ([`is_served`]).
+//!
+//! Promise: F34
 
 use std::collections::BTreeSet;
 use std::fs::File;

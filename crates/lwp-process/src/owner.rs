@@ -1,5 +1,7 @@
 //! The one whose process it is. Processes of one owner share translated code; another owner's get
 //! code of their own, in memory that nobody else has.
+//!
+//! Promise: X6
 
 use std::fs;
 use std::path::PathBuf;

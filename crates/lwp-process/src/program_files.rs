@@ -4,6 +4,8 @@
 //! links, mounts other file systems, and puts pipes where files are expected. So a path is resolved
 //! within the program's root directory, nothing is waited for, and only a regular file is read that
 //! the program's user may read, whatever the host may.
+//!
+//! Promise: R118, R120
 
 use std::collections::BTreeMap;
 use std::fs::{File, Metadata};

@@ -176,8 +176,8 @@ impl Tracee {
         Ok(saved)
     }
 
-    /// The same by system call stops instead of a single step, which would reset the disposition of
-    /// a SIGTRAP that is ignored or blocked.
+    /// Makes the thread execute a system call, by system call stops instead of a single step: a
+    /// step would reset the disposition of a SIGTRAP that is ignored or blocked.
     ///
     /// # Errors
     ///

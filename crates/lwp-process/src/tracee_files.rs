@@ -10,6 +10,8 @@
 //! - regular files alone, found out before anything is opened, and without waiting;
 //! - by a thread of its own, which is given up after [`PATIENCE`], wherever somebody else than the
 //!   kernel may answer.
+//!
+//! Promise: B8
 
 use std::fs::File;
 use std::io;

@@ -5,6 +5,8 @@
 //! something else, and whoever owns that place decides what: a stranger's file, a FIFO, a device.
 //! So the host compares the two views first, and hands descriptors over ([`crate::handover`]) to a
 //! tracee whose view differs.
+//!
+//! Promise: B6
 
 use std::ffi::OsString;
 use std::path::Path;

@@ -1,4 +1,6 @@
 //! Waiting for a tracee's stop ends, whatever the tracee does.
+//!
+//! Promise: B4
 
 use std::ffi::OsStr;
 

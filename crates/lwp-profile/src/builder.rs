@@ -218,7 +218,8 @@ impl Builder {
         self.finish_renumbered().0
     }
 
-    /// The same, and the final number of everything, by the one that it was entered under.
+    /// The profile, everything sorted and renumbered, with the final number of each entry by its
+    /// first one.
     pub fn finish_renumbered(self) -> (Profile, Renumbered) {
         let (modules, new_module) = sorted(self.modules.items, |module| module);
         let functions: Vec<Function> = self

@@ -219,7 +219,7 @@ impl<R: Read> Batches<R> {
         Self::reading(file, BATCH_BYTES)
     }
 
-    /// The same with so many bytes at a time.
+    /// Starts behind the header, which has been read, and reads `most` bytes at a time.
     fn reading(file: R, most: usize) -> Self {
         Self { file, at: HEADER_BYTES as u64, rest: Vec::new(), most, over: false }
     }
@@ -371,6 +371,7 @@ mod tests {
         file
     }
 
+    /// Promise: R123
     #[test]
     fn whole_recordings_are_told_from_parts() {
         let with = |kinds: &[Kind]| {

@@ -8,6 +8,8 @@
 //!
 //! With one way through the circle, as where two functions call each other in turn, this is the
 //! truth.
+//!
+//! Promise: R24
 
 /// A circle: its functions are numbered from zero.
 #[derive(Clone, Debug, Default, PartialEq)]

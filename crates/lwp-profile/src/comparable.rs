@@ -1,4 +1,6 @@
 //! Comparability of two profiles: differences between the runs beside the program.
+//!
+//! Promise: R110
 
 use std::fmt;
 

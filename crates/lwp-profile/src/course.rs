@@ -4,6 +4,8 @@
 //! own count of the event is its clock. Threads have no clock in common. A [`Course`] keeps each
 //! lane, that is one event of one thread, in parts of equal length; the longer the recording, the
 //! longer its parts, so that memory has a bound.
+//!
+//! Promise: R60
 
 use std::collections::BTreeMap;
 use std::io::Read;

@@ -45,7 +45,7 @@ impl Recording {
         before - taken(&self.samples)
     }
 
-    /// The same of samples that are apart.
+    /// Drops samples of `forest` that refer to something that is missing; returns how many.
     fn drop_apart(&self, forest: &mut Forest) -> u64 {
         let len = forest.len();
         let taken = |samples: &[FrameSamples]| -> u64 {

@@ -1,4 +1,6 @@
 //! Reading a recording: whatever is whole is used, and what is not is said.
+//!
+//! Promise: R7
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -145,7 +147,8 @@ impl Recording {
         Self::read_into(file, None, Some(Vec::new())).map(|(recording, _)| recording)
     }
 
-    /// The same with stacks and samples apart, in a fraction of the memory: the recording has none.
+    /// Reads a recording, with its stacks and samples separate, in a fraction of the memory: the
+    /// recording returned has none.
     ///
     /// # Errors
     ///
@@ -498,6 +501,7 @@ mod tests {
         bytes
     }
 
+    /// Promise: R29
     #[test]
     fn joined_recordings_hold_both() {
         let (mut both, one) = (recording(), recording());

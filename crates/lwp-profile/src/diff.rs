@@ -375,6 +375,7 @@ mod tests {
         builder.finish()
     }
 
+    /// Promise: R122
     #[test]
     fn inlined_functions_are_compared_where_both_sides_know_them() {
         let name = |profile: &Profile, id: FunctionId| profile.function(id).name.clone();
@@ -389,6 +390,7 @@ mod tests {
         assert_eq!(keys(&with_inlined(5, true), &with_inlined(7, false)), row("outer", 2));
     }
 
+    /// Promise: R43
     #[test]
     fn two_programs_are_not_two_builds_of_one() {
         let (before, after) =

@@ -191,6 +191,7 @@ mod tests {
     use crate::Writer;
     use crate::recording::{RecordedSample, SampledEvent, ThreadExecutions};
 
+    /// Promise: R115
     #[test]
     fn stacks_apart_are_those_of_the_recording() {
         let mut writer = Writer::new(Vec::new()).unwrap();

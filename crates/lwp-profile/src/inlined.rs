@@ -117,6 +117,7 @@ mod tests {
     use super::*;
 
     proptest! {
+        /// Promise: R127
         #[test]
         fn whole_counts_are_shared_out_without_a_rest(
             counts in prop::collection::vec(0u64..1000, 1..8),

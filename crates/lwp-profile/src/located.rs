@@ -8,6 +8,8 @@
 //! the inferred contexts of its function (see [`Inferred`]), in proportion to what the function did
 //! in them. A caller stands at the place from which it made most of the calls. What was counted at
 //! an instruction, in a thread, is the same in sum: only who called is an estimate.
+//!
+//! Promise: R51
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

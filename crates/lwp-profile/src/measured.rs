@@ -516,6 +516,7 @@ mod tests {
     }
 
     proptest! {
+        /// Promise: R127
         #[test]
         fn inclusive_counts_are_those_of_looking_at_every_stack(
             made in prop::collection::vec(

@@ -1,4 +1,6 @@
 //! Merging profiles: a sum that does not depend on order or grouping.
+//!
+//! Promise: R8
 
 use crate::builder::Builder;
 use crate::profile::{

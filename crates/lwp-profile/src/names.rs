@@ -1,5 +1,7 @@
 //! Names kept in a recording: functions, lines and inlined functions of what was executed, so that
 //! nobody needs the files again that they were found in.
+//!
+//! Promise: R41
 
 use std::sync::Arc;
 

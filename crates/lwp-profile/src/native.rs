@@ -3,6 +3,8 @@
 //! A program that runs natively has time and no counts; on the virtual CPU it has counts, and its
 //! time says nothing. What both runs executed is paired by module, by build id, and by address:
 //! generated code by its name, functions of interpreted languages by name and line.
+//!
+//! Promise: R139
 
 use rustc_hash::FxHashMap;
 

@@ -1,4 +1,6 @@
 //! Paths as text: a recording has text, and a path may be any bytes.
+//!
+//! Promise: R74
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

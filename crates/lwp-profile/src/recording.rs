@@ -387,6 +387,7 @@ impl Recording {
 mod tests {
     use super::*;
 
+    /// Promise: R130
     #[test]
     fn samples_of_time_stand_for_no_more_than_the_clocks_say() {
         let event = |name: &str| SampledEvent { name: name.into(), interval: 10, modelled: false };

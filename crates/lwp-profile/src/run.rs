@@ -289,6 +289,7 @@ mod tests {
     use crate::tree::{Contexts, Tree};
 
     proptest! {
+        /// Promise: R115
         #[test]
         fn a_run_counts_as_a_tree_does(
             calls in prop::collection::vec((any::<usize>(), 0u32..9), 0..200),

@@ -29,13 +29,13 @@ fn entries(lists: &[List<'_>]) -> usize {
 }
 
 impl Tree {
-    /// The same counts from the inside out: functions that something was counted in stand below the
-    /// root, their callers below them. What is less than `least` is not followed to its callers.
+    /// This tree's counts from the inside out: functions with a count are below the root, and their
+    /// callers below them. What is less than `least` is not followed to its callers.
     pub fn inverted(&self, least: u64) -> Self {
         self.inverted_placed(least).0
     }
 
-    /// The same, with the place of every node that something was counted in.
+    /// The tree of [`Self::inverted`], with the place of every node that has a count.
     pub fn inverted_placed(&self, least: u64) -> Placed {
         let (nodes, ends) = self.counted_by_function();
         let lists = by_function(&nodes, &ends);
@@ -54,8 +54,7 @@ impl Tree {
         (tree, places)
     }
 
-    /// The same as [`Self::followed`], by two threads: what is below one function is not below
-    /// another.
+    /// Does the work of [`Self::followed`] with two threads: nothing is below two functions.
     fn followed_by_two(&self, lists: &[List<'_>], least: u64, leads: &mut [u32]) -> Contexts {
         let mut left = leads.len() / 2;
         let half = lists.iter().take_while(|list| {
@@ -138,7 +137,7 @@ impl Tree {
         self.folded_placed().0
     }
 
-    /// The same, with the place of every node with a count.
+    /// The tree of [`Self::folded`], with the place of every node that has a count.
     pub fn folded_placed(&self) -> Placed {
         let shape = self.shape();
         let mut places = vec![NOWHERE; self.len()];
@@ -361,6 +360,7 @@ mod tests {
     }
 
     proptest! {
+        /// Promise: R115
         #[test]
         fn nodes_are_counted_at_their_places(
             calls in prop::collection::vec((any::<usize>(), 0u32..5), 0..200),

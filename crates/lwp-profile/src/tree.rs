@@ -203,7 +203,7 @@ impl Tree {
         Self { shape: Arc::clone(shape), counts, recorded: true }
     }
 
-    /// The same contexts with other samples, `own` having those of each.
+    /// These contexts with other samples: `own` has those of each.
     pub fn with_samples(&self, own: Vec<u32>, unit: u64) -> Self {
         Self::sampled(&self.shape, own, unit)
     }
@@ -214,8 +214,8 @@ impl Tree {
         Self { shape: Arc::clone(shape), counts: Counts::Runs(with, without), recorded: true }
     }
 
-    /// The same tree with a count for every context of its own, and with no others where few have
-    /// one: for those who look at all contexts.
+    /// This tree with a separate count for every context, and without the contexts that have none
+    /// if few have one: for callers that look at all contexts.
     pub fn alone(&self) -> Cow<'_, Self> {
         let Counts::Runs(with, without) = &self.counts else { return Cow::Borrowed(self) };
         let entries: usize = with.iter().map(|run| run.len()).sum();
@@ -491,7 +491,7 @@ impl Contexts {
         self.finish_placed(recorded, renumbered).0
     }
 
-    /// The same, and the final number of each context.
+    /// The tree, as [`Self::finish`] returns it, and the final number of each context.
     pub fn finish_placed(
         mut self,
         recorded: bool,
@@ -544,6 +544,7 @@ mod tests {
         assert_eq!(below, [(12, 10, 110), (17, 1000, 1000)]);
     }
 
+    /// Promise: R115
     #[test]
     fn samples_count_as_events_do() {
         let tree = grown(&[(0, 1), (1, 2), (0, 3)], &[10, 20, 30]);
@@ -599,6 +600,7 @@ mod tests {
             prop_assert_eq!(all + 1, tree.len());
         }
 
+        /// Promise: R115
         #[test]
         fn a_part_has_the_counts_of_the_whole(
             calls in prop::collection::vec((any::<usize>(), 0u32..9), 0..200),

@@ -226,7 +226,7 @@ pub fn function(
     listing(profile, &Counts::of(profile), id, options, sources)
 }
 
-/// The same with other counts than the profile's: those of a part of it.
+/// The listing of one function with `counts`, those of a part of the profile.
 pub fn listing(
     profile: &Profile,
     counts: &Counts,

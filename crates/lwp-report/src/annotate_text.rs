@@ -13,7 +13,7 @@ pub fn listing(listing: &Listing) -> String {
     painted(listing, Paint::Plain)
 }
 
-/// The same with colours: instructions by their part of the function, and source code.
+/// A listing in colours: instructions by their part of the function, and source code.
 pub fn painted(listing: &Listing, paint: Paint) -> String {
     if listing.interpreted {
         return source_lines(listing, paint);

@@ -3,6 +3,8 @@
 //! Where a recording has both, of a native run and of a counted one, the table of the one event has
 //! the other's count beside each row. Their quotients are estimates: both runs are taken for the
 //! same, and the time is sampled.
+//!
+//! Promise: R139
 
 use lwp_profile::{Event, Profile};
 

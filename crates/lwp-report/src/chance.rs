@@ -1,4 +1,6 @@
 //! The part that chance has in sampled times: which row gets a sample is a matter of chance.
+//!
+//! Promise: R135
 
 /// 95 % of a normal distribution lie within so many standard deviations.
 const DEVIATIONS: f64 = 1.96;

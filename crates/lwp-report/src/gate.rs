@@ -1,4 +1,6 @@
 //! Limits on counts: has a change made programs do more than they may?
+//!
+//! Promise: R11
 
 mod github;
 mod json;
@@ -426,6 +428,7 @@ mod tests {
     use super::*;
     use crate::libc;
 
+    /// Promise: R135
     #[test]
     fn times_fail_only_with_their_whole_interval() {
         let check = |limit: &str, after: u64, errors: [f64; 2]| Check {

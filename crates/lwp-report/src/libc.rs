@@ -2,6 +2,8 @@
 //!
 //! `malloc`, `qsort` and the like are different work in different versions, and every program has
 //! them. Who compares counts of two machines or images often compares their C libraries.
+//!
+//! Promise: R39
 
 /// Returns whether a file of this name is a C library: `libc.so.6`, the `libc-2.31.so` that it was
 /// a link to until glibc 2.34, or musl's, which is the dynamic linker too.

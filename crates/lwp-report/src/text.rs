@@ -20,7 +20,7 @@ pub fn fitting(table: &Table, limit: Option<usize>, width: usize) -> String {
     printed(table, rows, &narrowed(columns(table, rows), width), Paint::Plain)
 }
 
-/// The same with colours: rows by their part of the whole.
+/// Renders a table in colours: rows by their part of the whole.
 pub fn painted(table: &Table, limit: Option<usize>, paint: Paint) -> String {
     let rows = first(table, limit);
     printed(table, rows, &columns(table, rows), paint)

@@ -3,6 +3,8 @@
 //! Runtimes write down the names of the code that they generate if an option or a variable says so.
 //! The additions reach only the programs that they are meant for: each is put on its program's
 //! first stack, and no parent or other child has it in its environment.
+//!
+//! Promise: R83
 
 use std::path::Path;
 

@@ -58,8 +58,8 @@ pub enum CpuModel {
     /// The host's own features, minus those that cannot be translated.
     #[default]
     Host,
-    /// The same without state beyond AVX, as the processors had it that have had Lightweight
-    /// Profiling: XSAVE's component 62 then lies where it lay on them.
+    /// The host's own features without state beyond AVX, as on the processors that had Lightweight
+    /// Profiling, so that XSAVE's component 62 has the same offset as on them.
     HostAvx,
     /// Fixed x86-64-v2 processor: up to SSE4.2 and POPCNT.
     V2,

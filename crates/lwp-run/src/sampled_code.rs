@@ -25,7 +25,7 @@ pub struct SampledCode {
 /// A range of code; both ends belong to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CodePlace {
-    /// The same addresses in every process.
+    /// These addresses in every process.
     Addresses {
         /// BaseIP.
         base: u64,

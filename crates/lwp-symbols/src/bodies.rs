@@ -1,4 +1,6 @@
 //! The bodies of functions, wherever they lie: their executed instructions without addresses.
+//!
+//! Promise: R42
 
 use std::collections::BTreeMap;
 

@@ -2,6 +2,8 @@
 //!
 //! Unwind tables have the bounds of every compiled function, in stripped files too. Code that they
 //! leave out is split where recorded calls led, and where the file itself says that it is entered.
+//!
+//! Promise: R117
 
 use std::ops::Range;
 

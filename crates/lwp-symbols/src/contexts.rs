@@ -5,6 +5,8 @@
 //! linkage table jumps to was called by the stub's caller, and so is what the dynamic linker's
 //! resolver jumps to; what these executed themselves stays theirs. The handler of a signal is at the
 //! root of its thread, because the function that it interrupted did not call it.
+//!
+//! Promise: R127
 
 use lwp_profile::{
     BlockEnd, Context, ContextEdge, ContextKind, Frame, Function, FunctionId, Location, LocationId,

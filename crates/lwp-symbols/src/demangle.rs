@@ -216,6 +216,7 @@ mod tests {
         }
     }
 
+    /// Promise: R119
     #[test]
     fn only_the_end_of_a_linkers_symbol_is_a_suffix() {
         let verbatim = [

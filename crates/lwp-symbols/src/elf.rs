@@ -33,7 +33,7 @@ pub struct Symbol<'a> {
     pub indirect: bool,
 }
 
-/// The same, with the name where [`Elf::text`] has it.
+/// A symbol whose name is in [`Elf::text`].
 #[derive(Clone, Debug)]
 struct Entry {
     address: u64,
@@ -381,7 +381,7 @@ impl Elf {
         Some(self.function_about(address)?.0)
     }
 
-    /// The same, and addresses about this one for which the answer is the same.
+    /// The function at `address`, with the addresses around it that are in the same function.
     pub fn function_about(&self, address: u64) -> Option<(Symbol<'_>, Range<u64>)> {
         self.symbol_about(address).or_else(|| self.named_by_bounds(address))
     }

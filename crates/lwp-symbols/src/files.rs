@@ -216,6 +216,7 @@ mod tests {
         assert!(read_source(Path::new("/dev/zero")).is_err());
     }
 
+    /// Promise: R120
     #[test]
     fn holes_and_pipes_are_refused() {
         let dir = std::env::temp_dir().join(format!("lwp-holes-{}", std::process::id()));

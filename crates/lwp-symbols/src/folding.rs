@@ -33,7 +33,7 @@ impl Folded {
         Self(folded.collect())
     }
 
-    /// The same of stacks that are apart from the recording.
+    /// The frames that stacks of `forest` go without; the recording has no stacks of its own.
     pub fn apart(recording: &Recording, forest: &Forest, generated: &Generated) -> Self {
         if !recording.modules.values().any(|module| module.language().is_some()) {
             return Self::default();

@@ -1,4 +1,6 @@
 //! The modules and functions of two builds that are the same.
+//!
+//! Promise: R42
 
 mod unnamed;
 

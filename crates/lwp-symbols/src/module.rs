@@ -142,7 +142,7 @@ impl ModuleNames {
         all.map(|warning| format!("{}: {warning}", self.path)).collect()
     }
 
-    /// The same without the module's path.
+    /// Returns remarks on names that are missing so far, without the module's path.
     pub fn missing(&self) -> Vec<String> {
         let read = self.dwarf.get().and_then(Option::as_ref);
         let missing = read.map(Dwarf::warnings).unwrap_or_default();
@@ -220,7 +220,7 @@ fn same_build(module: &RecordedModule, bytes: &[u8]) -> bool {
     module.build_id.is_empty() || build_id::of_bytes(bytes) == module.build_id
 }
 
-/// The same for a file that was kept: without a build id its size tells.
+/// Returns whether a kept file is of the build that was recorded: without a build id, by its size.
 fn same_size_or_build(module: &RecordedModule, bytes: &[u8]) -> bool {
     match module.version {
         Some((size, _)) if module.build_id.is_empty() => size == bytes.len() as u64,

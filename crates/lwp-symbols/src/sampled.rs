@@ -314,6 +314,7 @@ mod tests {
     }
 
     proptest! {
+        /// Promise: R115
         #[test]
         fn functions_count_the_same_in_every_detail(
             starts in prop::collection::btree_map(0u64..0x400, 1u64..40, 0..40),

@@ -1,4 +1,6 @@
 //! Names come from programs, and programs can be called anything.
+//!
+//! Promise: R10
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -12,7 +14,8 @@ pub fn printable(text: &str) -> String {
     text.chars().map(|c| if is_hostile(c) { REPLACED } else { c }).collect()
 }
 
-/// The same for text of several lines: line ends and tabs are kept.
+/// `text` of several lines for a terminal: control characters except line ends and tabs are
+/// replaced.
 pub fn lines(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_hostile_in_lines) {
         return Cow::Borrowed(text);
@@ -20,7 +23,7 @@ pub fn lines(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(|c| if is_hostile_in_lines(c) { REPLACED } else { c }).collect())
 }
 
-/// The same for text of several lines with colours: sequences that choose colours and weights
+/// `text` of several lines with colours for a terminal: sequences that choose colours and weights
 /// (`ESC [ … m`, digits and semicolons between) are kept too.
 pub fn colored(text: &str) -> String {
     let mut parts = text.split('\u{1b}');

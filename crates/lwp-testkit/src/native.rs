@@ -29,7 +29,7 @@ const OBSERVED: u64 = SHARED + 0x4000;
 
 /// Longest run, in seconds of processor time.
 const LONGEST: i64 = 5;
-/// The same by the clock, on a busy machine.
+/// Longest run by the clock, on a busy machine, in seconds.
 const PATIENCE: u32 = 100;
 
 /// All registers.
@@ -81,9 +81,10 @@ pub struct Machine {
 impl Machine {
     /// Execution that arrives here is at its end.
     pub const LANDING: u64 = TRAMPOLINE + 0x1_ff00;
-    /// The same, with rcx and r11 still in the first two words of the gs segment.
+    /// Execution that arrives here is at its end, with rcx and r11 still in the first two words of
+    /// the gs segment.
     pub const LANDING_SPILLED: u64 = TRAMPOLINE + 0x1_f800;
-    /// The same, where execution was not to arrive.
+    /// Execution is at its end here too, but was not supposed to arrive.
     pub const MISSED: u64 = TRAMPOLINE + 0x1_f000;
 
     /// Maps `regions` (address, length), readable, writable and executable.

@@ -3,6 +3,8 @@
 //! perf's clocks run while a thread has a processor: also while a hypervisor or an interrupt has
 //! taken that processor away, and not while the kernel makes, replaces or ends the thread. What
 //! rusage and `top` show are the scheduler's accounts, so recordings have those.
+//!
+//! Promise: R130
 
 use std::collections::BTreeMap;
 use std::time::Instant;

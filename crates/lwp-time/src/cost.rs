@@ -1,4 +1,6 @@
 //! The time that a sample takes from the sampled thread.
+//!
+//! Promise: R133
 
 use std::sync::Arc;
 

@@ -5,6 +5,8 @@
 //! started, traces nothing: it stands in front, passes signals on and ends as the other one does.
 //! The process behind it records. When the front is gone, it lets go of the program, thread by
 //! thread.
+//!
+//! Promise: R147
 
 use std::os::fd::OwnedFd;
 

@@ -3,6 +3,8 @@
 //! The kernel records each time that a thread loses its processor or gets one: the difference is
 //! time off the processor, measured and not sampled. Why a thread sleeps, and in which functions,
 //! is looked up while it does ([`Sleeper`]); what is over sooner than lwp looks has no stack.
+//!
+//! Promise: R140
 
 use lwp_vcpu::profile::{self, Place, Sink};
 use rustc_hash::{FxHashMap, FxHashSet};

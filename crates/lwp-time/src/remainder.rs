@@ -1,4 +1,6 @@
 //! CPU time that no sample stands for.
+//!
+//! Promise: R130
 
 /// The difference between the kernel's clocks and the samples, by its reasons, in ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

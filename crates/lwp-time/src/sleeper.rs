@@ -3,6 +3,8 @@
 //! The kernel says in which system call a thread sleeps and where its stack ends; the stack itself
 //! can be read. What was read belongs together if the thread has not run meanwhile, which its
 //! number of turns on a processor says.
+//!
+//! Promise: R140
 
 use lwp_process::sys;
 

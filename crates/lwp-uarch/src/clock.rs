@@ -301,6 +301,7 @@ mod tests {
         /// Many instructions at once take the time of each, and what fits into a time fits exactly.
         ///
         /// Spec: LWP §4.2. DEV-36
+        /// Promise: W8
         #[test]
         fn lwp_spec_4_2_dev_36_time_in_bulk_is_the_same(
             before in 0..50u64, width in 1..3000u32, cycles in 0..500u64, counts in 0..500u64,

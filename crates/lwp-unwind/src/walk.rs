@@ -1,4 +1,6 @@
 //! Walking a stack, frame by frame.
+//!
+//! Promise: R13
 
 use crate::expression::evaluate;
 use crate::generated::Generated;

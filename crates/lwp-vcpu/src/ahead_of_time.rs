@@ -17,7 +17,7 @@ use rustc_hash::FxHashSet;
 /// Fragments translated for one function, and for one module in all.
 const FUNCTION: RegionLimits = RegionLimits::fragments(64);
 const MOST: usize = 200_000;
-/// The same for a block that has been executed: it, and what it falls into.
+/// Fragments translated for a block that has been executed: the block, and what it falls into.
 const EXECUTED: RegionLimits = RegionLimits::fragments(1);
 
 /// The code that is translated behind a block.

@@ -113,7 +113,7 @@ pub fn run_profiled(
     }
 }
 
-/// The same on the virtual CPU, or not at all. `control` is taken once the program has been
+/// Runs the program on the virtual CPU, or not at all. `control` is taken once the program has been
 /// started.
 fn run_virtually(
     config: &Config,

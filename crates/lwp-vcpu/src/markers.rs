@@ -170,8 +170,8 @@ impl Answer<'_> {
     }
 }
 
-/// The same where the host is to execute the instruction at the application's pc, which has not
-/// been counted. `None` if it is no marker's.
+/// Handles a marker that the host executes at the application's pc, and that has not been counted.
+/// `None` if it is no marker's.
 pub fn marker_alone(machine: &mut Machine, tid: Tid, app: &Regs) -> Option<Regs> {
     if !machine.processor.emulated.markers {
         return None;

@@ -44,7 +44,7 @@ pub fn overlap(a: Range, b: Range) -> bool {
 pub enum Way {
     /// The call as the context describes it.
     Clear,
-    /// The same when arenas have moved, which takes the tracer.
+    /// The call as the context describes it, once arenas have moved, which takes the tracer.
     Moves,
     /// Calls for the parts of its range that lie around what is ours, which takes the tracer.
     Around,

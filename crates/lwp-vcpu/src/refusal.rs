@@ -44,10 +44,10 @@ pub fn of_tracer(pid: i32) -> Result<(), Error> {
     let Some(tracee) = traced_by(pid) else { return Ok(()) };
     Err(Error::Machine {
         what: format!(
-            "attaching to the process: it traces process {tracee}, as debuggers do, which no \
-             program can on the virtual CPU"
+            "attaching to the process: it traces process {tracee}, as debuggers do, which is not \
+             possible on the virtual CPU"
         ),
-        help: format!("have it let process {tracee} go before"),
+        help: format!("make it detach from process {tracee} first"),
     })
 }
 
@@ -73,23 +73,23 @@ fn advice(facts: &Facts) -> String {
     let tracer = line(&facts.status, "TracerPid");
     if !matches!(tracer, "" | "0") {
         return format!(
-            "process {tracer} traces it already, and a process has one tracer: end that"
+            "process {tracer} traces it already, and a process can have only one tracer: end that one"
         );
     }
     if facts.itself {
         return "lwp cannot count itself: name another process".to_owned();
     }
     if line(&facts.status, "Kthread") == "1" {
-        return "it is a thread of the kernel, which executes no program".to_owned();
+        return "it is a thread of the kernel, which does not execute a program".to_owned();
     }
     if facts.yama == "3" {
-        return "Yama forbids to trace anything; only a reboot without kernel.yama.ptrace_scope=3 changes that"
+        return "Yama forbids tracing; only a reboot without kernel.yama.ptrace_scope=3 changes that"
             .to_owned();
     }
     let first = |status: &str| line(status, "Uid").split_whitespace().next().map(str::to_owned);
     let (owner, user) = (first(&facts.status), first(&facts.own));
     match Status::of(&facts.own).has_ptrace_capability() {
-        true => "lwp is privileged, and still refused: the process belongs to a surrounding user namespace, or a \
+        true => "lwp is privileged, but still refused: the process belongs to a surrounding user namespace, or a \
                  security module or the container's filter protects it; attach from outside the container"
             .to_owned(),
         false if user.as_deref() == Some("0") => {

@@ -48,7 +48,7 @@ const MOST_SPARE: usize = 1 << 14;
 const SPIN: Duration = Duration::from_micros(50);
 /// Sleeps are bounded: what has been translated is written every now and then.
 const NAP: Duration = Duration::from_millis(20);
-/// The same while there are threads that may not make the system call that wakes us.
+/// The longest sleep while there are threads that may not make the system call that wakes us.
 const FILTERED_NAP: Duration = Duration::from_micros(50);
 
 /// The places that a thread may come to next, as found while answering it.

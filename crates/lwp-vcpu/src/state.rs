@@ -224,7 +224,7 @@ impl Counting<'_> {
         correction
     }
 
-    /// The same by place, for the profile.
+    /// Notes the correction to the counters by place, for the profile.
     fn note_unfinished(&mut self, tid: Tid, state: &AppState, fragment: Option<FragmentId>) {
         let Some(id) = fragment else { return };
         if let Some((index, charged)) = state.partial {

@@ -89,7 +89,7 @@ impl Scene {
         Self::told(set_up, plan, None)
     }
 
-    /// The same, whose profile goes to a sink.
+    /// A run that is set up so, with a sink for its profile.
     fn told(set_up: impl FnOnce(&mut Config), plan: Plan, sink: Option<Box<dyn Sink>>) -> Self {
         let mut config = Config::launch("test".into(), Vec::new(), plan);
         set_up(&mut config);

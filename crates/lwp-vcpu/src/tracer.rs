@@ -2,6 +2,8 @@
 //!
 //! Stops are rare: exec, new threads and processes, signals, exits, and what the server cannot do
 //! from outside (see `Need`). Everything else happens in translated code or through the mailbox.
+//!
+//! Promise: E5, I1
 
 mod attach;
 mod compatibility_mode;

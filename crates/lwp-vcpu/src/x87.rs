@@ -45,7 +45,8 @@ impl<'a> Pointers<'a> {
         code[..read].iter().any(|byte| OPCODES.contains(byte)).then_some(pc)
     }
 
-    /// The same, given the low half of `cache`.
+    /// The application's address of the instruction that is translated at an address with this low
+    /// half.
     fn instruction_by_half(&self, half: u32) -> Option<u64> {
         let ours = self.caches.ours(self.base).all().into_iter();
         let mut candidates = ours.flat_map(|(start, end)| {

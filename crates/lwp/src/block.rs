@@ -42,7 +42,7 @@ pub struct ProfileBuilder {
 }
 
 impl ProfileBuilder {
-    /// A profile that records what LWPINS inserts and nothing else.
+    /// A profile that records only what LWPINS inserts.
     pub(crate) fn new(lwp: Lwp) -> Self {
         let slots = usize::from(lwp.capabilities().ebx.max_events());
         Self {
@@ -59,9 +59,9 @@ impl ProfileBuilder {
         }
     }
 
-    /// Records one of every `every` occurrences of `kind`, where `every` is 1 to 2^25. The first
-    /// record is that of occurrence number `every`. A second request for a kind replaces the first.
-    /// Records that [`Lwp::lwpins`] inserts ([`EventKind::Programmed`]) need no request.
+    /// Records every `every`-th occurrence of `kind`, where `every` is 1 to 2^25. The first record
+    /// is for occurrence number `every`. A second request for a kind replaces the first. Records
+    /// that [`Lwp::lwpins`] inserts ([`EventKind::Programmed`]) need no request.
     ///
     /// Spec: LWP §3.1.
     pub fn event(mut self, kind: EventKind, every: u32) -> Self {
@@ -84,15 +84,15 @@ impl ProfileBuilder {
         self
     }
 
-    /// Makes room for this many unread records; 4096 unless this is called. The processor's
-    /// smallest ring may be larger.
+    /// Sets how many unread records the ring has room for; the default is 4096. The ring is larger
+    /// if the processor's smallest ring is.
     pub const fn ring_records(mut self, records: u32) -> Self {
         self.ring_records = records;
         self
     }
 
-    /// Lets the low `bits` bits, at most 15, of every reloaded counter be random, so that samples
-    /// do not keep step with a loop.
+    /// Makes the low `bits` bits (at most 15) of every reloaded counter random, so that samples
+    /// don't fall into step with a loop.
     ///
     /// Spec: LWP §3.1.
     pub fn random_bits(mut self, bits: u32) -> Self {
@@ -103,8 +103,8 @@ impl ProfileBuilder {
         self
     }
 
-    /// Counts only what passes these filters. IPF and IPI belong to [`Self::ip_range`] and
-    /// [`Self::outside_ip_range`].
+    /// Counts only events that pass these filters. IPF and IPI are ignored here: [`Self::ip_range`]
+    /// and [`Self::outside_ip_range`] set them.
     ///
     /// Spec: LWP §3.3.
     pub fn filters(mut self, filters: Filters) -> Self {
@@ -125,15 +125,16 @@ impl ProfileBuilder {
         self
     }
 
-    /// Counts only instructions at these addresses, value samples and LWPINS excepted.
+    /// Counts only events of instructions at these addresses, except that value samples and LWPINS
+    /// are never filtered.
     ///
     /// Spec: LWP §3.3.
     pub fn ip_range(self, range: RangeInclusive<u64>) -> Self {
         self.filter_addresses(range, Filters::IPF)
     }
 
-    /// Counts only instructions at other addresses than these, value samples and LWPINS excepted.
-    /// The last call of this and [`Self::ip_range`] holds.
+    /// Counts only events of instructions outside of these addresses, except that value samples and
+    /// LWPINS are never filtered. Of this method and [`Self::ip_range`], the last call wins.
     ///
     /// Spec: LWP §3.3.
     pub fn outside_ip_range(self, range: RangeInclusive<u64>) -> Self {
@@ -149,8 +150,8 @@ impl ProfileBuilder {
         self
     }
 
-    /// Interrupts the thread when this many records are unread. The system turns that into a
-    /// signal.
+    /// Interrupts the thread when this many records are unread. The system turns the interrupt into
+    /// a signal; see `lwp run --interrupt`.
     ///
     /// Spec: LWP §5.7.
     pub fn interrupt_at(mut self, records: u32) -> Self {

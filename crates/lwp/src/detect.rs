@@ -15,8 +15,8 @@ use crate::error::Error;
 /// Spec: P07 §5.1; LWP §1.2.
 const LEAST_OFFSET: u32 = 88;
 
-/// This processor's Lightweight Profiling, which the system has switched on. A value is proof that
-/// the instructions can be executed.
+/// This processor's Lightweight Profiling. A value proves that the system has enabled it, so that
+/// LWP's instructions can be executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lwp {
     capabilities: Capabilities,
@@ -28,8 +28,8 @@ impl Lwp {
     ///
     /// # Errors
     ///
-    /// [`Error::NoLwp`] if the processor has none, [`Error::FormOf2007`] if it has another form of
-    /// it, [`Error::NotEnabled`] if the system has not switched it on, and
+    /// [`Error::NoLwp`] if the processor has none, [`Error::FormOf2007`] if it has the form
+    /// proposed in 2007, [`Error::NotEnabled`] if the system has not enabled it, and
     /// [`Error::Inconsistent`] if CPUID describes an impossible control block.
     ///
     /// Spec: LWP §1.1, §1.2.
@@ -70,24 +70,24 @@ impl Lwp {
         &self.capabilities
     }
 
-    /// The events and modes that the system has switched on: what a control block is granted.
+    /// The events and modes that the system has enabled, and so grants to a control block.
     ///
     /// Spec: LWP §1.2.
     pub const fn enabled(&self) -> EventFlags {
         EventFlags::from_bits_retain(self.enabled.bits() & !Features::LWP_AVAIL.bits())
     }
 
-    /// The events and modes that the system has switched on, as the CPUID leaf shows them.
+    /// The features that the system has enabled, as EAX of the CPUID leaf shows them.
     pub const fn features(&self) -> Features {
         self.enabled
     }
 
-    /// Starts to describe a profile.
+    /// Returns a builder for a profile.
     pub fn profile(self) -> ProfileBuilder {
         ProfileBuilder::new(self)
     }
 
-    /// Flushes this thread's profile. Returns whether there is one.
+    /// Flushes this thread's profile, if there is one. Returns whether there is.
     pub fn is_active(self) -> bool {
         self.slwpcb() != 0
     }
@@ -127,6 +127,7 @@ pub(crate) mod tests {
     }
 
     /// Spec: P07 §5.1; LWP §8
+    /// Promise: W28
     #[test]
     fn p07_5_1_the_form_of_2007_is_refused_by_its_name() {
         let leaf = Capabilities2007::FULL.leaf(LwpMsr0::all());

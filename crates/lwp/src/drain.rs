@@ -110,8 +110,7 @@ impl Geometry {
     }
 }
 
-/// Takes records out of a profile's ring, on any thread, while the profile runs or after it is
-/// gone.
+/// Takes records out of a profile's ring, on any thread, while the profile runs or afterwards.
 #[derive(Debug)]
 pub struct Reader {
     region: Arc<Region>,
@@ -128,11 +127,13 @@ impl Reader {
 
     /// Opens the ring of another process's profile, or of this one's, through the descriptor that
     /// [`ProfileBuilder::build_shared`](crate::ProfileBuilder::build_shared) returned. This process
-    /// needs no LWP. A ring has one reader at a time: of two, each would get some of the records.
+    /// needs no LWP. A ring can have only one reader at a time: with two, each would get some of
+    /// the records.
     ///
     /// # Errors
     ///
-    /// [`Error::NotAProfile`] if the file holds none, [`Error::Memory`] if it cannot be mapped.
+    /// [`Error::NotAProfile`] if the file holds no profile, [`Error::Memory`] if it can't be
+    /// mapped.
     pub fn attach(file: impl AsFd) -> Result<Self, Error> {
         let region = Region::of_file(file).map_err(|error| match error {
             rustix::io::Errno::INVAL => Error::NotAProfile,

@@ -1,4 +1,6 @@
 //! The ring protocol: by hand, and under every interleaving that loom finds.
+//!
+//! Promise: W6: (loom)
 
 use loom::sync::atomic::AtomicU32;
 

@@ -3,18 +3,17 @@
 use lwp_arch::EventKind;
 use rustix::io::Errno;
 
-/// The reason why a profile can't be made or run as asked, or why generated code didn't get its
-/// name.
+/// The reason why a profile can't be built or run, or why generated code didn't get its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// CPUID does not list LWP.
     #[error("this processor has no Lightweight Profiling (under `lwp run` it would)")]
     NoLwp,
-    /// CPUID lists LWP, but the system has not switched it on.
+    /// CPUID lists LWP, but the system has not enabled it.
     #[error("the system has not enabled Lightweight Profiling")]
     NotEnabled,
-    /// CPUID describes LWP as it was proposed in 2007, which this crate does not use.
+    /// CPUID describes LWP in the form proposed in 2007, which this crate doesn't support.
     #[error(
         "this processor has Lightweight Profiling in the form proposed in 2007, not in the one of \
          later processors"
@@ -32,13 +31,13 @@ pub enum Error {
     /// This processor lacks a filter that was asked for.
     #[error("the filter by {0} is not available here")]
     FilterUnavailable(&'static str),
-    /// A record every so many occurrences: the number is out of range.
+    /// The number of occurrences between two records is out of range.
     #[error("a record every {0} occurrences: the range is 1 to 33554432")]
     Interval(u32),
-    /// More random bits than the control block can name.
+    /// More random bits than a control block can have.
     #[error("{0} random bits: at most 15")]
     RandomBits(u32),
-    /// The ring is smaller than the processor accepts or larger than the control block can say.
+    /// The ring has no records, or more than a control block can describe.
     #[error("a ring of {records} records: the range is {min} to {max}")]
     RingSize {
         /// The number asked for.
@@ -51,16 +50,16 @@ pub enum Error {
     /// Another profile runs on this thread.
     #[error("another profile runs on this thread")]
     Busy,
-    /// This profile runs already, on this thread or another.
+    /// This profile is already running, on this thread or another.
     #[error("the profile runs already")]
     Running,
     /// The processor granted less than CPUID offered.
     #[error("the processor did not grant everything the profile needs")]
     NotGranted,
-    /// A file that was to be attached to does not hold a profile.
+    /// The file given to [`Reader::attach`](crate::Reader::attach) doesn't hold a profile.
     #[error("the file does not hold a profile")]
     NotAProfile,
-    /// Memory could not be had.
+    /// The system refused memory.
     #[error("memory for the profile: {0}")]
     Memory(Errno),
     /// The name of generated code is empty or has a control character, such as a line feed, which
@@ -70,8 +69,8 @@ pub enum Error {
     /// The range of generated code has no bytes.
     #[error("the code has no bytes")]
     CodeEmpty,
-    /// The perf map belongs to another user, has a second name, or is no regular file: somebody
-    /// else made it.
+    /// The perf map belongs to another user, has a second name, or isn't a regular file: somebody
+    /// else created it.
     #[error("the list of generated code in /tmp is not this user's own file")]
     PerfMapNotOwned,
     /// The system refused to open or write the perf map.

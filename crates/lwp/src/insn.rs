@@ -30,8 +30,8 @@ unsafe fn llwpcb(address: u64) {
 ///
 /// # Safety
 ///
-/// At [`Self::address`] is a control block whose ring lies in the same memory. As long as the value
-/// lives, the memory stays where it is, and everybody accesses it with atomics only.
+/// At [`Self::address`] is a control block with its ring in the same memory. As long as the value
+/// lives, the memory stays mapped at that address, and is only accessed with atomics.
 pub unsafe trait ControlBlock {
     /// Address of the control block.
     fn address(&self) -> u64;
@@ -47,7 +47,8 @@ unsafe impl ControlBlock for Region {
 
 /// A control block that this thread has loaded. Dropping it ends profiling.
 ///
-/// If it is forgotten instead, the processor goes on writing to the memory, which is never freed.
+/// If you leak it (with [`std::mem::forget`], for example), the processor continues to write to the
+/// memory, which is then never freed.
 #[derive(Debug)]
 #[must_use = "profiling ends when this is dropped"]
 pub struct Loaded<M: ControlBlock> {
@@ -58,11 +59,11 @@ pub struct Loaded<M: ControlBlock> {
 }
 
 impl<M: ControlBlock> Loaded<M> {
-    /// Executes LLWPCB with the block in `memory`, in place of this thread's earlier block if it
+    /// Executes LLWPCB with the block in `memory`, which replaces this thread's earlier block if it
     /// had one.
     ///
-    /// A block is for one thread at a time. Two threads that load the same one overwrite each
-    /// other's records, which loses records and is otherwise harmless.
+    /// Load a block on one thread at a time. If two threads load the same block, they overwrite
+    /// each other's records, which loses records but is otherwise harmless.
     ///
     /// Spec: LWP §5.3.
     pub fn new(lwp: Lwp, memory: Arc<M>) -> Self {

@@ -1,11 +1,11 @@
-//! Programs that profile and count themselves, with AMD's Lightweight Profiling (LWP) and `lwp`'s
-//! exact counters.
+//! Lets a program profile itself with AMD's Lightweight Profiling (LWP), and count its own
+//! instructions exactly under `lwp`.
 //!
 //! # Profiling
 //!
-//! The processor writes a record for every so many instructions, branches or other events into a
-//! ring in the program's own memory, without system calls, signals or copies. Processors that have
-//! LWP are rare; `lwp run` gives every x86-64 Linux machine one.
+//! At intervals that you choose, the processor writes records of instructions, branches or other
+//! events into a ring in the program's own memory, without system calls, signals or copies.
+//! Processors with LWP are rare; under `lwp run`, every x86-64 Linux machine has one.
 //!
 //! ```no_run
 //! use lwp::{Event, EventKind, Lwp};
@@ -27,22 +27,22 @@
 //! }
 //! ```
 //!
-//! [`Lwp::detect`] asks the processor; everything else starts from its result. A [`Profile`] owns a
-//! control block and its ring, and [`Profile::start`] runs it on the calling thread. A [`Reader`]
-//! takes the records out, on any thread, while the profile runs or afterwards. A thread runs one
-//! profile at a time, and a profile runs on one thread at a time.
+//! [`Lwp::detect`] checks whether the processor has LWP; everything else starts from its result. A
+//! [`Profile`] owns a control block and its ring, and [`Profile::start`] runs it on the calling
+//! thread. A [`Reader`] takes records out of the ring, on any thread, while the profile runs or
+//! afterwards. A thread runs one profile at a time, and a profile runs on one thread at a time.
 //!
 //! # Sampling in step
 //!
-//! Every 1000th branch of a loop with two branches is always the same one: the interval is a
-//! multiple of the loop's length, and the samples never show the other branch.
-//! [`ProfileBuilder::random_bits`] varies each interval a little, so that samples hit every branch
-//! as often as it deserves. Leave it out only where the program's own work has no such rhythm, or
-//! where samples have to repeat exactly.
+//! In a loop with two branches, every 1000th branch is the same one: the interval is a multiple of
+//! the loop's length, so samples never show the other branch. [`ProfileBuilder::random_bits`]
+//! varies each interval a little, so that samples are distributed over branches as executions are.
+//! Leave it out only if the program's work has no such rhythm, or if samples have to repeat
+//! exactly.
 //!
 //! # Counting
 //!
-//! Under `lwp stat` and `lwp record`, [`count_instructions`] counts exactly, to the instruction:
+//! Under `lwp stat` and `lwp record`, [`count_instructions`] returns an exact count:
 //!
 //! ```
 //! let (sum, instructions) = lwp::count_instructions(|| (0..1000u64).sum::<u64>());
@@ -57,7 +57,7 @@
 //!
 //! # Platforms
 //!
-//! Linux on x86-64. On other targets this crate does not compile, and says so.
+//! Linux on x86-64. On other targets, compiling this crate fails with a message.
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 compile_error!(
@@ -93,7 +93,7 @@ pub use error::Error;
 pub use perf_map::register_code;
 pub use profile::{Active, Profile, Running};
 
-/// Control blocks of the caller's own making.
+/// Control blocks that you build yourself.
 pub mod raw {
     pub use crate::insn::{ControlBlock, Loaded};
     pub use lwp_arch::cpuid::fn8000_001c::Features;

@@ -22,9 +22,9 @@ static ADDED: AtomicI32 = AtomicI32::new(0);
 /// `lwp record` look up code that is in no file. It needs no LWP and works under any profiler.
 /// Names cannot be removed; if an address is named twice, the later name wins.
 ///
-/// Any thread may call this at any time, also in a child of `fork`, which starts an empty list of
-/// its own. Each call opens, writes and closes the file, so the name is there when the call
-/// returns. The first call drops names that an earlier process with the same number left behind.
+/// Any thread may call this at any time. A child of `fork` starts an empty list of its own. Each
+/// call opens, writes and closes the file, so the name is there when the call returns. The first
+/// call drops names that an earlier process with the same number left behind.
 ///
 /// ```no_run
 /// # fn compile() -> &'static [u8] { &[] }
@@ -38,8 +38,8 @@ static ADDED: AtomicI32 = AtomicI32::new(0);
 ///
 /// [`Error::CodeName`] for a name that is empty or has a control character, [`Error::CodeEmpty`]
 /// for an empty range, [`Error::PerfMapNotOwned`] if the file is not this user's, and
-/// [`Error::PerfMap`] if it can't be written. Nothing has changed then, except that a full disk may
-/// leave the beginning of the line.
+/// [`Error::PerfMap`] if it can't be written. An error leaves the file unchanged, except that a
+/// full disk may leave the beginning of the line there.
 pub fn register_code(code: Range<usize>, name: impl AsRef<[u8]>) -> Result<(), Error> {
     let line = line(&code, name.as_ref())?;
     let pid = rustix::process::getpid().as_raw_nonzero().get();

@@ -1,4 +1,6 @@
 //! Lists of generated code: what is in them, who may write them, and what becomes of older ones.
+//!
+//! Promise: Y7
 #![allow(clippy::disallowed_methods, reason = "a test may panic")]
 
 use super::*;

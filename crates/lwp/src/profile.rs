@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::insn::Loaded;
 use crate::ring::{Region, Words};
 
-/// A control block with its ring. One thread at a time can run it.
+/// A control block with its ring. Only one thread can run it at a time.
 ///
 /// [`Lwp::profile`] makes one.
 pub struct Profile {
@@ -56,23 +56,23 @@ impl Profile {
     ///
     /// # Errors
     ///
-    /// [`Error::Busy`] if this thread runs a profile already, and [`Error::Running`] if an
-    /// [`Active`] of this profile is still there. [`Error::NotGranted`] if the processor does not
-    /// grant everything that it listed when the profile was built, or leaves LWP off; the profile
-    /// does not run then.
+    /// [`Error::Busy`] if this thread already runs a profile, and [`Error::Running`] if an
+    /// [`Active`] of this profile still exists. [`Error::NotGranted`] if the processor leaves LWP
+    /// off, or doesn't grant everything that it listed when the profile was built; the profile
+    /// doesn't run then.
     ///
     /// Spec: LWP §5.3.
     pub fn start(&mut self) -> Result<Running<'_>, Error> {
         Ok(Running { active: self.activate()?, _profile: PhantomData })
     }
 
-    /// Runs the profile on the calling thread, as [`Self::start`] does. The result does not borrow
-    /// the profile, so that a structure can hold both. It allocates nothing.
+    /// Runs the profile on the calling thread, as [`Self::start`] does, but returns a value that
+    /// doesn't borrow the profile, so that a structure can hold both. This allocates nothing.
     ///
     /// # Errors
     ///
-    /// As [`Self::start`]. While an [`Active`] of this profile is there, on whichever thread, every
-    /// further call returns [`Error::Running`], or [`Error::Busy`] on the same thread.
+    /// As [`Self::start`]. While an [`Active`] of this profile exists on any thread, further calls
+    /// fail with [`Error::Running`] or, on the same thread, with [`Error::Busy`].
     ///
     /// Spec: LWP §5.3.
     pub fn activate(&self) -> Result<Active, Error> {
@@ -102,9 +102,9 @@ pub struct Running<'profile> {
 }
 
 impl Running<'_> {
-    /// Makes everything that the processor still holds visible in the ring: records, head and
-    /// counters. A reader on the same thread needs this before it reads; others see a record some
-    /// time after it was made.
+    /// Writes everything that the processor still holds to memory: records, head and counters. Call
+    /// this before you read on the same thread; readers elsewhere see a record some time after it
+    /// was made.
     ///
     /// Spec: LWP §5.4.
     pub fn flush(&self) {
@@ -117,10 +117,12 @@ impl Running<'_> {
     }
 }
 
-/// A profile that runs on this thread, without a borrow. Dropping it ends profiling.
+/// A profile that runs on this thread, without a borrow of its [`Profile`]. Dropping it ends
+/// profiling.
 ///
-/// [`Profile::activate`] makes one. If it is forgotten instead, the processor goes on writing to
-/// the ring, which is never freed, and the profile can't run again.
+/// [`Profile::activate`] makes one. If you leak it (with [`std::mem::forget`], for example), the
+/// processor continues to write to the ring, which is then never freed, and the profile can't run
+/// again.
 #[derive(Debug)]
 #[must_use = "profiling ends when this is dropped"]
 pub struct Active {

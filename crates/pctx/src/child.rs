@@ -33,7 +33,8 @@ pub(crate) fn follow(means: Means, child: Pid, created: bool) -> Result<Followed
     }
 }
 
-/// The same where the host of the virtual CPU holds the child: it is given to the copy.
+/// Hands `child` over to a copy of this process if the virtual CPU's host holds it: the host gives
+/// it to the copy.
 fn follow_ward(child: Pid, created: bool) -> Result<Followed, Error> {
     let (mut ready_out, mut ready_in) = pipe().map_err(system)?;
     let Some(copy) = sys::fork_controller().map_err(Error::System)? else {
@@ -188,6 +189,7 @@ mod tests {
         }
     }
 
+    /// Promise: T2
     #[test]
     fn a_child_that_the_copy_is_refused_runs_on_by_itself() {
         let (parent, child) = family();

@@ -15,19 +15,20 @@ use std::fs;
 use crate::{Error, Pctx};
 
 impl Pctx {
-    /// Follows children even while this process has other threads.
+    /// Allows following children even while this process has other threads.
     ///
-    /// Without it, a child that is made while there are other threads runs on by itself, and
+    /// Otherwise, a child that is created while there are other threads runs untraced, and
     /// [`Handlers::not_followed`](crate::Handlers::not_followed) reports [`Error::Threads`]. Copies
-    /// inherit the permission for their own children.
+    /// of this process inherit the permission for their own children.
     ///
     /// # Safety
     ///
-    /// The copy of a process that has other threads has one thread only: locks that the others held
-    /// are never released there, and data that they were changing stays half changed. The caller
-    /// promises that [`Handlers::fork`](crate::Handlers::fork), all handlers that it runs the child
-    /// with, and everything else that the copy executes can stand that: that the other threads hold
-    /// nothing that they use, and that the allocator can be used in a copy (glibc's can).
+    /// A copy of this process has only the calling thread: locks that other threads held are never
+    /// released there, and data that they were changing stays half changed. The caller promises
+    /// that this doesn't affect [`Handlers::fork`](crate::Handlers::fork), the handlers that it
+    /// runs the child with, and everything else that the copy executes. In particular, the other
+    /// threads hold no locks that these need, and the allocator can be used in a copy (glibc's
+    /// can).
     ///
     /// Spec: fork(2), signal-safety(7).
     pub unsafe fn follow_forks_from_threads(&self) {

@@ -32,7 +32,7 @@ pub enum Error {
     /// No such process.
     #[error("no process {0}")]
     NoProcess(Pid),
-    /// The process has ended and waits for its parent.
+    /// The process has ended, and its parent has not waited for it.
     #[error("process {0} has ended: it is a zombie")]
     Zombie(Pid),
     /// The process is traced by someone else.
@@ -52,19 +52,20 @@ pub enum Error {
     /// A kernel thread.
     #[error("process {0} is a part of the kernel")]
     KernelThread(Pid),
-    /// A process beside the virtual CPU, asked for on it.
+    /// The process isn't on the virtual CPU, but this program is.
     #[error(
         "process {0} is not on the virtual CPU: a program there controls only programs of its own \
              run; control it from outside"
     )]
     Outside(Pid),
-    /// A child that must not be made to execute a system call, and would have to, to be followed.
+    /// To follow the child, it would have to make a system call, which its filter or its being a
+    /// 32-bit program prevents.
     #[error(
         "process {0} filters its system calls (seccomp) or is a 32-bit program, and \
              kernel.yama.ptrace_scope demands a call of it: be root, or set that to 0"
     )]
     Filtered(Pid),
-    /// A child that cannot be kept from executing while it changes hands.
+    /// The child can't be kept from executing its own code while it passes to the next tracer.
     #[error(
         "process {0} filters its system calls (seccomp) or is a 32-bit program, and has no code in \
              which it could wait"
@@ -77,10 +78,10 @@ pub enum Error {
     /// A process cannot control itself.
     #[error("a process cannot control itself")]
     Ourselves,
-    /// ptrace belongs to a thread.
+    /// Only the thread that made a [`Pctx`](crate::Pctx) can use it.
     #[error("process {0} is controlled by another thread: only the one that made the context can")]
     OtherThread(Pid),
-    /// The machine refuses.
+    /// The system refused for another reason.
     #[error("the system refuses: {0}")]
     System(Errno),
 }
@@ -134,7 +135,7 @@ pub(crate) fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
     status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }
 
-/// Finds `program` as a shell does: in `PATH`, unless its name has a slash.
+/// Finds `program` as a shell does: in `PATH` unless its name has a slash.
 ///
 /// ```
 /// let shell = pctx::find_program("sh".as_ref())?;

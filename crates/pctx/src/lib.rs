@@ -1,9 +1,9 @@
-//! Process contexts after Solaris' libpctx: a process under control, and what happens to it.
+//! Controls a process and reports its events, after Solaris' libpctx.
 //!
-//! [`Pctx::create`] starts a program, [`Pctx::capture`] takes over a live process. [`Pctx::run`]
-//! lets it run and calls [`Handlers`] when a thread starts or ends, when the process forks,
-//! executes another program or exits, and at regular ticks. Threads are known as LWPs: small
-//! numbers from 1.
+//! [`Pctx::create`] starts a program, and [`Pctx::capture`] attaches to a running process.
+//! [`Pctx::run`] lets the process run, and calls [`Handlers`] when a thread starts or ends, when
+//! the process forks, executes another program or exits, and at regular ticks. Threads are called
+//! LWPs, as in Solaris, and are numbered from 1.
 //!
 //! ```
 //! use pctx::{End, Flow, Handlers, LwpId, Pctx, Status};
@@ -41,27 +41,28 @@
 //!
 //! # What differs from Solaris
 //!
-//! * The process is not stopped for a tick. Counters of another thread can be read while it runs,
-//!   and a stop would interrupt its system calls: see below.
-//! * A stop by job control does not end the run; the process stays stopped until it is continued.
-//! * `exec` comes when the new image is loaded: a failed exec is not seen.
-//! * A process that a signal kills is reported by `exit` as well; the status says which signal.
+//! * The process isn't stopped for a tick. A stop would interrupt its system calls (see below), and
+//!   another thread's counters can be read while it runs.
+//! * A job control stop doesn't end the run; the process stays stopped until somebody continues it.
+//! * `exec` is called once the new program is loaded, so you don't see a failed exec.
+//! * `exit` also reports a process that a signal kills; the status has the signal.
 //!
 //! # What a program may notice
 //!
-//! A stop that is asked for, and a signal that the program ignores, interrupt the system call of a
-//! traced thread. The kernel goes on with the call or makes it again; the program sees no EINTR.
-//! Two traces remain, since a tracer does not see when a call began or how far it came: a call
-//! whose rest of time the kernel does not keep, such as epoll_wait(2), waits for its whole time
-//! anew, and one that has moved a part of its bytes, such as write(2) to a pipe, returns their
-//! number.
+//! Stopping a traced thread interrupts its system call, and so does a signal that the program
+//! ignores. The kernel then continues or restarts the call, so the program doesn't see EINTR. But a
+//! tracer doesn't see when a call began or how far it got, so a program may notice two things. A
+//! call whose remaining time the kernel doesn't keep, such as epoll_wait(2), restarts with its full
+//! timeout. A call that has transferred some of its bytes, such as write(2) to a pipe, returns
+//! early with their number.
 //!
-//! A child that is followed executes nothing of its own while it changes hands: it sleeps in
-//! pause(2), or, where a filter (seccomp) sees its calls, goes around a loop of one jump, which
-//! costs it a little processor time. Under Yama (`kernel.yama.ptrace_scope` 1), and without
-//! privileges, it is made to call prctl(2) as well, and is not followed if it has a filter.
+//! While a followed child passes from one tracer to the next, it executes none of its own code: it
+//! sleeps in pause(2) or, if it has a system call filter (seccomp), spins in a loop of one jump,
+//! which takes a little processor time. Under Yama (`kernel.yama.ptrace_scope` is 1) and without
+//! privileges, the child also has to call prctl(2), so a child with a filter isn't followed.
 //!
-//! ptrace belongs to a thread: a context stays on the thread that made it.
+//! ptrace(2) ties a tracee to one thread of its tracer, so a [`Pctx`] stays on the thread that made
+//! it.
 #![deny(unsafe_code)]
 
 mod child;
@@ -99,7 +100,7 @@ use lwps::Lwps;
 /// A process id, a thread id.
 pub type Pid = i32;
 
-/// A process under control. Dropping it lets the process go, which runs on by itself.
+/// A controlled process. Dropping this detaches from the process, which continues to run.
 #[derive(Debug)]
 #[must_use = "the process is let go when this is dropped"]
 pub struct Pctx {
@@ -136,7 +137,7 @@ struct Wake {
 pub struct Terminator(Arc<Wake>);
 
 impl Terminator {
-    /// Makes [`Pctx::run`] return as soon as it can. Async-signal-safe.
+    /// Makes [`Pctx::run`] return as soon as it can. This is async-signal-safe.
     pub fn terminate(&self) {
         self.0.terminate.store(true, Ordering::Relaxed);
         sys::event_signal(&self.0.fd);
@@ -144,9 +145,9 @@ impl Terminator {
 }
 
 impl Pctx {
-    /// Starts `program`, searched for in `PATH` unless its name has a slash. `argv` is its whole
-    /// argument vector, the first word included. It stands before its first instruction, and is
-    /// killed if this process dies.
+    /// Starts `program`, which is looked up in `PATH` unless its name has a slash. `argv` is its
+    /// whole argument vector, including the first word. The program is stopped before its first
+    /// instruction, and is killed if this process dies.
     ///
     /// # Errors
     ///
@@ -166,14 +167,15 @@ impl Pctx {
         Ok(Self::with(means, fd, pid, true, &[pid]))
     }
 
-    /// Takes over the live process `pid`, which stands still afterwards. It lives on if this
-    /// process dies.
+    /// Attaches to the running process `pid` and stops it. The process survives if this process
+    /// dies.
     ///
     /// # Errors
     ///
     /// [`Error::Ourselves`], [`Error::NoProcess`], [`Error::Zombie`], [`Error::Traced`],
-    /// [`Error::Permission`], [`Error::KernelThread`] or [`Error::Outside`], by what is wrong with
-    /// the process, and [`Error::System`] for any other refusal.
+    /// [`Error::Permission`], [`Error::KernelThread`] or [`Error::Outside`], if the process can't
+    /// be controlled for that reason, and [`Error::System`] if the system refuses for any other
+    /// reason.
     pub fn capture(pid: Pid) -> Result<Self, Error> {
         if pid == std::process::id().cast_signed() {
             return Err(Error::Ourselves);
@@ -211,18 +213,18 @@ impl Pctx {
         self.pid
     }
 
-    /// The kernel's number of LWP `lwp`, if it lives.
+    /// The kernel's number of the thread `lwp`, if it is alive.
     pub fn tid(&self, lwp: LwpId) -> Option<Pid> {
         self.lwps.borrow().tid(lwp)
     }
 
-    /// The LWPs that live, in the order in which they started.
+    /// The living threads, in the order in which they started.
     pub fn lwps(&self) -> Vec<LwpId> {
         self.lwps.borrow().ids()
     }
 
-    /// Returns whether the calling thread is the one that made this. Only a C library can get it
-    /// wrong.
+    /// Returns whether the calling thread is the one that made this. In safe Rust it always is; a C
+    /// library has to check.
     pub fn is_ours(&self) -> bool {
         self.owner == thread::current().id()
     }
@@ -232,7 +234,7 @@ impl Pctx {
         self.gone.get()
     }
 
-    /// Returns a handle that ends a run from elsewhere.
+    /// Returns a handle with which a signal handler or another thread can end a run.
     pub fn terminator(&self) -> Terminator {
         Terminator(Arc::clone(&self.wake))
     }
@@ -244,14 +246,14 @@ impl Pctx {
         }
     }
 
-    /// Kills the process, if it is this controller's own.
+    /// Kills the process if [`Self::create`] started it.
     pub fn kill(&self) {
         if self.created.get() && !self.gone.get() {
             let _ = sys::kill(self.pid, libc::SIGKILL);
         }
     }
 
-    /// Lets the process go. It runs on by itself.
+    /// Detaches from the process, which continues to run.
     pub fn release(self) {
         drop(self);
     }

@@ -2,8 +2,8 @@
 
 use crate::Pid;
 
-/// Number of a thread in its process: 1, 2, 3, … in the order in which they started. Never reused
-/// while a program image lives; an exec starts again at 1.
+/// The number of a thread in its process: 1, 2, 3 and so on in the order in which threads started.
+/// Numbers are not reused until an exec, which starts again at 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LwpId(pub i32);
 

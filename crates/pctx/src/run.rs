@@ -14,7 +14,7 @@ use crate::lwps::{Lwp, Lwps, State};
 use crate::{Error, LwpId, Pctx, Pid};
 use std::sync::atomic::Ordering;
 
-/// Whether the run goes on after a handler.
+/// A handler's decision whether the run continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
     /// Go on.
@@ -52,21 +52,21 @@ impl From<Status> for ExitStatus {
 pub enum End {
     /// The process has ended.
     Exited(Status),
-    /// All ticks asked for were made; the process stands still.
+    /// The requested number of ticks has passed; the process is stopped.
     Ticks,
-    /// [`crate::Terminator::terminate`] was called; the process stands still.
+    /// [`crate::Terminator::terminate`] was called; the process is stopped.
     Terminated,
-    /// The process executed another program, which nobody wants to follow; it stands still before
-    /// the program's first instruction.
+    /// The process executed another program, and [`Handlers::follows_exec`] returned false; the
+    /// process is stopped before the program's first instruction.
     Exec,
-    /// A handler said [`Flow::Stop`]; the process stands still.
+    /// A handler returned [`Flow::Stop`]; the process is stopped.
     Handler,
 }
 
-/// Handlers of events. Every method has a default, which does nothing and lets the run go on.
+/// Handlers of events. Every method has a default that does nothing and lets the run continue.
 #[allow(unused_variables, reason = "the defaults ignore what happened")]
 pub trait Handlers {
-    /// LWP `lwp` is there, before its first instruction or when the run begins.
+    /// LWP `lwp` exists: it is before its first instruction, or the run begins.
     fn init_lwp(&mut self, pctx: &Pctx, lwp: LwpId) -> Flow {
         Flow::Continue
     }
@@ -76,55 +76,56 @@ pub trait Handlers {
         Flow::Continue
     }
 
-    /// LWP `lwp` was made by another.
+    /// LWP `lwp` was created by another thread.
     fn lwp_create(&mut self, pctx: &Pctx, lwp: LwpId) -> Flow {
         Flow::Continue
     }
 
-    /// LWP `lwp` ends, and others go on.
+    /// LWP `lwp` ends, and other threads continue.
     fn lwp_exit(&mut self, pctx: &Pctx, lwp: LwpId) -> Flow {
         Flow::Continue
     }
 
-    /// Returns whether the run goes on when another program is executed.
+    /// Returns whether the run continues when the process executes another program.
     fn follows_exec(&self) -> bool {
         false
     }
 
-    /// Another program was executed; `command` is its command line. LWP 1 is its only one.
+    /// The process executed another program; `command` is its command line. Its only thread is LWP
+    /// 1.
     fn exec(&mut self, pctx: &Pctx, lwp: LwpId, command: &str) -> Flow {
         Flow::Continue
     }
 
-    /// Returns whether children are taken over. Those that are not run on by themselves.
+    /// Returns whether to follow child processes. Children that are not followed run untraced.
     ///
-    /// Taking a child over copies this process. While it has other threads, children are not
-    /// followed ([`Error::Threads`]) unless [`Pctx::follow_forks_from_threads`] allows it.
+    /// Following a child copies this process. While this process has other threads, children are
+    /// not followed ([`Error::Threads`]) unless [`Pctx::follow_forks_from_threads`] allows it.
     fn follows_forks(&self) -> bool {
         false
     }
 
-    /// LWP `lwp` of process `parent` made the process that `child` controls.
+    /// LWP `lwp` of process `parent` created the process that `child` controls.
     ///
-    /// Called in a *copy* of this process, made for the child: it may run `child` to its end. When
-    /// it returns, the copy ends, and the child runs on by itself. The copy ends without running
-    /// destructors or what the original registered with atexit(3).
+    /// This is called in a *copy* of this process that exists only to control the child, so it may
+    /// run `child` to its end. When it returns, the copy exits, and the child continues untraced.
+    /// The copy exits without running destructors or functions registered with atexit(3).
     fn fork(&mut self, child: Pctx, parent: Pid, lwp: LwpId) {}
 
-    /// Process `child` was to be followed and could not be; it runs on by itself.
+    /// Process `child` could not be followed, and runs untraced.
     fn not_followed(&mut self, pctx: &Pctx, child: Pid, error: &Error) {}
 
-    /// The process ends; LWP `lwp` is its last.
+    /// The process ends; LWP `lwp` is its last thread.
     fn exit(&mut self, pctx: &Pctx, lwp: LwpId, status: Status) {}
 
-    /// Returns whether the run is to end, as by [`crate::Terminator`]. Asked whenever anything has
-    /// happened, a signal to this process included, and once a second.
+    /// Returns whether the run should end, as with [`crate::Terminator`]. This is called after
+    /// every event, including signals to this process, and at least once a second.
     fn is_over(&self) -> bool {
         false
     }
 
-    /// Returns the descriptor that the run waits for besides its own events; when it is readable,
-    /// [`Handlers::attend`] is called.
+    /// Returns a descriptor that the run waits for in addition to its own events. When it is
+    /// readable, the run calls [`Handlers::attend`].
     fn attention(&self) -> Option<BorrowedFd<'_>> {
         None
     }
@@ -132,7 +133,7 @@ pub trait Handlers {
     /// Called when the descriptor of [`Handlers::attention`] may be readable.
     fn attend(&mut self) {}
 
-    /// Another period has passed. The process runs meanwhile.
+    /// Another period has passed. The process keeps running during the call.
     fn tick(&mut self, pctx: &Pctx, lwp: LwpId) -> Flow {
         Flow::Continue
     }
@@ -172,10 +173,11 @@ impl Ticks {
 }
 
 impl Pctx {
-    /// Lets the process run until something ends the run; see [`End`]. Calls [`Handlers::tick`]
-    /// every `period` until `ticks` ticks were made; without a `period`, never.
+    /// Lets the process run until something ends the run; see [`End`]. If there is a `period`, it
+    /// calls [`Handlers::tick`] for every thread once per period, and the run ends after `ticks`
+    /// periods if that is given.
     ///
-    /// The run changes SIGCHLD's disposition and restores it.
+    /// The run changes SIGCHLD's disposition, and restores it at its end.
     ///
     /// # Errors
     ///
@@ -426,7 +428,7 @@ impl Pctx {
         self.leaving(tid, status, alone, handlers)
     }
 
-    /// The same with its status, and whether it ends alone.
+    /// Thread `tid` is about to end with `status`, alone or with all others.
     pub(crate) fn leaving(
         &self,
         tid: Pid,

@@ -1,4 +1,6 @@
 //! Real programs under control: what is called, in which order, with what.
+//!
+//! Promise: T1
 #![allow(clippy::disallowed_methods, reason = "a test may panic")]
 #![allow(unsafe_code, reason = "the harness has threads, and tests follow forks beside them")]
 
@@ -308,6 +310,8 @@ fn children_are_followed_by_a_copy() {
 
 /// Being handed over leaves no trace: registers, signal mask and what was pending are the
 /// program's.
+///
+/// Promise: T2
 #[test]
 fn a_followed_child_notices_nothing() {
     let _one = alone();
@@ -360,6 +364,8 @@ fn a_followed_child_notices_nothing() {
 }
 
 /// A filter would kill for a call that the program does not make.
+///
+/// Promise: T2
 #[test]
 fn a_filtered_child_makes_no_call_of_ours() {
     let _one = alone();
@@ -542,6 +548,7 @@ fn a_run_can_be_ended_from_elsewhere() {
     pctx.kill();
 }
 
+/// Promise: T3
 #[test]
 fn a_live_process_is_captured_and_released_unharmed() {
     let _one = alone();
@@ -783,6 +790,8 @@ const WAITS: &str = r#"
 
 /// The kernel wakes a traced thread for signals that are ignored, and some calls end with EINTR
 /// then.
+///
+/// Promise: T3
 #[test]
 fn ignored_signals_interrupt_no_call() {
     let _one = alone();
@@ -793,6 +802,8 @@ fn ignored_signals_interrupt_no_call() {
 }
 
 /// So do the stops of a capture and of a release.
+///
+/// Promise: T3
 #[test]
 fn taking_over_and_letting_go_interrupt_no_call() {
     let _one = alone();
@@ -813,6 +824,8 @@ fn taking_over_and_letting_go_interrupt_no_call() {
 }
 
 /// A stop by job control interrupts calls natively too.
+///
+/// Promise: T3
 #[test]
 fn job_control_interrupts_the_calls_that_it_does_natively() {
     let _one = alone();

@@ -11,7 +11,7 @@ const AFTER: &str = "\
 The variable LWP_FLEET_TOKEN has the secret of this machine: lwp fleet token add NAME --scope node
 The exit status is 0, or 125 if lwp-fleet-node failed, 75 if trying again may help.";
 
-/// Answers questions to a store of recordings together with other machines.
+/// Answers queries to a store of recordings, together with other machines.
 #[derive(Debug, Parser)]
 #[command(
     name = "lwp-fleet-node",
@@ -28,9 +28,9 @@ pub struct NodeLine {
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Take questions and give their parts to executors
+    /// Accept queries and distribute their parts to executors
     Scheduler(SchedulerArgs),
-    /// Work on parts of questions
+    /// Work on parts of queries
     Executor(ExecutorArgs),
     /// A question
     #[command(flatten)]
@@ -43,12 +43,11 @@ pub struct SchedulerArgs {
     #[command(flatten)]
     pub store: StoreArgs,
 
-    /// Listen at this address; other machines reach it only if it is not of this machine's
-    /// loopback
+    /// Listen at this address; other machines can't reach a loopback address
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:50050")]
     pub listen: SocketAddr,
 
-    /// Divide a question into N parts
+    /// Divide a query into N parts
     #[arg(long, value_name = "N", default_value = "16")]
     pub parts: NonZeroU16,
 }
@@ -71,7 +70,7 @@ pub struct ExecutorArgs {
     #[arg(long, value_name = "HOST")]
     pub external_host: Option<String>,
 
-    /// Work on N parts of questions at a time [default: the number of processors]
+    /// Work on N parts of queries at a time [default: the number of processors]
     #[arg(long, value_name = "N")]
     pub threads: Option<NonZeroU16>,
 

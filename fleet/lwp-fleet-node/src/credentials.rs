@@ -68,7 +68,7 @@ impl Credentials {
             .keep_alive_while_idle(true))
     }
 
-    /// The same for connections that Ballista makes.
+    /// Equips the connections that Ballista makes, as [`Self::equip`] does.
     pub fn for_ballista(&self) -> EndpointOverrideFn {
         let own = self.clone();
         Arc::new(move |endpoint| own.equip(endpoint).map_err(Into::into))

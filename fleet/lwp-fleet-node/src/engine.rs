@@ -39,7 +39,7 @@ pub fn config(parts: usize, credentials: &Credentials) -> SessionConfig {
         .set_usize(BALLISTA_CLIENT_IO_RETRY_WAIT_TIME_MS, 500)
 }
 
-/// The same, for Ballista.
+/// The settings of such a session, for Ballista.
 pub fn producer(parts: usize, credentials: &Credentials) -> ConfigProducer {
     let credentials = credentials.clone();
     Arc::new(move || config(parts, &credentials))

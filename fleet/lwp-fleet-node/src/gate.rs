@@ -135,6 +135,7 @@ mod tests {
 
     use super::*;
 
+    /// Promise: FL21
     #[tokio::test]
     async fn tokens_open_what_they_are_for_and_nothing_else() {
         let dir = tempfile::tempdir().unwrap();

@@ -190,6 +190,7 @@ mod tests {
 
     use super::*;
 
+    /// Promise: FL21
     #[tokio::test]
     async fn plans_can_name_versions_of_the_own_store_and_nothing_else() {
         let dir = tempfile::tempdir().unwrap();

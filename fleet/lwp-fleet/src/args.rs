@@ -20,7 +20,7 @@ use lwp_store::{Kind, Location, Store};
 
 use crate::failure::Failure;
 
-/// Keeps recordings of many machines and commits, answers questions about them, compares them.
+/// Stores, queries and compares the recordings of many machines and commits.
 #[derive(Debug, Parser)]
 #[command(
     name = "lwp-fleet",
@@ -38,38 +38,38 @@ pub struct CommandLine {
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Make a store: in a directory, or in a bucket
+    /// Create a store in a directory or a bucket
     Init(StoreArgs),
-    /// Add recordings; those that the store has already stay unchanged
+    /// Add recordings; those that the store already has stay unchanged
     Add(AddArgs),
     /// Return the file of a recording that was added with --raw
     Get(GetArgs),
-    /// Send recordings to a server of a fleet, or their profiles to one of OpenTelemetry's
+    /// Send recordings to a fleet server, or as profiles to an OpenTelemetry server
     Push(PushArgs),
-    /// Say that a step at a commit is expected
+    /// Attach a note to a commit: its steps are expected
     Note(NoteArgs),
     /// A question
     #[command(flatten)]
     Ask(Question),
-    /// Take recordings in and show pages, for a store that others reach over the network
+    /// Serve a store over the network: receive recordings, answer queries, show pages
     Serve(ServeArgs),
-    /// Answer the questions of a server, which starts this itself
+    /// Answer a server's queries; the server starts this itself
     #[command(hide = true)]
     Answer(AnswerArgs),
-    /// Make, list and remove the tokens that open a server
+    /// Create, list and remove the tokens that give access to a server
     #[command(subcommand)]
     Token(TokenCommand),
-    /// Print statements that show the store to another engine
+    /// Print statements that create the store's tables in another database engine
     Views(ViewsArgs),
-    /// Make few large files of many small ones
+    /// Merge many small files into a few large ones
     Compact(CompactArgs),
-    /// Set the rules of retention: a file in TOML; - is standard input
+    /// Set the retention rules: a TOML file; - is standard input
     Retention(RetentionArgs),
-    /// Remove recordings by the rules of retention
+    /// Apply the retention rules: remove old recordings, or parts of them
     Expire(MaintainArgs),
     /// Delete files that nobody needs any more
     Vacuum(VacuumArgs),
-    /// Check that every file is there and whole
+    /// Check that every file is there and undamaged
     Check(CheckArgs),
     /// Remove damaged recordings, so that they can be added again
     Repair(MaintainArgs),
@@ -144,7 +144,7 @@ pub struct BudgetArgs {
     #[arg(long, value_name = "MIB", default_value_t = 1024)]
     pub memory: usize,
 
-    /// Give a question up after SECONDS
+    /// Abandon a query after SECONDS
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     pub timeout: u64,
 }
@@ -159,16 +159,16 @@ impl BudgetArgs {
 /// The machines that answer in place of this one.
 #[derive(Args, Clone, Debug)]
 pub struct ClusterArgs {
-    /// Let a cluster answer, whose scheduler is at HOST:PORT; its token is in the variable
-    /// LWP_FLEET_TOKEN
+    /// Send the query to the cluster with its scheduler at HOST:PORT, with the token in the
+    /// variable LWP_FLEET_TOKEN
     #[arg(long, value_name = "df://HOST:PORT")]
     pub cluster: Option<String>,
 
-    /// Let the cluster answer questions that read at least ROWS rows; this machine answers others
+    /// Use the cluster for queries that read at least ROWS rows; this machine answers the others
     #[arg(long, value_name = "ROWS", default_value_t = 100_000_000, requires = "cluster")]
     pub cluster_from: u64,
 
-    /// Ask a cluster once more after SECONDS without a finished task, and give it up after as many
+    /// Repeat a query once after SECONDS without a finished task, and fail after SECONDS more
     #[arg(long, value_name = "SECONDS", default_value_t = 45, requires = "cluster")]
     pub stall: u64,
 }
@@ -185,7 +185,7 @@ pub struct SourceArgs {
     #[command(flatten)]
     pub cluster: ClusterArgs,
 
-    /// Read version N of the store, as long as its files are kept [default: the latest]
+    /// Read version N of the store, if its files still exist [default: the latest]
     #[arg(long = "version", value_name = "N", conflicts_with = "cluster")]
     pub at: Option<u64>,
 }
@@ -208,7 +208,7 @@ pub struct AskedArgs {
     #[command(flatten)]
     pub source: SourceArgs,
 
-    /// Only recordings that meet all of these: project=P benchmark=parse* commit=abc1234
+    /// Only recordings that match all of these terms: project=P benchmark=parse* commit=abc1234
     /// branch=main host=H since=7d label.KEY=VALUE mode=sampled
     #[arg(value_name = "FILTER")]
     pub filter: Vec<String>,
@@ -263,11 +263,11 @@ pub struct AddArgs {
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
 
-    /// Refuse recordings that were cut off
+    /// Refuse truncated recordings
     #[arg(long)]
     pub strict: bool,
 
-    /// Store the files of lwp record themselves too: lwp fleet get returns them
+    /// Also store the files of lwp record themselves, for lwp fleet get
     #[arg(long)]
     pub raw: bool,
 }
@@ -278,7 +278,7 @@ pub struct GetArgs {
     #[command(flatten)]
     pub store: StoreArgs,
 
-    /// The recording's id, by its first letters
+    /// The recording's id, or the first letters of it
     pub id: String,
 
     /// Write to FILE; - is standard output
@@ -313,7 +313,7 @@ pub struct FilingArgs {
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = pair)]
     pub labels: Vec<(String, String)>,
 
-    /// The format of another tool's file, if the file does not tell
+    /// The format of another tool's file, if lwp can't tell it from the file
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub from: Option<FromArg>,
 }
@@ -329,13 +329,13 @@ pub enum FromArg {
     PerfScript,
     /// Folded stacks
     Folded,
-    /// Callgrind's output, as CodSpeed makes it too
+    /// Callgrind's output, also as CodSpeed writes it
     Callgrind,
     /// Criterion's estimates.json, or the messages of cargo criterion
     Criterion,
     /// Bencher's metric format
     Bencher,
-    /// CodSpeed's results of wall time
+    /// CodSpeed's wall-time results
     Codspeed,
     /// Hyperfine's results (--export-json)
     Hyperfine,
@@ -347,9 +347,9 @@ pub enum FromArg {
     Go,
     /// JMH's results (-rf json)
     Jmh,
-    /// Results as github-action-benchmark takes them
+    /// Results in github-action-benchmark's input format
     ActionBenchmark,
-    /// The data.js in which github-action-benchmark keeps a history
+    /// The data.js in which github-action-benchmark stores its history
     ActionBenchmarkHistory,
 }
 
@@ -402,7 +402,7 @@ pub struct NoteArgs {
     #[arg(long, default_value = "")]
     pub benchmark: String,
 
-    /// The commit: its first letters, or a name that git has for it (HEAD^, v1.2)
+    /// The commit: its first letters, or a name that git knows (HEAD^, v1.2)
     pub commit: String,
 
     /// The remark
@@ -499,12 +499,12 @@ pub enum CompareFormat {
 /// `lwp fleet compare`.
 #[derive(Args, Clone, Debug)]
 pub struct CompareArgs {
-    /// The side before: a commit or id by its first letters, a name that git has for it (HEAD^,
-    /// v1.2), branch:NAME, label:KEY=VALUE, or base: the nearest ancestor of the other side that
-    /// has recordings
+    /// The earlier side: the first letters of a commit or id, a name that git knows (HEAD^, v1.2),
+    /// branch:NAME, label:KEY=VALUE, or base: the nearest ancestor of the later side that has
+    /// recordings
     pub before: String,
 
-    /// The side after [default: HEAD]
+    /// The later side [default: HEAD]
     pub after: Option<String>,
 
     #[command(flatten)]
@@ -514,8 +514,8 @@ pub struct CompareArgs {
     #[arg(short, long, value_name = "EVENT")]
     pub event: Option<String>,
 
-    /// End with 3 if the count of a benchmark grew by more than this: +0.1%, +1000; otherwise end
-    /// with 4 if a benchmark vanished
+    /// Exit with status 3 if the count of a benchmark grew by more than this: +0.1%, +1000;
+    /// otherwise with 4 if a benchmark vanished
     #[arg(short, long, value_name = "LIMIT")]
     pub limit: Option<String>,
 
@@ -604,7 +604,7 @@ pub struct SqlArgs {
     #[command(flatten)]
     pub source: SourceArgs,
 
-    /// The question. Tables: recordings, functions, lines, calls, stacks, modules, totals, rollups,
+    /// The query. Tables: recordings, functions, lines, calls, stacks, modules, totals, rollups,
     /// notes; views: recording_values, function_values, series; --help lists their columns
     pub question: String,
 

@@ -1,5 +1,7 @@
 //! Whatever bytes come: reading ends without a panic and within its limits, and facts that were read are written and read again as they are.
 //! `LWP_FLEET_FUZZ` is the number of files that are made of each format.
+//!
+//! Promise: FL22
 
 use std::io::Write;
 

@@ -50,7 +50,7 @@ pub async fn compact(store: &Store, budget: Budget) -> Result<Compacted> {
     compact_to(store, budget, FULL).await
 }
 
-/// The same for files of another size, in bytes.
+/// Compacts as [`compact`] does, to files of another size, in bytes.
 ///
 /// # Errors
 ///

@@ -156,7 +156,7 @@ impl Filter {
         self.all(of_recordings)
     }
 
-    /// The same for the table of roll-ups, whose recordings are no more.
+    /// The condition for the table of roll-ups, whose recordings no longer exist.
     pub fn of_rollups(&self) -> String {
         self.all(str::to_owned)
     }

@@ -1,4 +1,6 @@
 //! The order of commits where git does not tell it: recordings name the parents of their commits.
+//!
+//! Promise: FL31
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};

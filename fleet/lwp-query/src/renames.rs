@@ -1,4 +1,6 @@
 //! Functions that have another name on the other side of a comparison.
+//!
+//! Promise: FL30
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;

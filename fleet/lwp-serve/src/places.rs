@@ -1,4 +1,6 @@
 //! Places among those who ask: so many at once, and fewer of them for one token.
+//!
+//! Promise: FL33
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};

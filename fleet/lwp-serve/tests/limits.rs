@@ -1,4 +1,6 @@
 //! What a server does with more than it takes: it says when to come again, it waits for nobody for ever, and it loses nothing.
+//!
+//! Promise: FL15
 #![allow(clippy::disallowed_methods, reason = "a test without threads has failed")]
 
 #[path = "../../lwp-fleet/tests/it/shared/facts.rs"]

@@ -75,7 +75,7 @@ impl Snapshot {
         self.files.iter().filter(move |file| file.kind == kind)
     }
 
-    /// The same version as it would be without some files.
+    /// This version as it would be without some files.
     pub fn without(&self, paths: &[Path]) -> Self {
         let files = self.files.iter().filter(|file| !paths.contains(&file.path));
         Self { table: self.table.clone(), files: Arc::new(files.cloned().collect()) }

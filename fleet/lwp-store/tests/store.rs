@@ -46,6 +46,7 @@ async fn rows(store: &Store, kind: Kind) -> u64 {
     store.snapshot().await.expect("snapshot").files_of(kind).map(|file| file.rows).sum()
 }
 
+/// Promise: FL3
 #[tokio::test]
 async fn the_same_recording_added_twice_is_there_once() {
     let dir = tempfile::tempdir().unwrap();
@@ -92,6 +93,7 @@ async fn a_store_is_made_once_and_opened_where_there_is_one() {
     Store::open(place()).await.unwrap();
 }
 
+/// Promise: FL3
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn writers_at_once_add_everything_once() {
     let dir = tempfile::tempdir().unwrap();
@@ -113,6 +115,7 @@ async fn writers_at_once_add_everything_once() {
     assert_eq!(rows(&store, Kind::Function).await, 2 * (3 + 6 * 3));
 }
 
+/// Promise: FL6
 #[tokio::test]
 async fn checkpoints_change_nothing_and_are_checked_too() {
     let dir = tempfile::tempdir().unwrap();
@@ -143,6 +146,7 @@ async fn checkpoints_change_nothing_and_are_checked_too() {
     assert!(matches!(store.snapshot().await, Err(Error::Log { version: 50, .. })));
 }
 
+/// Promise: FL6
 #[tokio::test]
 async fn commits_with_a_flipped_bit_are_errors() {
     let dir = tempfile::tempdir().unwrap();
@@ -165,6 +169,7 @@ async fn commits_with_a_flipped_bit_are_errors() {
     Store::open(place()).await.unwrap();
 }
 
+/// Promise: FL6
 #[tokio::test]
 async fn data_files_with_a_flipped_bit_are_errors_wherever_it_is() {
     let dir = tempfile::tempdir().unwrap();

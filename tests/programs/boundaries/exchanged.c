@@ -113,3 +113,5 @@ int main(void)
         CHECK_EQ(in_child(sockets), 0, "sockets");
     return done();
 }
+
+/* Promise: B6, B11 */

@@ -149,3 +149,5 @@ int main(void)
     rmdir(root);
     return done();
 }
+
+/* Promise: B6 */

@@ -29,3 +29,5 @@ int main(void)
     }
     return done();
 }
+
+/* Promise: B10 */

@@ -128,3 +128,5 @@ int main(void)
     status_of(other);
     return done();
 }
+
+/* Promise: B2 */

@@ -132,3 +132,5 @@ int main(int argc, char **argv)
     unlink(suid);
     return done();
 }
+
+/* Promise: B9 */

@@ -115,3 +115,5 @@ int main(void)
     CHECK_EQ(in_child(without_descriptors), 0, "without descriptors");
     return done();
 }
+
+/* Promise: B2 */

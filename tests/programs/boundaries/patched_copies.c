@@ -89,3 +89,5 @@ int main(void)
     CHECK_EQ(status_of(other), 0, "the other process");
     return done();
 }
+
+/* Promise: B7 */

@@ -169,3 +169,7 @@ int main(void)
     by_calls_of_32_bits();
     return check_failures != 0;
 }
+
+/* Promise: F10 */
+/* Promise: F10: by brk, process_madvise, shmat, shmdt, remap_file_pages and INT 0x80 */
+/* Promise: F31: of code that changes */

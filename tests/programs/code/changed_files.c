@@ -273,3 +273,7 @@ int main(void)
     RUN(memory_of_child);
     return done();
 }
+
+/* Promise: F10 */
+/* Promise: F10: by writes to its file, by any process of the run and through a descriptor of any age, and to */
+/*   /proc/PID/mem */

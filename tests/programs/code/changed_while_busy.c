@@ -43,3 +43,7 @@ int main(void)
     CHECK(started > 0, "programs were started");
     return done();
 }
+
+/* Promise: F10 */
+/* Promise: F10: while the host is busy */
+/* Promise: F27: code that changes */

@@ -131,3 +131,5 @@ int main(void)
     RUN(retargeted);
     return done();
 }
+
+/* Promise: F10 */

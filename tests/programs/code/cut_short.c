@@ -80,3 +80,6 @@ int main(void)
     RUN(shared_and_writable);
     return done();
 }
+
+/* Promise: F10 */
+/* Promise: F10: if a file loses code, SIGBUS comes at the instruction that can't be fetched */

@@ -54,3 +54,5 @@ int main(void)
     }
     return done();
 }
+
+/* Promise: F10 */

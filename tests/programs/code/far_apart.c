@@ -153,3 +153,6 @@ int main(void)
     RUN(threads);
     return done();
 }
+
+/* Promise: F10 */
+/* Promise: F10: far from everything else, by many threads and processes */

@@ -374,3 +374,6 @@ int main(void)
     meanwhile();
     return check_failures != 0;
 }
+
+/* Promise: F10 */
+/* Promise: F10: bytes that system calls, signals and ending threads write next to code arrive */

@@ -211,3 +211,5 @@ int main(void)
     CHECK_EQ(in_child(by_open), 0, "/dev/userfaultfd");
     return done();
 }
+
+/* Promise: F10, F34 */

@@ -250,3 +250,5 @@ int main(void)
     say("all %016lx", total);
     return done();
 }
+
+/* Promise: F10 */

@@ -182,3 +182,6 @@ int main(void)
     printf("%ld\n", sum);
     return done();
 }
+
+/* Promise: F10 */
+/* Promise: F10: by stores, system calls and other threads */

@@ -7,3 +7,5 @@ __attribute__((destructor)) static void closed(void) { note_from_library(2); }
 int next(void) { return ++count; }
 int next_local(void) { return ++local; }
 int apply(int (*function)(int), int x) { return function(x) + 1; }
+
+/* Promise: F10 */

@@ -82,3 +82,5 @@ int main(int argc, char **argv)
     RUN(system_libraries);
     return done();
 }
+
+/* Promise: F10 */

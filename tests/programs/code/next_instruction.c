@@ -75,3 +75,5 @@ int main(void)
     RUN(unrolls_itself);
     return done();
 }
+
+/* Promise: F10 */

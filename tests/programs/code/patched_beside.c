@@ -190,3 +190,6 @@ int main(void)
     RUN(gone);
     return done();
 }
+
+/* Promise: F10 */
+/* Promise: F10: part of the program's own text */

@@ -231,3 +231,6 @@ int main(void)
     filtered(SECCOMP_RET_KILL_PROCESS);
     return check_failures != 0;
 }
+
+/* Promise: F10 */
+/* Promise: F10: the program can't see the protection of pages there */

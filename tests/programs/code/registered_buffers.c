@@ -96,3 +96,6 @@ int main(void)
     }
     return done();
 }
+
+/* Promise: F10 */
+/* Promise: F10: by io_uring, in registered buffers */

@@ -66,3 +66,6 @@ int main(void)
     unlink("second.code");
     return done();
 }
+
+/* Promise: F10 */
+/* Promise: F10: a file's code after munmap */

@@ -32,3 +32,6 @@ int main(void)
     }
     return done();
 }
+
+/* Promise: F10 */
+/* Promise: F10: a lot at once */

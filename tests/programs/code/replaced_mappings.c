@@ -163,3 +163,5 @@ int main(void)
     RUN(in_forks);
     return done();
 }
+
+/* Promise: F10 */

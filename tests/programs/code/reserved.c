@@ -126,3 +126,6 @@ int main(void)
     }
     return done();
 }
+
+/* Promise: F10 */
+/* Promise: F10: in a large reservation, without room for translations nearby */

@@ -143,3 +143,5 @@ int main(void)
     RUN(many_routines);
     return done();
 }
+
+/* Promise: F10 */

@@ -175,3 +175,5 @@ int main(int count, char **args)
     CHECK_EQ(status, 0, "the server");
     return done();
 }
+
+/* Promise: F10, F34 */

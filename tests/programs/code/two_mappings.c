@@ -100,3 +100,5 @@ int main(void)
     RUN(relocated);
     return done();
 }
+
+/* Promise: F10 */

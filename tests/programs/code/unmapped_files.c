@@ -147,3 +147,6 @@ int main(void)
     RUN(in_a_child);
     return done();
 }
+
+/* Promise: F10 */
+/* Promise: F10: a file's code after munmap */

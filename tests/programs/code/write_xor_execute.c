@@ -105,3 +105,5 @@ int main(void)
     RUN(with_threads);
     return done();
 }
+
+/* Promise: F10 */

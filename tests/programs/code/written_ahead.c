@@ -61,3 +61,5 @@ int main(int argc, char **argv) {
     printf("word %d\n", word);
     return 0;
 }
+
+/* Promise: F10, O11 */

@@ -162,3 +162,6 @@ int main(void)
     RUN(untaken);
     return done();
 }
+
+/* Promise: F7 */
+/* Promise: L6: signal and code */

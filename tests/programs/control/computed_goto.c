@@ -68,3 +68,5 @@ int main(void)
     say("table %016lx", sum);
     return done();
 }
+
+/* Promise: F7 */

@@ -116,3 +116,5 @@ int main(void)
     RUN(moved_to_thread);
     return done();
 }
+
+/* Promise: F7 */

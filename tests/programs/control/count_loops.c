@@ -47,3 +47,5 @@ int main(void)
     }
     return done();
 }
+
+/* Promise: F7 */

@@ -94,3 +94,5 @@ int main(void)
     CHECK(inside >= 3, "no signal has come in %d rounds, %d outside", rounds, outside);
     return done();
 }
+
+/* Promise: F7, F39 */

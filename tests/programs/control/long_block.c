@@ -50,3 +50,5 @@ int main(void)
     CHECK(ticks >= 200, "only %d signals", ticks);
     return done();
 }
+
+/* Promise: F7 */

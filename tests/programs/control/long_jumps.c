@@ -79,3 +79,5 @@ int main(void)
     RUN(registers_restored);
     return done();
 }
+
+/* Promise: F7 */

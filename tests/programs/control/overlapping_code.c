@@ -35,3 +35,5 @@ int main(void)
     }
     return done();
 }
+
+/* Promise: F7 */

@@ -31,3 +31,5 @@ int main(void)
         CHECK_EQ(deep(1000 + i % 2), deep(1000 + i % 2), "the same again");
     return done();
 }
+
+/* Promise: F7 */

@@ -78,3 +78,5 @@ int main(void)
     CHECK_EQ(indirect("literal", "literal"), 0, "string literals");
     return done();
 }
+
+/* Promise: F7 */

@@ -103,3 +103,5 @@ int main(void)
     }
     return done();
 }
+
+/* Promise: F7 */

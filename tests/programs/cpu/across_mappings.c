@@ -78,3 +78,5 @@ int main(void)
     }
     return check_failures != 0;
 }
+
+/* Promise: F30 */

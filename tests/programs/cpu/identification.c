@@ -221,3 +221,5 @@ int main(void)
     RUN(faulting);
     return done();
 }
+
+/* Promise: F29 */

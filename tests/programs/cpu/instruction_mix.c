@@ -250,3 +250,5 @@ int main(void)
     wide_vectors();
     return done();
 }
+
+/* Promise: F7 */

@@ -316,3 +316,5 @@ int main(void)
     RUN(returning);
     return done();
 }
+
+/* Promise: F16 */

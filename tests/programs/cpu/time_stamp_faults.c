@@ -53,3 +53,5 @@ int main(void)
     say("after %d %d", raised(false), raised(true));
     return done();
 }
+
+/* Promise: F40 */

@@ -181,3 +181,5 @@ int main(void)
     RUN(unhandled);
     return done();
 }
+
+/* Promise: F12 */

@@ -218,3 +218,6 @@ int main(void)
     RUN(attaching);
     return done();
 }
+
+/* Promise: F28 */
+/* Promise: F23: by shmat */

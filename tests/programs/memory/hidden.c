@@ -314,3 +314,5 @@ int main(void)
     say("elsewhere: %x", in_child(elsewhere));
     return done();
 }
+
+/* Promise: F22 */

@@ -153,3 +153,5 @@ int main(int argc, char **argv)
     execl(argv[0], argv[0], number, NULL);
     return 97;
 }
+
+/* Promise: F22 */

@@ -110,3 +110,5 @@ int main(void)
     say("limited: %x", in_child(limited));
     return done();
 }
+
+/* Promise: F21 */

@@ -143,3 +143,5 @@ int main(void)
     say("in a child: %x", in_child(near_code));
     return done();
 }
+
+/* Promise: F23 */

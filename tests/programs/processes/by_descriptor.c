@@ -88,3 +88,5 @@ int main(void)
     RUN(of_itself);
     return done();
 }
+
+/* Promise: F9 */

@@ -223,3 +223,5 @@ int main(void)
     RUN(passing);
     return done();
 }
+
+/* Promise: F9, B2 */

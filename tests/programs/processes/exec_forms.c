@@ -181,3 +181,5 @@ int main(int argc, char **argv)
     status_of("an empty environment", 0, no_arguments);
     return done();
 }
+
+/* Promise: F9 */

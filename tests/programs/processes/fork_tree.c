@@ -158,3 +158,5 @@ int main(void)
     RUN(cold_in_children);
     return done();
 }
+
+/* Promise: F9 */

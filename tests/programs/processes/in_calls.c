@@ -125,3 +125,5 @@ int main(void)
     say("itself: %.2s", text);
     return done();
 }
+
+/* Promise: F9, F22 */

@@ -173,3 +173,5 @@ int main(void)
     CHECK_EQ(status, SIGHUP, "the session ends by hang-up");
     return done();
 }
+
+/* Promise: F9 */

@@ -85,3 +85,5 @@ int main(void)
     CHECK(ticks > 5, "only %d ticks", ticks);
     return done();
 }
+
+/* Promise: F9 */

@@ -45,3 +45,5 @@ int main(void)
     }
     return done();
 }
+
+/* Promise: F9 */

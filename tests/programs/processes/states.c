@@ -65,3 +65,5 @@ int main(void)
     of_a_child(true);
     return done();
 }
+
+/* Promise: F9, F22 */

@@ -197,3 +197,5 @@ int main(void)
     RUN(process_descriptor);
     return done();
 }
+
+/* Promise: F9 */

@@ -205,3 +205,5 @@ int main(void)
         RUN(registers_advancing);
     return done();
 }
+
+/* Promise: F7, F8 */

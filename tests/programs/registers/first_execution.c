@@ -196,3 +196,5 @@ int main(void)
     RUN(protected);
     return done();
 }
+
+/* Promise: F7, F8 */

@@ -89,3 +89,5 @@ int main(void)
     RUN(returned_in_carry);
     return done();
 }
+
+/* Promise: F7 */

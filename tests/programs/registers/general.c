@@ -114,3 +114,5 @@ int main(void)
     REGISTERS(THROUGH)
     return done();
 }
+
+/* Promise: F7 */

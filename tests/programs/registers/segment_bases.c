@@ -303,3 +303,6 @@ int main(void)
     RUN(selectors);
     return done();
 }
+
+/* Promise: F7 */
+/* Promise: F18: a case that once led to this */

@@ -108,3 +108,5 @@ int main(void)
     }
     return done();
 }
+
+/* Promise: F7 */

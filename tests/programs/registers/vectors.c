@@ -115,3 +115,5 @@ int main(void)
         say("# no AVX-512");
     return done();
 }
+
+/* Promise: F7 */

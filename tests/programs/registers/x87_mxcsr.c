@@ -138,3 +138,5 @@ int main(void)
     RUN(inherited);
     return done();
 }
+
+/* Promise: F7 */

@@ -175,3 +175,5 @@ int main(void)
     RUN(registers);
     return done();
 }
+
+/* Promise: F7, F35 */

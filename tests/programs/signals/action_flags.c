@@ -181,3 +181,5 @@ int main(int argc, char **argv)
     execl("/proc/self/exe", argv[0], "again", NULL);
     MUST(!"exec");
 }
+
+/* Promise: F8 */

@@ -82,3 +82,5 @@ int main(void)
     say("result %016lx", want);
     return done();
 }
+
+/* Promise: F8 */

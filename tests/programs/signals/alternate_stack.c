@@ -117,3 +117,5 @@ int main(void)
     CHECK_EQ(in_child(no_room) & 0x7f, SIGSEGV, "a frame that cannot be written");
     return done();
 }
+
+/* Promise: F8 */

@@ -156,3 +156,5 @@ int main(void)
     RUN(own_frame);
     return done();
 }
+
+/* Promise: F8 */

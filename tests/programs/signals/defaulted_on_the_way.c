@@ -47,3 +47,5 @@ int main(void)
     say("it goes on");
     return done();
 }
+
+/* Promise: F8, F32 */

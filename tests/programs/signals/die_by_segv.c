@@ -9,3 +9,5 @@ int main(void)
     say("after");
     return 0;
 }
+
+/* Promise: F8 */

@@ -28,3 +28,5 @@ int main(void)
     pthread_join(id, NULL);
     return 0;
 }
+
+/* Promise: F8 */

@@ -96,3 +96,5 @@ int main(void)
     RUN(before_calls);
     return done();
 }
+
+/* Promise: F8 */

@@ -86,3 +86,5 @@ int main(void)
     expect("fault in its own handler", fault_in_own_handler, SIGSEGV);
     return done();
 }
+
+/* Promise: F8 */

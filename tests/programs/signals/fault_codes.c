@@ -216,3 +216,5 @@ int main(void)
     }
     return done();
 }
+
+/* Promise: F8 */

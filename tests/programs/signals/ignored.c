@@ -48,3 +48,5 @@ int main(void)
     close(ends[0]), close(ends[1]), close(epoll);
     return done();
 }
+
+/* Promise: F8, F17 */

@@ -72,3 +72,5 @@ int main(void)
     say("handled: %d", atomic_load(&handled));
     return done();
 }
+
+/* Promise: F8, F17, F32 */

@@ -58,3 +58,5 @@ int main(void)
     CHECK_EQ(handled, 100, "signals from before");
     return done();
 }
+
+/* Promise: F8, F17 */

@@ -127,3 +127,5 @@ int main(void)
     MUST(waitpid(sender, NULL, 0) == sender);
     return done();
 }
+
+/* Promise: F8, F17 */

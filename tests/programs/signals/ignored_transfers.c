@@ -295,3 +295,5 @@ int main(void)
     RUN(stops);
     return done();
 }
+
+/* Promise: F8, F17 */

@@ -360,3 +360,5 @@ int main(void)
     RUN(submitted);
     return done();
 }
+
+/* Promise: F8, F17 */

@@ -180,3 +180,5 @@ int main(void)
     RUN(sleep_is_as_long);
     return done();
 }
+
+/* Promise: F8 */

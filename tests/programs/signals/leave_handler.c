@@ -116,3 +116,5 @@ int main(void)
     RUN(by_setcontext);
     return done();
 }
+
+/* Promise: F8 */

@@ -28,3 +28,5 @@ int main(void)
     CHECK_EQ(returned, 3, "returns");
     return done();
 }
+
+/* Promise: F8 */

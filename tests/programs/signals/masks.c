@@ -166,3 +166,5 @@ int main(void)
     RUN(disposition_survives);
     return done();
 }
+
+/* Promise: F8 */

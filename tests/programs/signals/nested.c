@@ -134,3 +134,5 @@ int main(void)
     RUN(storm);
     return done();
 }
+
+/* Promise: F8 */

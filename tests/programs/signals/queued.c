@@ -62,3 +62,6 @@ int main(int argc, char **argv)
     execl("/proc/self/exe", argv[0], left, NULL);
     MUST(!"exec");
 }
+
+/* Promise: F8 */
+/* Promise: F8: none is lost while the virtual CPU works in the thread */

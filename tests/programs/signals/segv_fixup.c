@@ -74,3 +74,5 @@ int main(void)
     say("page %016lx", sum);
     return done();
 }
+
+/* Promise: F8 */

@@ -178,3 +178,5 @@ int main(void)
     RUN(during_sleep);
     return done();
 }
+
+/* Promise: F8 */

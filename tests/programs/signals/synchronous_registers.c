@@ -63,3 +63,5 @@ int main(void)
     }
     return done();
 }
+
+/* Promise: F8 */

@@ -132,3 +132,5 @@ int main(void)
     CHECK(call(SYS_getpid) == getpid(), "a call after the end");
     return done();
 }
+
+/* Promise: F8, F38 */

@@ -165,3 +165,5 @@ int main(void)
     RUN(in_thread);
     return done();
 }
+
+/* Promise: F8 */

@@ -30,3 +30,5 @@ int main(void)
     CHECK_EQ(in_child(address_space), 0, "RLIMIT_AS");
     return done();
 }
+
+/* Promise: F14 */

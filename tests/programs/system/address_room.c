@@ -145,3 +145,5 @@ int main(int argc, char **argv)
     room(SET);
     return done();
 }
+
+/* Promise: F14 */

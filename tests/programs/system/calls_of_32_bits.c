@@ -115,3 +115,5 @@ int main(void)
     say("ends with %#x", in_child(confined));
     return done();
 }
+
+/* Promise: F31 */

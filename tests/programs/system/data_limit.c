@@ -63,3 +63,5 @@ int main(int argc, char **argv)
     CHECK(pieces > 630 && pieces <= 640, "pieces after exec: %d", pieces);
     return done();
 }
+
+/* Promise: F14 */

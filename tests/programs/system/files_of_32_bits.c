@@ -116,3 +116,5 @@ int main(void)
     RUN(entries);
     return done();
 }
+
+/* Promise: F31 */

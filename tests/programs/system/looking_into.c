@@ -257,3 +257,5 @@ int main(void)
     RUN(refusals);
     return done();
 }
+
+/* Promise: L5 */

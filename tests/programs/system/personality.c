@@ -93,3 +93,5 @@ int main(int count, char **arguments)
     }
     return done();
 }
+
+/* Promise: F33: in /proc and by INT 0x80 too */

@@ -126,3 +126,5 @@ int main(void)
     CHECK_EQ(prctl(PR_GET_SECCOMP), 0, "this process has none");
     return done();
 }
+
+/* Promise: B2 */

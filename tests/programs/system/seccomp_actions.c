@@ -96,3 +96,5 @@ int main(void)
         say("%d: %#x", i, in_child(all[i]));
     return done();
 }
+
+/* Promise: B2 */

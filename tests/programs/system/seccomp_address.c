@@ -44,3 +44,5 @@ int main(void)
     say("# %s", status == 23 << 8 ? "the address is the program's" : "the address is the translation's");
     return done();
 }
+
+/* Promise: B2 */

@@ -67,3 +67,5 @@ int main(void)
     CHECK_EQ(in_child(restartable), 23 << 8, "a filter that allows calls that the virtual CPU answers or watches");
     return done();
 }
+
+/* Promise: B2 */

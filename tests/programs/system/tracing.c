@@ -54,3 +54,5 @@ int main(void)
     say("# %s", outcome ? "refused" : "allowed");
     return done();
 }
+
+/* Promise: L5 */

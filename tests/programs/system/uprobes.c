@@ -106,3 +106,5 @@ int main(int count, char **arguments)
     CHECK_EQ(status, 0, "a child calls them too");
     return done();
 }
+
+/* Promise: F37: if the user may set uprobes */

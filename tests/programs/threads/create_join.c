@@ -116,3 +116,5 @@ int main(void)
     RUN(nested);
     return done();
 }
+
+/* Promise: F9 */

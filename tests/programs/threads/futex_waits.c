@@ -132,3 +132,5 @@ int main(void)
     RUN(interrupted);
     return done();
 }
+
+/* Promise: F9 */

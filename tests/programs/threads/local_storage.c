@@ -57,3 +57,5 @@ int main(void)
     CHECK_EQ(initialized, 0x1234, "the first thread's storage");
     return done();
 }
+
+/* Promise: F9 */

@@ -157,3 +157,5 @@ int main(void)
     RUN(by_clone3);
     return done();
 }
+
+/* Promise: F9, F31 */

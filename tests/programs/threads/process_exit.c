@@ -217,3 +217,5 @@ int main(void)
     }
     return done();
 }
+
+/* Promise: F9 */

@@ -181,3 +181,5 @@ int main(void)
     RUN(shared_files);
     return done();
 }
+
+/* Promise: F9 */

@@ -96,3 +96,5 @@ int main(void)
     RUN(waiter_is_woken);
     return done();
 }
+
+/* Promise: F9 */

@@ -173,3 +173,5 @@ int main(void)
     RUN(cancellation);
     return done();
 }
+
+/* Promise: F9 */

@@ -184,3 +184,5 @@ int main(void)
     RUN(only_once);
     return done();
 }
+
+/* Promise: F9 */

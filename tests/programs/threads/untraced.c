@@ -152,3 +152,5 @@ int main(void)
     RUN(errors);
     return done();
 }
+
+/* Promise: F9 */

@@ -131,3 +131,5 @@ int main(void)
     RUN(with_threads_and_timer);
     return done();
 }
+
+/* Promise: F9 */

@@ -1,5 +1,7 @@
 //! The assembly programs of `tests/asm` on the reference runner, and on a second processor if there
 //! is one: both must leave the same bytes.
+//!
+//! Promise: W3
 
 use lwp_tests::asm::{SecondRunner, asm_programs, run, without_time_stamps};
 use lwp_tests::{End, TempDir};

@@ -4,6 +4,9 @@
 //! | --- | --- |
 //! | `LWP_RANDOM_FIRST` | number of the first case; default 1 |
 //! | `LWP_RANDOM_CASES` | how many cases; default 120 |
+//!
+//! Promise: W8, W10, W12
+//! Promise: W3: with a second processor
 
 use lwp_tests::asm::{SHOWN_BYTES, SecondRunner, assemble, run, without_time_stamps};
 use lwp_tests::asm_random::{Events, random_program};
@@ -61,7 +64,7 @@ fn check(events: Events, options: &[&str]) {
     check_on(events, options, command);
 }
 
-/// The same, the second processor being started as `command_of` says.
+/// Runs cases on both processors; `command_of` says how the second one is started.
 fn check_on(
     events: Events,
     options: &[&str],
@@ -109,6 +112,8 @@ fn random_programs_record_the_same() {
 
 /// The whole processor is shown, not a fixed one: translated code looks at the masks of XSAVE and
 /// XRSTOR.
+///
+/// Promise: W10: also
 #[test]
 fn random_programs_record_the_same_where_the_whole_processor_is_shown() {
     // Records name the processor that the program ran on: the reference's is always the first.
@@ -128,6 +133,8 @@ fn random_programs_record_the_same_where_the_whole_processor_is_shown() {
 }
 
 /// Cache misses too.
+///
+/// Promise: W9
 #[test]
 fn random_programs_record_the_same_misses() {
     check(Events::Misses, &[]);
@@ -140,54 +147,70 @@ fn random_programs_record_the_same_of_the_clocks() {
 }
 
 /// Cache misses and clocks too, which then wait for memory.
+///
+/// Promise: W18
 #[test]
 fn random_programs_record_the_same_of_the_models() {
     check(Events::Modelled, &[]);
 }
 
-/// The same of a slow memory, which some profiles cannot wait for once.
+/// Clocks with a slow memory, which some profiles cannot wait for once.
 #[test]
 fn random_programs_record_the_same_of_the_clocks_beside_other_caches() {
     check(Events::Modelled, &["--cache", "4K/4/64@3,16K/2/64@9,memory@1900", "--clocks", "zen4"]);
 }
 
 /// Clocks that wait for memory and for mispredictions.
+///
+/// Promise: W15, W18
 #[test]
 fn random_programs_record_the_same_of_the_models_with_predictions() {
     check(Events::Modelled, &["--predictor", "zen4"]);
 }
 
 /// Misses of other caches, with shorter lines, which more accesses span.
+///
+/// Promise: W15
 #[test]
 fn random_programs_record_the_same_misses_of_other_caches() {
     check(Events::Misses, &["--cache", "2K/2/16@3,4K/1/16@9,memory@77"]);
 }
 
 /// Branches as a predictor judges them, which some profiles filter by.
+///
+/// Promise: W15, W18
 #[test]
 fn random_programs_record_the_same_predictions() {
     check(Events::Facts, &["--predictor", "generic"]);
 }
 
 /// Clocks too, to which mispredictions add.
+///
+/// Promise: W15, W18
 #[test]
 fn random_programs_record_the_same_of_the_clocks_with_predictions() {
     check(Events::Clocks, &["--predictor", "family15h", "--clocks", "family15h"]);
 }
 
 /// Some events only are granted, whatever is asked for.
+///
+/// Promise: W15
 #[test]
 fn random_programs_record_the_same_of_what_is_granted() {
     check(Events::Misses, &["--events", "branches,dcache-misses"]);
 }
 
 /// The form of 2007.
+///
+/// Promise: W11
 #[test]
 fn random_programs_record_the_same_in_the_form_of_2007() {
     check(Events::Proposal, &["--revision", "2007"]);
 }
 
 /// Its random programs depend on predictions too.
+///
+/// Promise: W11, W15, W18
 #[test]
 fn random_programs_record_the_same_in_the_form_of_2007_with_predictions() {
     check(Events::Proposal, &["--revision", "2007", "--predictor", "zen4", "--cache", "zen4"]);

@@ -8,6 +8,8 @@
 //! evicted from the last level. And of a load across two lines that both miss, cachegrind takes the
 //! worse, a record the lower address: where the lower line came from a nearer level the record says
 //! so. The last levels are therefore compared without such loads.
+//!
+//! Promise: W7
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 use lwp_tests::asm::run;

@@ -1,4 +1,6 @@
 //! Core dumps show every thread where the program has it.
+//!
+//! Promise: F20
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 use lwp_tests::{End, Job, Outcome, TempDir, lwp_binary};

@@ -1,4 +1,6 @@
 //! Counts of `lwp stat` against single-stepping the native process.
+//!
+//! Promise: E2, K1
 
 use lwp_tests::{
     End, Executable, Job, Outcome, TempDir, compile, compile_tool, lwp_binary, translations,
@@ -209,8 +211,11 @@ fn asynchronous_signals_add_only_their_handlers() {
     assert!(most >= 10, "only {most} signals came");
 }
 
-/// The same in superblocks, which hold what an earlier run has executed often: the flags that a
-/// guard overwrites are had again wherever they are read, also by a handler's return.
+/// Asynchronous signals add only their handlers in superblocks too, which hold what an earlier run
+/// has executed often: the flags that a guard overwrites are had again wherever they are read, also
+/// by a handler's return.
+///
+/// Promise: O10
 #[test]
 fn superblocks_are_left_exactly() {
     let executable = &compile("counts/superblocks")[0];
@@ -285,6 +290,8 @@ fn recorded((program, exit): &Command, kept: Option<&Path>) -> (Counts, Outcome)
 
 /// Each instruction of a recorded program is counted as often as it was executed, and each call,
 /// whatever superblocks they are in and wherever these are left.
+///
+/// Promise: O10
 #[test]
 fn recordings_of_superblocks_are_exact() {
     let executable = &compile("counts/superblocks")[0];
@@ -325,6 +332,8 @@ fn counted_down((program, exit): &Command, kept: Option<&Path>) -> (u64, Outcome
 /// The countdown of a sampled recording takes each instruction once, whatever superblocks it is in
 /// and wherever these are left: a run under a timer has those of its handler more, as many for each
 /// signal.
+///
+/// Promise: O10
 #[test]
 fn superblocks_are_counted_down_exactly() {
     let executable = &compile("counts/superblocks")[0];
@@ -350,8 +359,10 @@ fn superblocks_are_counted_down_exactly() {
     assert!(most >= 100, "only {most} signals came");
 }
 
-/// The same in code that the program has made itself, while superblocks are laid over it: counts of
-/// all events, and of each instruction and call in recordings.
+/// Counts are exact in code that the program has made itself, while superblocks are laid over it:
+/// counts of all events, and of each instruction and call in recordings.
+///
+/// Promise: O11
 #[test]
 fn superblocks_over_generated_code_are_exact() {
     let executable = &compile("counts/generated")[0];
@@ -372,8 +383,10 @@ fn superblocks_over_generated_code_are_exact() {
     assert!(most >= 100, "only {most} signals came");
 }
 
-/// The same where translations are replaced by superblocks while the program runs: nothing is
+/// Counts are exact where superblocks replace translations while the program runs: nothing is
 /// counted twice, and nothing is lost.
+///
+/// Promise: O10
 #[test]
 fn translations_of_running_programs_are_replaced() {
     let executable = &compile("counts/superblocks")[0];
@@ -399,6 +412,8 @@ fn translations_of_running_programs_are_replaced() {
 
 /// Twenty runs of twenty, in the run's own translation and from the cache: small programs, threads
 /// that run at the same time, and an interpreter.
+///
+/// Promise: E3
 #[test]
 fn twenty_runs_of_twenty_agree() {
     let mut commands: Vec<Command> = Vec::new();

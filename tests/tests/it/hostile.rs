@@ -1,5 +1,7 @@
 //! Files that no linker has made, and bytes that no compiler has: each must end on the virtual CPU
 //! as it does natively, and neither hang nor crash lwp.
+//!
+//! Promise: F13
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 use lwp_testkit::files::{copy_program, write_program};

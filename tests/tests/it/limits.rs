@@ -1,5 +1,7 @@
 //! Where the program or the machine is short of something: native behaviour or a clear error, and
 //! never a hang.
+//!
+//! Promise: F14
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 use lwp_testkit::files::{copy_program, write_program};
@@ -146,6 +148,8 @@ fn limits_of_the_caller_are_passed_on() {
 }
 
 /// Where lwp itself has no room, it says what is missing and how to get it.
+///
+/// Promise: F36
 #[test]
 fn lwp_s_own_limits_are_named() {
     let cases = [
@@ -194,6 +198,8 @@ fn limits_that_are_too_small_for_lwp_are_named() {
 
 /// With few descriptors for itself, lwp runs programs as they run natively, or says at once that it
 /// cannot.
+///
+/// Promise: F36
 #[test]
 fn few_descriptors_for_lwp_suffice_or_are_refused() {
     let words = "echo a | cat | cat | cat | sort; (true & true & wait); ls /dev/null | head -1";
@@ -215,6 +221,8 @@ fn few_descriptors_for_lwp_suffice_or_are_refused() {
 
 /// A limited address space holds what lwp needs, or the program runs natively: lwp does not end for
 /// want of memory, and kills no process.
+///
+/// Promise: F36
 #[test]
 fn a_limited_address_space_costs_counts_at_most() {
     let words = "echo a | cat | cat | sort; (true & true & wait)";
@@ -236,6 +244,8 @@ fn a_limited_address_space_costs_counts_at_most() {
 
 /// A core dump is the program's: nothing of the virtual CPU's is in it, be it mapped at first or
 /// later, in a program or in a copy that fork has made.
+///
+/// Promise: F20
 #[test]
 fn core_dumps_hold_the_program_alone() {
     let pattern = fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_default();
@@ -366,6 +376,8 @@ fn set_user_id(dir: &Path) -> PathBuf {
 /// The kernel gives a traced program no privileges that its tracer lacks. Where the tracer has
 /// them, the program gets them. It is counted in either case, in code that other users do not have,
 /// and so is what a program of another user starts.
+///
+/// Promise: X6, L2
 #[test]
 fn set_user_id_programs() {
     if !is_root() || find_tool("setpriv").is_none() {
@@ -433,6 +445,7 @@ fn elf32() -> Vec<u8> {
     out
 }
 
+/// Promise: L1
 #[test]
 fn programs_of_32_bits() {
     let dir = TempDir::new();
@@ -520,6 +533,8 @@ fn python() -> Option<String> {
 }
 
 /// A program whose translations do not fit starts over with them, and its counts are the same.
+///
+/// Promise: L7
 #[test]
 fn full_arenas_are_flushed() {
     let Some(python) = python() else {
@@ -541,6 +556,8 @@ fn full_arenas_are_flushed() {
 
 /// A program that replaces its code again and again has the translations of what is gone flushed,
 /// and its counts are the same.
+///
+/// Promise: O9
 #[test]
 fn waste_is_flushed() {
     let executable = compile("code/rewritten_in_place").remove(0);
@@ -554,6 +571,8 @@ fn waste_is_flushed() {
 
 /// Instructions that begin in one mapping and end in the next are translated like others: executed
 /// one at a time, a million of them would take long enough for lwp to say so.
+///
+/// Promise: F30
 #[test]
 fn instructions_across_mappings_are_translated() {
     let executable = compile("cpu/across_mappings").remove(0);
@@ -567,6 +586,8 @@ fn instructions_across_mappings_are_translated() {
 }
 
 /// Threads, generated code, signals and children while translations are flushed.
+///
+/// Promise: L7
 #[test]
 fn a_flush_stops_every_thread() {
     let Some(python) = python() else {
@@ -655,6 +676,8 @@ fn replaced_while_processes_are_made() {
 }
 
 /// Translations are replaced while calls move bytes, which move all of them.
+///
+/// Promise: F17
 #[test]
 fn replaced_while_calls_move_bytes() {
     replaced_meanwhile("signals/ignored_transfers", 4);
@@ -663,6 +686,8 @@ fn replaced_while_calls_move_bytes() {
 
 /// Under determinism the host reads the time stamp counter, but a program that has asked for faults
 /// has them.
+///
+/// Promise: F40
 #[test]
 fn reads_of_a_fixed_clock_fault_too() {
     let dir = TempDir::new();

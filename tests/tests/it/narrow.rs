@@ -2,6 +2,8 @@
 //! a plain stepper written in C must count the same.
 //!
 //! Skipped where `gcc -m32` makes no program: `tests/multiarch.sh` installs what it needs.
+//!
+//! Promise: L1
 
 use lwp_tests::{TempDir, compile_tool, lwp_binary};
 use std::path::{Path, PathBuf};

@@ -1,4 +1,6 @@
 //! Every test program, natively and on the virtual CPU.
+//!
+//! Promise: K1: which run everything cold and warm
 
 /// One test per program, in a module per folder, and the list of them all.
 ///

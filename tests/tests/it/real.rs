@@ -1,5 +1,8 @@
 //! Installed programs, natively and on the virtual CPU. Each test is skipped, and says so, where
 //! its program is missing.
+//!
+//! Promise: F9
+//! Promise: F10: node and java
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 use lwp_tests::{Comparison, End, find_tool};
@@ -477,6 +480,8 @@ fn bc() {
 }
 
 /// AddressSanitizer looks for leaks when a program ends: it traces the program's own threads.
+///
+/// Promise: L5
 #[test]
 fn sanitizers_find_what_they_find_natively() {
     need!("gcc");

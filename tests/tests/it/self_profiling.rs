@@ -1,6 +1,8 @@
 //! Programs that profile themselves, in C and in Rust: on the reference runner, on a second
 //! processor if there is one, and natively, where they must say that there is no LWP and not die of
 //! it.
+//!
+//! Promise: W4, W6
 
 use lwp_tests::asm::{SecondRunner, run};
 use lwp_tests::{End, Outcome, TempDir, lwp_binary};
@@ -147,6 +149,7 @@ fn lwp_spec_10_the_published_sequence_in_32_bits() {
 }
 
 /// Spec: LWP §5.4 to §5.7, §6.4
+/// Promise: W14
 #[test]
 fn lwp_spec_5_7_a_record_is_made_once_however_often_signals_interrupt() {
     let dir = TempDir::new();
@@ -163,6 +166,7 @@ fn lwp_spec_5_7_a_record_is_made_once_however_often_signals_interrupt() {
 }
 
 /// Spec: LWP §4.2, §5.7
+/// Promise: W17, W18
 #[test]
 fn lwp_spec_4_2_what_retires_is_counted_once_however_often_signals_interrupt() {
     let dir = TempDir::new();
@@ -225,6 +229,7 @@ fn lwp_spec_5_7_what_a_full_ring_has_no_room_for_is_counted() {
 /// the profile goes on.
 ///
 /// Spec: LWP §6.4
+/// Promise: W25
 #[test]
 fn lwp_spec_6_4_dev_37_handlers_repair_pages_of_the_ring() {
     let dir = TempDir::new();
@@ -244,6 +249,7 @@ fn lwp_spec_6_4_dev_37_handlers_repair_pages_of_the_ring() {
 /// else.
 ///
 /// Spec: LWP §5.3, §5.4, §6.1, §6.2, §6.4
+/// Promise: W19
 #[test]
 fn lwp_spec_6_2_hostile_programs_do_the_same_everywhere() {
     let dir = TempDir::new();
@@ -285,6 +291,7 @@ fn lwp_spec_5_4_a_flush_writes_clocks_that_follow_from_instructions() {
 /// A thread that sleeps on the eventfd is woken at each threshold, and by nothing else.
 ///
 /// Spec: LWP §5.7, §6.5
+/// Promise: W16
 #[test]
 fn lwp_spec_6_5_the_threshold_wakes_whoever_waits_for_the_eventfd() {
     let dir = TempDir::new();
@@ -299,6 +306,7 @@ fn lwp_spec_6_5_the_threshold_wakes_whoever_waits_for_the_eventfd() {
 /// What is no eventfd is not written to, and the user is told.
 ///
 /// Spec: LWP §6.5
+/// Promise: W16
 #[test]
 fn lwp_spec_6_5_nothing_but_an_eventfd_is_written_to() {
     let dir = TempDir::new();
@@ -319,6 +327,7 @@ fn lwp_spec_6_5_nothing_but_an_eventfd_is_written_to() {
 /// However many threads begin at once, and whatever others map meanwhile, no profile is lost.
 ///
 /// Spec: LWP §5.3, §6.2
+/// Promise: W22
 #[test]
 fn lwp_spec_6_2_threads_begin_profiles_together() {
     let dir = TempDir::new();
@@ -338,6 +347,7 @@ fn lwp_spec_6_2_threads_begin_profiles_together() {
 /// profile is lost.
 ///
 /// Spec: LWP §5.3
+/// Promise: W23
 #[test]
 fn lwp_spec_5_3_profiles_of_code_that_lies_far_apart() {
     let dir = TempDir::new();
@@ -356,6 +366,7 @@ fn lwp_spec_5_3_profiles_of_code_that_lies_far_apart() {
 /// they say 0.
 ///
 /// Spec: LWP §4.1
+/// Promise: W21
 #[test]
 fn lwp_spec_4_1_dev_50_records_name_the_processor() {
     let dir = TempDir::new();
@@ -400,6 +411,7 @@ fn lwp_spec_7_the_c_example_prints_records() {
 /// What asks for the shipped form says that there is the other, and uses none of it.
 ///
 /// Spec: P07 §5.1; LWP §8
+/// Promise: W28
 #[test]
 fn p07_5_1_programs_of_the_shipped_form_name_the_other() {
     let dir = TempDir::new();
@@ -499,6 +511,7 @@ fn optimises_itself(program: &Path, interval: &str, records: &str) -> u64 {
 /// A program finds its own hot branches and usual values, and executes less afterwards.
 ///
 /// Spec: LWP §5.6, §7
+/// Promise: W24
 #[test]
 fn lwp_spec_7_the_rust_example_optimises_itself() {
     let program = example("self_optimizing");
@@ -507,6 +520,7 @@ fn lwp_spec_7_the_rust_example_optimises_itself() {
 }
 
 /// Spec: LWP §1.1
+/// Promise: W24
 #[test]
 fn lwp_spec_1_1_a_runtime_without_lwp_says_so() {
     let dir = TempDir::new();
@@ -520,6 +534,7 @@ fn lwp_spec_1_1_a_runtime_without_lwp_says_so() {
 }
 
 /// Spec: LWP §1.1
+/// Promise: W5
 #[test]
 fn lwp_spec_1_1_without_lwp_programs_say_so() {
     let dir = TempDir::new();

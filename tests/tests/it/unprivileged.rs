@@ -11,6 +11,8 @@ use lwp_tests::{Job, TempDir, compile_tool, find_tool, lwp_binary};
 
 /// A process that hides its memory from others of its user hides it from an lwp without privileges,
 /// too: it goes on as it does natively, and so do its children, threads and programs.
+///
+/// Promise: X3
 #[test]
 fn processes_that_cannot_be_looked_into() {
     if find_tool("setpriv").is_none() || !rustix::process::geteuid().is_root() {
@@ -39,6 +41,8 @@ fn processes_that_cannot_be_looked_into() {
 
 /// A sandbox that allows what its program calls itself, and kills for anything else: threads get
 /// contexts that were mapped before, and copies that fork makes run natively.
+///
+/// Promise: B12
 #[test]
 fn sandboxes_that_kill_for_other_calls_live_on() {
     if find_tool("setpriv").is_none() || !rustix::process::geteuid().is_root() {

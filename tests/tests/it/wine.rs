@@ -1,6 +1,8 @@
 //! Programs for Windows, under Wine: a PE that profiles itself has Lightweight Profiling under `lwp
 //! run`, and ends as natively where it has not. Skipped, and said so, where Wine or the compiler is
 //! missing.
+//!
+//! Promise: W23: if Wine and MinGW are installed
 
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 

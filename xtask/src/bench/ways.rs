@@ -36,7 +36,7 @@ impl Way {
         Self { name, prefix, environment, follows_children: true, first: false, long_only: false }
     }
 
-    /// The same with an empty cache every time.
+    /// A way that begins with an empty cache every time.
     fn first(name: &'static str, prefix: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
         Self { first: true, ..Self::new(name, prefix) }
     }

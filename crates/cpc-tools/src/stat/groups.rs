@@ -1,4 +1,6 @@
 //! Rows made of a sample of all processors: grouped, ordered, and no more than requested.
+//!
+//! Promise: T10
 
 use std::cmp::Ordering;
 

@@ -1,5 +1,7 @@
 //! Specifications and processors that the columns and rows of a run stand for. A recording begins
 //! with them.
+//!
+//! Promise: T10
 
 use std::path::Path;
 

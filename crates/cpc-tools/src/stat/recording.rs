@@ -4,6 +4,8 @@
 //! `cpu` lines (number, core, socket) and `spec` lines (counters, text) say what was counted where.
 //! Each `tick`, or `part` of one that the end cut short, has: number of the sample, seconds since
 //! 1970, specification, processor, seconds since the start, clock cycles, counts.
+//!
+//! Promise: T10
 
 use std::fmt::Write as _;
 use std::fs::{self, File};

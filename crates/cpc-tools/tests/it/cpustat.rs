@@ -146,6 +146,7 @@ fn file(name: &str) -> String {
     file.to_str().unwrap().to_owned()
 }
 
+/// Promise: T10
 #[test]
 fn what_was_recorded_is_printed_again_in_any_form() {
     if !allowed() {
@@ -183,6 +184,7 @@ fn what_was_recorded_is_printed_again_in_any_form() {
     }
 }
 
+/// Promise: T10
 #[test]
 fn processors_are_grouped_by_core_and_socket() {
     if !allowed() {

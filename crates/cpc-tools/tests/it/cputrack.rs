@@ -325,13 +325,15 @@ fn the_virtual_cpu_refuses_a_process_that_traces_others() {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{errors}");
     assert!(errors.contains(&format!("it traces process {child}")), "{errors}");
-    assert!(errors.contains(&format!("have it let process {child} go")), "{errors}");
+    assert!(errors.contains(&format!("make it detach from process {child}")), "{errors}");
     // It goes on to trace.
     assert!(Command::new("kill").args(["-TERM", child]).status().unwrap().success());
     assert_eq!(tracer.0.wait().unwrap().code(), Some(0));
 }
 
 /// A signal ends the run; its totals are printed first, and the program goes on.
+///
+/// Promise: T7
 #[test]
 fn signals_end_a_run_with_its_totals() {
     for signal in ["-TERM", "-INT", "-HUP", "-QUIT"] {
@@ -355,6 +357,7 @@ fn signals_end_a_run_with_its_totals() {
     }
 }
 
+/// Promise: T7
 #[test]
 fn wrong_calls_end_with_2_and_the_usage() {
     for words in [
@@ -381,6 +384,7 @@ fn wrong_calls_end_with_2_and_the_usage() {
     }
 }
 
+/// Promise: T7
 #[test]
 fn failures_end_with_1_and_a_reason() {
     for (words, reason) in [
@@ -477,6 +481,8 @@ fn pausing() -> PathBuf {
 
 /// A program switches the counters that have been bound to its threads, and only while there are
 /// some.
+///
+/// Promise: C11
 #[test]
 fn programs_switch_their_counters() {
     let program = pausing();
@@ -493,6 +499,8 @@ fn programs_switch_their_counters() {
 }
 
 /// On the virtual CPU too: however much is done in between, the same is counted.
+///
+/// Promise: C11
 #[test]
 fn programs_switch_their_counters_on_the_virtual_cpu() {
     let program = pausing().with_file_name("switching");
@@ -538,6 +546,8 @@ fn the_virtual_cpu_counts_as_lightweight_profiling_does() {
 }
 
 /// Clocks are those of the formula for a processor that waits for nothing: DEV-36.
+///
+/// Promise: T13
 #[test]
 fn the_virtual_cpu_counts_modelled_clocks() {
     let rows = rows(&["--lwp", "-T0", "-c", "lwp_ire,lwp_cnh,lwp_rnh", "true"]);
@@ -552,6 +562,8 @@ fn the_virtual_cpu_counts_modelled_clocks() {
 }
 
 /// So do the children that are followed, each by a controller of its own.
+///
+/// Promise: C11
 #[test]
 fn followed_children_switch_their_counters() {
     let program = pausing();
@@ -608,6 +620,8 @@ fn story(rows: &[String]) -> Vec<String> {
 }
 
 /// Threads, forks, execs and exits are told alike, whatever counts.
+///
+/// Promise: T6, T11
 #[test]
 fn the_virtual_cpu_tells_the_same_story() {
     let folder = Folder::new("story");

@@ -1,5 +1,7 @@
 //! `cputrack --lwp` against the virtual CPU itself. A test program of its own: the virtual CPU
 //! waits for every child of its process.
+//!
+//! Promise: T6
 
 use std::process::Command;
 

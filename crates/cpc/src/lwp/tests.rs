@@ -208,6 +208,8 @@ fn instructions_are_counted_from_the_preset() {
 }
 
 /// The unit's counters have 26 bits; these pass 2^26 many times.
+///
+/// Promise: C2
 #[test]
 fn counts_go_on_past_the_width_of_the_counter() {
     let (unit, cpc) = open(presets::FULL);
@@ -255,6 +257,7 @@ fn disabled_counters_keep_their_values() {
     assert_eq!(buf.get(0), Ok(15));
 }
 
+/// Promise: C3
 #[test]
 fn records_arrive_at_their_interval_and_are_moved_once() {
     let (unit, cpc) = open(presets::FULL);
@@ -294,6 +297,7 @@ fn cache_misses_have_their_items_and_filters() {
     assert_eq!(["pc", "dlina", "lat", "dsrc"].map(item), [7, 0x2000, 192, 3]);
 }
 
+/// Promise: C3
 #[test]
 fn records_beyond_the_room_are_counted_as_lost() {
     let (unit, cpc) = open(presets::FULL);
@@ -307,6 +311,8 @@ fn records_beyond_the_room_are_counted_as_lost() {
 }
 
 /// A buffer with less room than the set keeps: what does not fit is lost, and does not come later.
+///
+/// Promise: C3
 #[test]
 fn records_that_a_buffer_has_no_room_for_are_lost() {
     let (unit, cpc) = open(presets::FULL);
@@ -325,6 +331,7 @@ fn records_that_a_buffer_has_no_room_for_are_lost() {
     }
 }
 
+/// Promise: C1
 #[test]
 fn a_full_ring_invalidates_the_counts_and_never_falsifies_them() {
     let (unit, cpc) = open(presets::FULL);
@@ -354,6 +361,7 @@ fn foreign_blocks_are_noticed() {
     assert_eq!(error.errno(), libc::EAGAIN);
 }
 
+/// Promise: C6
 #[test]
 fn what_the_unit_cannot_do_is_refused_with_its_subcode() {
     let (_unit, cpc) = open(presets::FULL);
@@ -413,6 +421,8 @@ fn notifying_records(room: u64) -> Request {
 }
 
 /// The signal comes while there is room, so that nothing is lost.
+///
+/// Promise: C4
 #[test]
 fn room_that_fills_is_signalled_and_freezes_the_set() {
     let (unit, cpc) = open(presets::FULL);
@@ -430,6 +440,8 @@ fn room_that_fills_is_signalled_and_freezes_the_set() {
 }
 
 /// A ring that holds both records and counts is emptied in between, if interrupts arrive.
+///
+/// Promise: C14
 #[test]
 fn a_ring_is_emptied_before_counts_are_lost() {
     let (unit, cpc) = open(presets::FULL);
@@ -504,6 +516,7 @@ fn only_events_the_processor_has_are_listed() {
     assert_eq!(set.add(Request::new("lwp_ire").attribute("picnum", 1)), Ok(0));
 }
 
+/// Promise: C23
 #[test]
 fn the_kernel_s_part_is_left_out_if_the_user_chooses_that() {
     let unit = Modelled::new(presets::FULL);
@@ -520,6 +533,7 @@ fn the_kernel_s_part_is_left_out_if_the_user_chooses_that() {
     assert_eq!(refusal(&cpc, &[system]), Some(Subcode::InvalidFlags));
 }
 
+/// Promise: C23
 #[test]
 fn what_is_to_be_asked_instead_of_the_kernel_s_part_is_said() {
     let (_unit, cpc) = open(presets::FULL);

@@ -88,6 +88,8 @@ fn page(offset: u64, counter: u64) -> Memory {
 }
 
 /// Without a system call while every event is on a counter, by one as soon as one is not.
+///
+/// Promise: C12
 #[test]
 fn counters_of_the_thread_are_read_in_user_space() {
     let script = machine();
@@ -112,6 +114,8 @@ fn counters_of_the_thread_are_read_in_user_space() {
 }
 
 /// However many requests: one read(2), of the leader. None at all where the pages say it.
+///
+/// Promise: C12
 #[test]
 fn a_sample_is_one_read_however_many_requests() {
     for requests in [1, 2, 7, 100] {
@@ -154,6 +158,8 @@ fn hybrid() -> Script {
 }
 
 /// A thread's work on both kinds of core is one count; each kind is asked in its own terms.
+///
+/// Promise: C18
 #[test]
 fn kinds_of_core_are_counted_together() {
     let script = hybrid();
@@ -190,6 +196,8 @@ fn kinds_of_core_are_counted_together() {
 }
 
 /// A processor is of one kind.
+///
+/// Promise: C18: (scripted)
 #[test]
 fn a_processor_is_counted_by_its_own_kind() {
     for (cpu, kind) in [(0, 4), (5, 10)] {
@@ -215,6 +223,8 @@ fn sample_of(pc: u64) -> Vec<u8> {
 
 /// Every interval between two samples is in the buffer or counted as lost, also if the ring was
 /// larger than requested, or full without the kernel having said so.
+///
+/// Promise: C3
 #[test]
 fn every_interval_is_a_record_or_is_lost() {
     let script = machine();
@@ -271,6 +281,7 @@ fn samples_of_a_pmu_do_not_signal() {
     assert_eq!(set.bind_thread(BindFlags::empty()).unwrap_err().errno(), libc::ENOTSUP);
 }
 
+/// Promise: C1
 #[test]
 fn lost_counters_are_eagain_and_stay_bound() {
     let script = machine();
@@ -306,6 +317,7 @@ fn restart_sets_periods_and_starts_by_the_leader() {
     assert_eq!(controls.last(), Some(&(probes, Control::Enable { group: false })));
 }
 
+/// Promise: C1, C6
 #[test]
 fn refusals_name_the_cause() {
     let answers: [(Errno, i32, Option<Subcode>, &str); 4] = [

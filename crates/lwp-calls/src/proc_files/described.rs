@@ -14,7 +14,8 @@ use crate::syscalls::{Pending, nr};
 const STAT: usize = 120;
 const STATX: usize = 152;
 const STATFS: usize = 88;
-/// The same of INT 0x80: of fstat(2), fstat64(2), fstatfs(2) and fstatfs64(2).
+/// Bytes of these structures as INT 0x80's fstat(2), fstat64(2), fstatfs(2) and fstatfs64(2) fill
+/// them.
 const STAT_32: usize = 64;
 const STAT64_32: usize = 96;
 const STATFS_32: usize = 64;

@@ -205,7 +205,7 @@ pub fn stat(
     out
 }
 
-/// The same by lines; `traced` leaves its tracer in place.
+/// Corrects the text of a `status` file, line by line; `traced` leaves its tracer in place.
 pub fn status(
     text: &[u8],
     ours: &Ours,

@@ -297,6 +297,7 @@ mod tests {
     use super::*;
     use crate::syscalls::nr;
 
+    /// Promise: O8
     #[test]
     fn calls_that_change_mappings_fill_no_page() {
         let call = |number, third| filled(number, &[0x10_0000, 0x5_0000, third, 0, 0, 0]);
@@ -317,6 +318,7 @@ mod tests {
         assert!(super::filled(1, &[3, 0x10_0000, 8, 0, 0, 0]).is_empty());
     }
 
+    /// Promise: O8
     #[test]
     fn registers_that_a_call_does_not_look_at_are_no_arguments() {
         const GET_ATTRIBUTES: u64 = 0x5401;
@@ -333,6 +335,7 @@ mod tests {
         );
     }
 
+    /// Promise: O8
     #[test]
     fn of_the_operations_on_a_futex_few_write_to_it() {
         let operation = |operation| filled(FUTEX, &[0x1000, operation, 1, 0, 0x2000, 0x3000]);

@@ -1,5 +1,7 @@
 //! Calls about ranges of memory that hold something of the virtual CPU's, where natively nothing is
 //! mapped.
+//!
+//! Promise: F28
 
 use super::{ENOMEM, Pending, nr, page};
 

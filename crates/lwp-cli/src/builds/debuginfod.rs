@@ -74,7 +74,7 @@ impl Servers {
                 Ok(false) => {}
                 Err(why) => {
                     lwp_terminal::say!(
-                        "lwp: {}: {}; it is not asked again (--no-debuginfod asks nobody)",
+                        "lwp: {}: {}; lwp does not ask it again (--no-debuginfod asks no server)",
                         printable(url),
                         printable(&why)
                     );
@@ -89,7 +89,9 @@ impl Servers {
     /// Says that an answer was about something else.
     pub fn say_wrong(&self, path: &Path) {
         let path = printable(&path.display().to_string());
-        lwp_terminal::say!("lwp: what came for {path} is another build, and is not used");
+        lwp_terminal::say!(
+            "lwp: the file received for {path} is a different build, and is not used"
+        );
     }
 
     fn failed(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {

@@ -188,6 +188,6 @@ fn say_hotter(profile: &Profile, id: FunctionId) {
     let name = printable(&function_name(profile, id, true));
     let module = printable(profile.module_of(id).name());
     lwp_terminal::say!(
-        "lwp: the hottest function of the program's own; {name} of {module} has more"
+        "lwp: this is the hottest function of the program itself; {name} in {module} is hotter"
     );
 }

@@ -60,8 +60,8 @@ pub fn execute(command: &CacheCommand) -> Result<Ending, Failure> {
 fn open() -> Result<Store, Failure> {
     let help = "set XDG_CACHE_HOME to a directory of your own; runs work without a cache";
     let config = crate::args::cache(None).ok_or_else(|| {
-        Failure::new(OWN_FAILURE, "there is no place for a cache: neither XDG_CACHE_HOME nor HOME")
-            .with_help(help)
+        let cause = "there is no directory for a cache: neither XDG_CACHE_HOME nor HOME is set";
+        Failure::new(OWN_FAILURE, cause).with_help(help)
     })?;
     Store::open(&config.place, config.limit)
         .map_err(|error| Failure::new(OWN_FAILURE, error.to_string()).with_help(help))
@@ -136,7 +136,7 @@ fn warm(file: &Path, libraries: &str, what: Option<&Warm>) -> Result<(), Failure
     let text = program.display().to_string();
     let refused = |why: &str| {
         Failure::new(OWN_FAILURE, format!("{text}: {why}"))
-            .with_help("run it once: what it executes is then kept")
+            .with_help("run it once; lwp then keeps its translations")
     };
     let bytes = std::fs::read(&program).map_err(|error| Failure::io(&text, &error))?;
     let mode = std::fs::metadata(&program).map_err(|error| Failure::io(&text, &error))?.mode();

@@ -129,7 +129,7 @@ pub fn execute(args: &GateArgs) -> Result<Ending, Failure> {
         rules.refuse_unknown(&known, None)?;
         let ending = record(args, &rules)?;
         if ending != Ending::SUCCESS {
-            lwp_terminal::say!("lwp: the program failed, so that nothing was compared");
+            lwp_terminal::say!("lwp: the program failed, so nothing was compared");
             return Ok(ending);
         }
         refuse_interrupted(&args.input.input)?;
@@ -199,7 +199,7 @@ fn record(args: &GateArgs, rules: &Rules) -> Result<Ending, Failure> {
     let line = <CommandLine as clap::Parser>::try_parse_from(words);
     match line.map_err(|error| Failure::usage(&error))?.command {
         Command::Record(args) => super::record::execute_first(&args),
-        _ => Err(Failure::new(OWN_FAILURE, "this is no recording")),
+        _ => Err(Failure::new(OWN_FAILURE, "this is not a recording")),
     }
 }
 

@@ -28,8 +28,8 @@ pub struct OptimizeArgs {
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 
-    /// Replace PROGRAM if the optimised one prints the same and ends the same; the old one is kept
-    /// as PROGRAM.orig
+    /// Replace PROGRAM if the optimised one prints the same output and ends in the same way; the
+    /// original is kept as PROGRAM.orig
     #[arg(long, conflicts_with = "output")]
     pub in_place: bool,
 
@@ -46,11 +46,11 @@ pub struct OptimizeArgs {
     #[arg(long, value_name = "FILE")]
     pub bolt: Option<PathBuf>,
 
-    /// Give llvm-bolt this option too
+    /// Pass this option to llvm-bolt too
     #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
     pub bolt_arg: Vec<OsString>,
 
-    /// The program and its arguments: a run that is typical
+    /// The program and its arguments, for a typical run
     #[arg(value_name = "PROGRAM", trailing_var_arg = true, required = true)]
     pub command: Vec<OsString>,
 }

@@ -24,7 +24,7 @@ pub fn execute(words: &[std::ffi::OsString]) -> Result<Ending, Failure> {
 /// Records beside `output`, and writes there what perf itself and its viewers read.
 fn record(output: &Path, line: CommandLine) -> Result<Ending, Failure> {
     let Some(beside) = perf::record_args(&line).map(|args| args.output.clone()) else {
-        return Err(usage_error("this is no recording", "see `lwp perf --help`"));
+        return Err(usage_error("this is not a recording", "see `lwp perf --help`"));
     };
     let ending = super::dispatch(line)?;
     let recording = profiles::read(&beside)?;

@@ -43,35 +43,36 @@ pub struct RecordArgs {
     pub output: PathBuf,
 
     /// Sample every N-th instruction of each thread with its call stack, instead of counting
-    /// everything; K, M and G are understood
+    /// everything; N may end in K, M or G
     #[arg(short, long, value_name = "N", allow_negative_numbers = true)]
     pub count: Option<String>,
 
-    /// Take N samples in each virtual second, 10⁹ instructions of a thread; with --time, in each
+    /// Take N samples in each virtual second (10⁹ instructions of a thread); with --time, in each
     /// second of CPU time
     #[arg(short = 'F', long, value_name = "N", conflicts_with = "count",
         allow_negative_numbers = true,
         value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub freq: Option<u64>,
 
-    /// Sample where CPU time goes, at -F N samples a second of it, while the program runs natively
-    /// and not on the virtual CPU. Without -F, lwp measures what a sample costs here, and takes the
-    /// highest of 997, 499, 199 and 99 that costs at most 1 %. With -p or -t, the process is neither
-    /// stopped nor interrupted, and outlives lwp however that ends
+    /// Run the program natively, not on the virtual CPU, and sample where its CPU time goes, at -F
+    /// samples per second of CPU time. Without -F, lwp measures what a sample costs on this
+    /// machine, and picks the highest of 997, 499, 199 and 99 that costs at most 1 %. With -p or
+    /// -t, lwp neither stops nor interrupts the process, which continues however lwp ends
     #[arg(long, conflicts_with_all = ["count", "events", "model", "filter", "interval_ip", "random",
         "control", "delay", "marked", "within", "deterministic"])]
     pub time: bool,
 
     /// With --time, sample everything that runs on this machine: until Ctrl-C, for --duration, or
-    /// for as long as PROGRAM runs, as in `lwp record --time -a sleep 30`. The kernel allows it to
-    /// root, to CAP_PERFMON, and with kernel.perf_event_paranoid at 0 to everyone
+    /// for as long as PROGRAM runs, as in `lwp record --time -a sleep 30`. The kernel allows this
+    /// to root, to processes with CAP_PERFMON, and, if kernel.perf_event_paranoid is 0 or less, to
+    /// everyone
     #[arg(short, long, requires = "time", conflicts_with_all = ["pid", "tid", "no_inherit"])]
     pub all_cpus: bool,
 
-    /// Run the program twice: natively, with its CPU time sampled as with --time, then on the
-    /// virtual CPU, with everything counted. One recording has both: reports say what each call and
-    /// each instruction of a function takes. The program should do the same in both runs; where it
-    /// visibly does not, lwp says so. -F is the rate of the first run
+    /// Run the program twice, first natively, sampled as with --time, then on the virtual CPU, with
+    /// everything counted. One recording holds both runs, so reports show how long each call and
+    /// each instruction of a function takes. The program should do the same in both runs; lwp
+    /// prints the differences that it notices. -F is the sampling rate of the first run
     #[arg(long, conflicts_with_all = ["time", "all_cpus", "pid", "tid", "count", "events", "filter",
         "interval_ip", "random", "control", "delay", "marked", "within", "duration", "buffer_size",
         "deterministic"])]
@@ -82,11 +83,11 @@ pub struct RecordArgs {
     pub graph: bool,
 
     /// How to find callers. In exact recordings, `exact` measures what each function executes for
-    /// each of its callers; `inferred` shares counts out by numbers of calls, which is faster;
-    /// `none` does not record the targets of indirect calls either [default: exact; with -p, and on
-    /// processors without BMI2: inferred]. With samples, `shadow` unwinds from outside with unwind
-    /// tables; perf's `fp`, `lbr` and `dwarf` are accepted and do the same; `none` records no
-    /// stacks [default: shadow]
+    /// each of its callers; `inferred` records faster, and distributes counts over callers by
+    /// numbers of calls; `none` also leaves out the targets of indirect calls [default: exact; with
+    /// -p, and on processors without BMI2: inferred]. With samples, `shadow` unwinds the stack from
+    /// outside with unwind tables; perf's `fp`, `lbr` and `dwarf` are accepted and do the same;
+    /// `none` records no stacks [default: shadow]
     #[arg(long, value_name = "MODE", value_parser = CallGraph::parse, conflicts_with = "no_call_graph",
         help_heading = headings::SAMPLES)]
     pub call_graph: Option<CallGraph>,
@@ -101,37 +102,38 @@ pub struct RecordArgs {
     #[arg(long, value_name = "[!]CODE", help_heading = headings::SAMPLES)]
     pub filter: Option<String>,
 
-    /// Same as --filter, with LWP's two ends of a range of addresses, BaseIP and LimitIP
+    /// Same as --filter with a range of addresses, given as LWP's BaseIP and LimitIP
     #[arg(long, value_name = "[!]BASE,LIMIT", conflicts_with = "filter",
         help_heading = headings::SAMPLES)]
     pub interval_ip: Option<String>,
 
     /// Replace the low N bits of every interval minus one by random bits (LWP's Random), so that
-    /// samples fall out of step with loops. Runs repeat; only --deterministic with --seed gives
-    /// other intervals
+    /// samples don't fall into step with loops. Every run gets the same random bits; to change
+    /// them, use --deterministic with --seed
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(..=15),
         help_heading = headings::SAMPLES)]
     pub random: Option<u8>,
 
-    /// Write samples once SIZE bytes of them have gathered, K and M understood; a killed lwp loses
-    /// those that wait. Exact recordings do not use it [default: 32K]
+    /// Write samples to the file once they take SIZE bytes (K and M are understood). If lwp is
+    /// killed, it loses the samples that it has not written. Exact recordings ignore this option
+    /// [default: 32K]
     #[arg(long, value_name = "SIZE", value_parser = buffer_size, help_heading = headings::SAMPLES)]
     pub buffer_size: Option<usize>,
 
-    /// Stop recording after SECONDS: an attached process is released, a program that was started
-    /// goes on unrecorded
+    /// Stop recording after SECONDS. lwp detaches from an attached process, and a program that it
+    /// started continues unrecorded
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     pub duration: Option<f64>,
 
-    /// Sample these events, separated by commas, each at an interval of its own if it names one
+    /// Sample these events, separated by commas; :c=N is an event's own interval
     #[arg(short, long = "event", value_name = "EVENT[:c=N]", action = clap::ArgAction::Append)]
     pub events: Vec<String>,
 
-    /// Name the functions of interpreted languages and of generated code: auto for all languages
-    /// that are known, none for no help from their runtimes, or some of python, node, java, dotnet,
-    /// ruby, php, perl and lua. A runtime that names its code only on request gets the request by a
-    /// variable or an option that lwp adds; never under --deterministic. In exact recordings,
-    /// python counts the calls of CPython 3.11 and later too: each call then needs more stack, and
+    /// Name the functions of interpreted languages and of generated code: auto for all known
+    /// languages, none to change nothing in their runtimes, or some of python, node, java, dotnet,
+    /// ruby, php, perl and lua. Some runtimes name their code only on request; lwp then adds a
+    /// variable or an option to the program, but never with --deterministic. In exact recordings,
+    /// python also counts the calls of CPython 3.11 and later: each call then needs more stack, and
     /// deep recursion can fail
     #[arg(long, value_name = "LANG", default_value = "auto", value_parser = Languages::parse)]
     pub lang: Languages,
@@ -149,11 +151,11 @@ pub struct RecordArgs {
     pub tags: Vec<(String, String)>,
 
     /// Also count misses of modelled data caches (--cache) and mispredicted branches, and estimate
-    /// cycles: events of their own in every report
+    /// cycles; reports show these as additional events
     #[arg(long)]
     pub model: bool,
 
-    /// Store no names in the recording: reports then need the programs and libraries, unchanged
+    /// Store no names in the recording; reports then need the unchanged programs and libraries
     #[arg(long)]
     pub no_names: bool,
 

@@ -61,7 +61,7 @@ pub fn execute(args: &ServeArgs) -> Result<Ending, Failure> {
     // Whoever reads the address from a pipe gets the line alone.
     super::print(&format!("{url}\n"))?;
     lwp_terminal::say!(
-        "lwp: serving until it is interrupted; only who knows the address is answered"
+        "lwp: serving until you interrupt it; only clients that know the address get answers"
     );
     if args.open {
         open(&url);

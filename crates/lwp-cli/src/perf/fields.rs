@@ -1,4 +1,6 @@
 //! The fields of `perf script`: those of a sample's line, and those of a frame's.
+//!
+//! Promise: I7
 
 use crate::args::usage_error;
 use crate::failure::Failure;

@@ -1,5 +1,7 @@
 //! Samples as `perf script` prints them. Viewers read this text: FlameGraph's stackcollapse,
 //! speedscope, the Firefox Profiler.
+//!
+//! Promise: I7
 
 use std::collections::HashMap;
 use std::io::{self, Write};

@@ -3,6 +3,8 @@
 //! The protocol is perf's: commands end with a newline or a zero byte; `enable`, `disable` and
 //! `ping` are answered with [`ACK`] once they have taken effect, `stop` ends the run, and anything
 //! else is reported and not answered.
+//!
+//! Promise: I4
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};

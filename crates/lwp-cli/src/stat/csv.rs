@@ -4,6 +4,8 @@
 //! [time of an interval's end in s,] [thread or process,] value, unit, event, [spread %, if repeated,] run time in ns,
 //! percentage of the run time that was counted, derived value, its unit
 //! ```
+//!
+//! Promise: E6, I8
 
 use std::fmt::Write;
 
@@ -64,6 +66,7 @@ mod tests {
     use crate::stat::events;
     use crate::stat::report::samples;
 
+    /// Promise: I2
     #[test]
     fn columns_are_perf_s() {
         let events = "task-clock,instructions,branches:u,cycles";

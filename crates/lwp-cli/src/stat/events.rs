@@ -312,6 +312,7 @@ mod tests {
         );
     }
 
+    /// Promise: L4
     #[test]
     fn groups_and_pmu_syntax() {
         assert_eq!(

@@ -1,4 +1,6 @@
 //! `lwp stat -I`: what is counted in each interval, while the program runs.
+//!
+//! Promise: I8
 
 use std::collections::HashMap;
 use std::sync::Arc;

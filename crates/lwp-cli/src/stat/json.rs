@@ -1,4 +1,6 @@
 //! The report as one JSON object a line, with the keys of `perf stat -j`.
+//!
+//! Promise: E6, I8
 
 use std::fmt::Write;
 
@@ -84,6 +86,7 @@ mod tests {
     use crate::stat::events;
     use crate::stat::report::samples;
 
+    /// Promise: I3
     #[test]
     fn keys_are_perf_s() {
         let report =

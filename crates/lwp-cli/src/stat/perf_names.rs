@@ -3,6 +3,8 @@
 //! They are recognised so that a script written for perf gets `<not supported>` and a reason, as it
 //! would from a machine without the counter, and never a zero. Names: perf-list(1) and
 //! `tools/perf/util/parse-events.l` of Linux 6.1.
+//!
+//! Promise: I1
 
 const NO_CYCLES: &str = "the virtual CPU has no cycle counter; translated code takes other cycles";
 const NO_CACHES: &str = "the caches are not observed; --model counts misses of modelled ones";

@@ -178,7 +178,8 @@ impl Report {
         Self::modelled(title, requested, scope, outcomes, &[])
     }
 
-    /// The same with what a model says of each run, if it does.
+    /// Combines the outcomes of one or more runs of a command, with the modelled counts of each run
+    /// if there are any.
     pub fn modelled(
         title: String,
         requested: &[Requested],
@@ -454,6 +455,7 @@ mod tests {
         assert_eq!(report.uncounted, ["sudo-14: set-user-id programs run natively"]);
     }
 
+    /// Promise: E6
     #[test]
     fn what_was_not_counted_is_no_zero() {
         let mut native = samples::outcome();
@@ -475,6 +477,7 @@ mod tests {
         assert_eq!(labels(Scope::Thread), ["make-11", "cc1-12", "gc-13"]);
     }
 
+    /// Promise: L3
     #[test]
     fn times_belong_to_the_whole_run() {
         let report = samples::report("task-clock", Scope::Thread, &[samples::outcome()]);

@@ -1,4 +1,6 @@
 //! Mean and spread of a value over repeated runs.
+//!
+//! Promise: I6
 
 /// The mean of a value over all runs, and how far it can be trusted.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -42,6 +44,7 @@ fn standard_error(values: &[u64], sum: f64) -> f64 {
 mod tests {
     use super::*;
 
+    /// Promise: E7
     #[test]
     fn one_run_is_exact() {
         let large = (1 << 60) + 1;

@@ -1,4 +1,6 @@
 //! The report for people.
+//!
+//! Promise: E6
 
 use std::fmt::Write;
 

@@ -1,4 +1,6 @@
 //! Recording a process that is already running: it is recorded, and lives on unharmed.
+//!
+//! Promise: R15: python, java
 #![allow(clippy::disallowed_methods, reason = "a test may panic")]
 
 use crate::shared::running;
@@ -119,6 +121,7 @@ fn until(what: &str, happened: impl Fn() -> bool) {
     }
 }
 
+/// Promise: R35
 #[test]
 fn one_thread_is_recorded_until_it_ends() {
     let dir = fresh("thread");

@@ -31,6 +31,8 @@ fn program_of(lwp: &mut Child) -> Option<i32> {
 }
 
 /// Wherever in its beginning SIGKILL meets the program, lwp ends as it did.
+///
+/// Promise: F19
 #[test]
 fn a_program_killed_while_it_starts_is_a_killed_program() {
     let mut met = 0;
@@ -118,6 +120,7 @@ fn growth(program: &Path, options: &[&str], processes: u32) -> i64 {
     String::from_utf8_lossy(&output.stdout).trim().parse().expect("a number")
 }
 
+/// Promise: O7
 #[test]
 fn processes_that_have_ended_take_no_memory() {
     let Some(program) = compiled("memory") else {

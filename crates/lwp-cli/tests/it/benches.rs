@@ -1,5 +1,7 @@
 //! Benchmarks that read their own counts: crate lwp-bench, criterion, Google Benchmark and pytest.
 //! A test whose tool is missing is skipped and says so.
+//!
+//! Promise: R72
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 use crate::shared::tools;

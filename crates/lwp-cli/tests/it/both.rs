@@ -45,6 +45,8 @@ fn number(row: &Value, key: &str) -> f64 {
 }
 
 /// The program's own clock knows what a call takes, and its source how many instructions one has.
+///
+/// Promise: R139
 #[test]
 fn a_call_takes_what_the_program_s_own_clock_says() {
     let Some(dir) = prepared("calibrated") else { return };
@@ -132,6 +134,7 @@ fn every_command_shows_both(dir: &Path) {
     assert_eq!(rows(&sum)["chases"]["calls"], 800);
 }
 
+/// Promise: R139
 #[test]
 fn runs_that_differ_are_told_apart() {
     let Some(dir) = prepared("differ") else { return };
@@ -153,6 +156,7 @@ fn runs_that_differ_are_told_apart() {
     assert!(table.contains("# The two runs differ: exit code 0"), "{table}");
 }
 
+/// Promise: R139
 #[test]
 fn both_runs_read_a_file_from_where_it_stands() {
     let Some(dir) = prepared("input") else { return };
@@ -169,6 +173,7 @@ fn both_runs_read_a_file_from_where_it_stands() {
     assert!(said.contains("standard input is a pipe"), "{said}");
 }
 
+/// Promise: R139
 #[test]
 fn what_cannot_be_started_leaves_the_recording_alone() {
     let Some(dir) = prepared("missing") else { return };

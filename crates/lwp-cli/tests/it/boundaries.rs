@@ -1,5 +1,7 @@
 //! What a process on the virtual CPU can do to its host and to its neighbours: no more than
 //! without.
+//!
+//! Promise: B4: forged requests end a process's first thread while the host works in it
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 use crate::shared::recorded;
@@ -37,6 +39,7 @@ fn is_root() -> bool {
     root
 }
 
+/// Promise: B1
 #[test]
 fn translated_code_is_nobody_s_to_write() {
     if is_root() {
@@ -44,6 +47,7 @@ fn translated_code_is_nobody_s_to_write() {
     }
 }
 
+/// Promise: B1
 #[test]
 fn translated_code_is_nobody_s_to_throw_away() {
     if is_root() {
@@ -51,6 +55,7 @@ fn translated_code_is_nobody_s_to_throw_away() {
     }
 }
 
+/// Promise: B2
 #[test]
 fn other_processes_contexts_are_out_of_reach() {
     if is_root() {
@@ -59,6 +64,7 @@ fn other_processes_contexts_are_out_of_reach() {
     attacked("sandbox");
 }
 
+/// Promise: B2
 #[test]
 fn contexts_that_somebody_keeps_are_given_to_nobody_else() {
     let dir = fresh("keeper");
@@ -74,6 +80,7 @@ fn contexts_that_somebody_keeps_are_given_to_nobody_else() {
     assert!(output.status.success(), "{}: {err}", output.status);
 }
 
+/// Promise: B1
 #[test]
 fn the_host_s_files_can_neither_be_shortened_nor_written_to() {
     attacked("files");
@@ -90,6 +97,7 @@ fn counted(dir: &std::path::Path, before: &str) -> String {
     line.split(',').nth(1).expect("a count").to_owned()
 }
 
+/// Promise: B3
 #[test]
 fn forged_requests_end_their_process_and_leave_the_others_alone() {
     let dir = fresh("forge");
@@ -104,6 +112,7 @@ fn forged_requests_end_their_process_and_leave_the_others_alone() {
     }
 }
 
+/// Promise: B3
 #[test]
 fn a_first_process_that_forges_requests_ends_with_125_and_a_reason() {
     let dir = fresh("first");
@@ -152,6 +161,8 @@ fn program(name: &str, source: &str) -> Option<PathBuf> {
 
 /// A process of another user maps a file of its own, and then has a link to somebody's secret in its
 /// place.
+///
+/// Promise: B8
 #[test]
 fn a_recording_has_no_file_that_the_program_could_not_read() {
     let source = r#"
@@ -220,6 +231,8 @@ fn a_recording_has_no_file_that_the_program_could_not_read() {
 }
 
 /// The place where lists of generated code are looked for may be anything.
+///
+/// Promise: B8
 #[test]
 fn a_fifo_in_the_place_of_tmp_keeps_no_recording_waiting() {
     let source = r#"
@@ -248,6 +261,7 @@ fn a_fifo_in_the_place_of_tmp_keeps_no_recording_waiting() {
     assert!(text(&output.stdout).starts_with("done"), "{}", text(&output.stdout));
 }
 
+/// Promise: B5
 #[test]
 fn nine_thousand_threads_at_a_time_run() {
     let Some(dir) = many_threads("many") else { return };
@@ -256,6 +270,7 @@ fn nine_thousand_threads_at_a_time_run() {
     assert_eq!(text(&virtual_cpu.stdout), text(&native.stdout), "{}", text(&virtual_cpu.stderr));
 }
 
+/// Promise: B5
 #[test]
 fn a_thread_too_many_cannot_be_made_and_harms_nobody() {
     let Some(dir) = many_threads("too-many") else { return };

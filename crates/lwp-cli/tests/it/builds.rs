@@ -1,6 +1,9 @@
 //! The store of builds, and debuginfod: reports of programs that have changed since, and of
 //! stripped ones. The server is the test's own. A test whose tool is missing is skipped and says
 //! so.
+//!
+//! Promise: R61
+//! Promise: R62: with a server in the test
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 use crate::shared::tools;
@@ -182,7 +185,7 @@ fn another_build_is_not_used() {
     let (url, asked) = serve(move |_| Reply::Body(other.clone()));
     let (table, said) = report(&dir, &url, &["-s", "sym,srcline"]);
     assert!(!table.contains("program.c"), "{table}");
-    assert!(said.contains("another build"), "{said}");
+    assert!(said.contains("a different build"), "{said}");
     assert!(asked.lock().expect("no panic").contains(&path));
     let builds = std::fs::read_dir(dir.join("cache/lwp/builds")).expect("directory");
     let debug = builds.filter(|it| {
@@ -198,7 +201,7 @@ fn a_server_that_does_not_answer_is_given_up_once() {
     let started = std::time::Instant::now();
     let (table, said) = report(&dir, &url, &["-s", "sym,srcline"]);
     assert!(table.contains("%"), "{table}");
-    assert!(said.contains("it is not asked again (--no-debuginfod"), "{said}");
+    assert!(said.contains("lwp does not ask it again (--no-debuginfod"), "{said}");
     assert_eq!(asked.lock().expect("no panic").len(), 1);
     assert!(started.elapsed() < Duration::from_secs(60));
 }

@@ -1,4 +1,6 @@
 //! What is said of the C library, which moves the counts of programs that have not changed.
+//!
+//! Promise: R39
 
 use crate::shared::tools;
 

@@ -1,4 +1,6 @@
 //! The cache of translations: it changes how long a run takes and nothing else.
+//!
+//! Promise: K8: whose runs wait for the lock
 #![allow(clippy::disallowed_methods, reason = "a test may panic")]
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
@@ -105,6 +107,7 @@ const SCRIPT: &str = "i=0; while [ $i -lt 8 ]; do (exit 3); x=$(echo $i); /bin/t
                       i=$((i + 1)); done; trap 'echo caught' USR1; kill -USR1 $$; \
                       echo done | cat; exit 7";
 
+/// Promise: K1
 #[test]
 fn counts_and_output_are_the_same_from_the_cache() {
     let dir = Dir::new("same");
@@ -152,6 +155,7 @@ fn said_by(dir: &Dir, options: &[&str]) -> Vec<String> {
     lines
 }
 
+/// Promise: K11
 #[test]
 fn recordings_say_the_same_from_the_cache() {
     let dir = Dir::new("recordings");
@@ -167,6 +171,7 @@ fn recordings_say_the_same_from_the_cache() {
     }
 }
 
+/// Promise: K11
 #[test]
 fn records_are_the_same_from_the_cache() {
     let dir = Dir::new("profiled");
@@ -197,6 +202,7 @@ fn records_are_the_same_from_the_cache() {
     again();
 }
 
+/// Promise: K5
 #[test]
 fn runs_without_a_place_do_without() {
     let dir = Dir::new("none");
@@ -233,6 +239,7 @@ fn runs_without_a_place_do_without() {
     assert!(text(&refused.stderr).contains("help:"));
 }
 
+/// Promise: K2
 #[test]
 fn damaged_files_are_replaced_and_never_executed() {
     let dir = Dir::new("damage");
@@ -292,6 +299,7 @@ fn tiny(code: u8) -> Vec<u8> {
     out
 }
 
+/// Promise: K3
 #[test]
 fn a_changed_file_is_translated_anew() {
     let dir = Dir::new("changed");
@@ -327,6 +335,7 @@ fn a_changed_file_is_translated_anew() {
     assert!(dir.cache("list").contains(path));
 }
 
+/// Promise: K10
 #[test]
 fn a_module_is_kept_once_wherever_it_is_mapped() {
     let dir = Dir::new("aslr");
@@ -359,6 +368,7 @@ fn a_module_is_kept_once_wherever_it_is_mapped() {
 const SHORT: [&[&str]; 4] =
     [&["true"], &["sh", "-c", "exit 0"], &["ls", "-d", "/"], &["sh", "-c", "(exit 1); true"]];
 
+/// Promise: K4
 #[test]
 fn a_thousand_runs_share_one_cache() {
     let dir = Dir::new("crowd");
@@ -401,6 +411,7 @@ fn a_thousand_runs_share_one_cache() {
     assert!(bytes > 0 && bytes <= LIMIT, "{bytes}");
 }
 
+/// Promise: K9, K17, O6
 #[test]
 fn programs_are_translated_ahead_of_time_and_not_run() {
     let dir = Dir::new("warm");
@@ -450,6 +461,7 @@ fn fragments_of(list: &str, end: &str) -> u64 {
     words.map(at).max().unwrap_or(0)
 }
 
+/// Promise: K12
 #[test]
 fn what_was_recorded_is_translated_ahead_of_time() {
     let dir = Dir::new("learnt");
@@ -482,6 +494,7 @@ fn what_was_recorded_is_translated_ahead_of_time() {
     assert_eq!(refused.status.code(), Some(125));
 }
 
+/// Promise: K6
 #[test]
 fn a_killed_run_has_kept_what_it_had() {
     let dir = Dir::new("killed");
@@ -523,6 +536,7 @@ fn with_little_room(dir: &Dir, script: &str) -> Option<Output> {
     None
 }
 
+/// Promise: K7
 #[test]
 fn a_full_disk_costs_nothing_but_time() {
     let dir = Dir::new("full");
@@ -546,6 +560,7 @@ fn import(dir: &Dir, archive: &str, options: &[&str]) -> Output {
     dir.lwp(&[&["cache", "import"][..], options, &[archive]].concat())
 }
 
+/// Promise: K14
 #[test]
 fn an_archive_makes_a_first_run_a_later_one() {
     // As long as each other: the counts depend on the environment.
@@ -593,6 +608,7 @@ fn an_archive_makes_a_first_run_a_later_one() {
     assert!(text(&known.stdout).contains(&format!("{kept} known, 0 left")));
 }
 
+/// Promise: K14
 #[test]
 fn exports_and_imports_choose() {
     let (there, here) = (Dir::new("chosen-there"), Dir::new("chosen-here"));
@@ -626,6 +642,7 @@ fn exports_and_imports_choose() {
     assert_eq!(refused.status.code(), Some(125), "{}", text(&refused.stderr));
 }
 
+/// Promise: K15
 #[test]
 fn an_import_says_what_it_leaves() {
     let (there, here) = (Dir::new("left-there"), Dir::new("left-here"));
@@ -676,6 +693,7 @@ fn an_import_says_what_it_leaves() {
     assert!(whole.contains(" known, "), "{whole}");
 }
 
+/// Promise: K15
 #[test]
 fn a_killed_import_leaves_a_whole_store() {
     let (there, here) = (Dir::new("torn-1"), Dir::new("torn-2"));
@@ -699,6 +717,7 @@ fn a_killed_import_leaves_a_whole_store() {
     assert_eq!((text(&run.stdout), counts), ("/\n".into(), there.count(&[], &["ls", "-d", "/"]).1));
 }
 
+/// Promise: K16
 #[test]
 fn execution_profiles_are_listed_verified_and_cleared() {
     let dir = Dir::new("profiles");
@@ -724,6 +743,7 @@ fn execution_profiles_are_listed_verified_and_cleared() {
     assert_eq!((profiles(&dir), dir.files().len()), (0, 0));
 }
 
+/// Promise: K17
 #[test]
 fn what_execution_profiles_know_is_translated_ahead_of_time() {
     let (there, here) = (Dir::new("known-1"), Dir::new("known-2"));
@@ -758,6 +778,7 @@ fn what_execution_profiles_know_is_translated_ahead_of_time() {
     assert_eq!(here.count(&[], &program).1, cold);
 }
 
+/// Promise: K17
 #[test]
 fn libraries_that_a_program_opens_are_translated_ahead_of_time_too() {
     let dir = Dir::new("opened");

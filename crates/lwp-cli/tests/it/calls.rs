@@ -1,5 +1,7 @@
 //! From where to where indirect calls went, in exact recordings: against callgrind, and where it is
 //! known beforehand. A test whose foreign tool is missing is skipped and says so.
+//!
+//! Promise: R22
 
 use crate::shared::callgrind;
 use crate::shared::tools;

@@ -1,4 +1,6 @@
 //! `cargo lwp`, and lwp as the runner that cargo starts programs with, on a package of their own.
+//!
+//! Promise: R28, R54
 
 use crate::shared::tools;
 
@@ -118,6 +120,8 @@ fn benchmarks_count_the_same(dir: &Path) {
 }
 
 /// Promise: counts of `cargo lwp bench` do not depend on how often a harness repeats a benchmark.
+///
+/// Promise: R126
 #[test]
 fn benchmarks_of_rust_s_own_harness_run_once() {
     let Some(dir) = package("libtest") else { return };
@@ -148,6 +152,7 @@ fn bolt() -> Option<&'static str> {
     ["llvm-bolt", "llvm-bolt-19", "llvm-bolt-16"].into_iter().find(|bolt| has(bolt))
 }
 
+/// Promise: R143
 #[test]
 fn programs_are_optimised_with_their_relocations_and_own_flags() {
     let (Some(dir), Some(bolt)) = (package("optimize"), bolt()) else { return };

@@ -103,6 +103,7 @@ fn library(dir: &Path) -> bool {
     true
 }
 
+/// Promise: R33
 #[test]
 fn a_function_has_as_many_samples_as_it_executes_intervals() {
     let dir = fresh("functions");
@@ -134,6 +135,7 @@ fn a_function_has_as_many_samples_as_it_executes_intervals() {
     }
 }
 
+/// Promise: R33
 #[test]
 fn branches_are_filtered_like_instructions() {
     let dir = fresh("branches");
@@ -154,6 +156,7 @@ fn branches_are_filtered_like_instructions() {
     }
 }
 
+/// Promise: R33
 #[test]
 fn misses_are_filtered_like_instructions() {
     let dir = fresh("misses");
@@ -181,6 +184,7 @@ fn misses_are_filtered_like_instructions() {
     assert!(rows(&dir, "lwp.data", &["sym"]).iter().all(|(keys, _)| keys[0] != "walk"));
 }
 
+/// Promise: R33
 #[test]
 fn addresses_are_a_function_by_another_name() {
     let dir = fresh("addresses");
@@ -220,8 +224,8 @@ fn filters_that_mean_nothing_are_refused() {
         return;
     }
     for (options, cause) in [
-        (&["-c", "9", "--filter", "no_such_function"][..], "no function is called"),
-        (&["-c", "9", "--filter", "own_work@libwork.so"], "no function is called"),
+        (&["-c", "9", "--filter", "no_such_function"][..], "no function is named"),
+        (&["-c", "9", "--filter", "own_work@libwork.so"], "no function is named"),
         (&["-c", "9", "--filter", "own_work@libabsent.so"], "it loads: libwork.so, libc"),
         (&["-c", "9", "--filter", "9..1"], "lies behind"),
         (&["-c", "9", "--filter", ""], "names no code"),
@@ -240,6 +244,7 @@ fn filters_that_mean_nothing_are_refused() {
     }
 }
 
+/// Promise: R34
 #[test]
 fn random_intervals_repeat_and_lie_where_they_are_said_to() {
     let dir = fresh("random");
@@ -268,6 +273,7 @@ fn random_intervals_repeat_and_lie_where_they_are_said_to() {
     assert!(seeded("1") == seeded("1") && seeded("1") != seeded("2"));
 }
 
+/// Promise: R36
 #[test]
 fn stacks_are_recorded_unless_they_are_refused() {
     let dir = fresh("stacks");
@@ -317,6 +323,7 @@ fn exact_recordings_leave_out_where_calls_led_if_they_are_asked_to() {
     assert!(without.1.expect("recording").len() < with.1.expect("recording").len());
 }
 
+/// Promise: R36
 #[test]
 fn buffers_of_every_size_lose_nothing() {
     let dir = fresh("buffers");
@@ -334,6 +341,7 @@ fn buffers_of_every_size_lose_nothing() {
     assert!(small.1 > large.1, "{} and {}", small.1, large.1);
 }
 
+/// Promise: R37
 #[test]
 fn the_program_s_end_can_be_ignored() {
     let dir = fresh("ignored");

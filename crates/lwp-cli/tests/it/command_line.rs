@@ -1,4 +1,6 @@
 //! What `lwp` says and returns before any program runs.
+//!
+//! Promise: I5
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 use std::path::PathBuf;
@@ -36,6 +38,7 @@ fn usage_errors_are_lwp_s_own() {
     }
 }
 
+/// Promise: I13
 #[test]
 fn refusals_say_why_and_how_to_go_on() {
     let cases: [(&[&str], &str, &str); 10] = [
@@ -64,6 +67,8 @@ fn refusals_say_why_and_how_to_go_on() {
 }
 
 /// A newcomer who types the command alone reads why it failed, and then the whole help.
+///
+/// Promise: I13
 #[test]
 fn a_missing_command_is_named_before_the_help() {
     for words in [&[][..], &["cache"]] {
@@ -82,7 +87,7 @@ fn limits_in_the_environment_are_read_or_named() {
     };
     for name in ["LWP_CACHE_LIMIT", "LWP_BUILDS_LIMIT"] {
         let expected =
-            format!("lwp: {name}=lots is no number of bytes, as 500M is: the limit is 2G\n");
+            format!("lwp: {name}=lots is not a number of bytes such as 500M; the limit is 2G\n");
         assert_eq!(says(name, "lots"), expected);
         assert_eq!([says(name, "1K"), says(name, "")], ["", ""]);
     }
@@ -116,6 +121,8 @@ fn the_fleet_s_program_is_missed_by_name() {
 
 /// Options are promises. What has changed on purpose is taken over with
 /// `LWP_BLESS=1 cargo test -p lwp-cli --test command_line`, and looked at in the difference.
+///
+/// Promise: I14
 #[test]
 fn help_lists_the_options_that_it_did() {
     const COMMANDS: [&str; 18] = [
@@ -152,6 +159,7 @@ fn help_lists_the_options_that_it_did() {
     }
 }
 
+/// Promise: I1
 #[test]
 fn unknown_events_are_errors_with_suggestions() {
     let output = lwp(&["stat", "-e", "instuctions", "true"]);
@@ -220,6 +228,7 @@ fn list_names_every_event_once() {
     }
 }
 
+/// Promise: I9, I15
 #[test]
 fn doctor_says_ok_or_how_to_get_there() {
     let output = lwp(&["doctor"]);
@@ -249,6 +258,8 @@ fn doctor_says_ok_or_how_to_get_there() {
 }
 
 /// What would stop a program is named, with a remedy, and the exit code says so.
+///
+/// Promise: I9
 #[test]
 fn doctor_finds_what_is_wrong() {
     for (limit, named) in [("-n 20", "open files"), ("-f 100", "the size of files")] {
@@ -291,6 +302,8 @@ fn manual_has_a_page_for_every_command() {
 }
 
 /// What is written for other programs is what those programs read.
+///
+/// Promise: I11
 #[test]
 fn shells_and_manual_viewers_read_what_is_written() {
     let run = |program: &str, arguments: &[&str]| {

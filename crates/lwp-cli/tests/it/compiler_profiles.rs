@@ -78,6 +78,7 @@ fn of_function<'a>(profile: &'a str, name: &str) -> Vec<&'a str> {
     behind.take(first).chain(rest).collect()
 }
 
+/// Promise: R141
 #[test]
 fn clang_takes_the_profile_and_the_program_takes_fewer_branches() {
     for (clang, profdata) in clangs() {
@@ -104,6 +105,7 @@ fn clang_takes_the_profile_and_the_program_takes_fewer_branches() {
     }
 }
 
+/// Promise: R141
 #[test]
 fn lines_are_counted_from_their_function_blocks_and_inlined_calls_apart() {
     let Some((clang, _)) = clangs().pop() else { return };
@@ -130,6 +132,7 @@ fn lines_are_counted_from_their_function_blocks_and_inlined_calls_apart() {
     assert!(walk.windows(4).any(|lines| lines == inlined), "{profile}");
 }
 
+/// Promise: R142
 #[test]
 fn profile_tools_read_ranges_and_branches() {
     for (clang, _) in clangs() {
@@ -169,6 +172,7 @@ fn sorted(line: &str) -> String {
     format!("{count}: {}", calls.join(" "))
 }
 
+/// Promise: R142
 #[test]
 fn autofdo_reads_ranges_and_branches() {
     if !has("create_llvm_prof") || !has("gcc") {
@@ -199,6 +203,8 @@ fn count_of(function: &[&str], line: &str) -> f64 {
 }
 
 /// Branch stacks drawn from counts give the tools lines in the proportions of the counts.
+///
+/// Promise: R146
 #[test]
 fn profile_tools_read_branch_stacks() {
     if !has("perf") || !has("gcc") {
@@ -273,6 +279,8 @@ func main() {
 "#;
 
 /// Go's compiler takes the profile as one of its own, and inlines what is hot.
+///
+/// Promise: R148: if there is such a Go
 #[test]
 fn go_takes_the_profile_and_inlines_what_is_hot() {
     let dir = tools::fresh("compiler-profiles", "go");
@@ -300,6 +308,7 @@ fn go_takes_the_profile_and_inlines_what_is_hot() {
     assert_eq!(output(&dir, &["./program"]).stdout, expected);
 }
 
+/// Promise: R141
 #[test]
 fn what_a_compiler_cannot_use_is_refused_with_a_remedy() {
     if !has("gcc") {

@@ -1,6 +1,8 @@
 //! lwp where containers run it: under their filters, without privileges, on a read-only root, in
 //! namespaces of its own; and what it says where it cannot work. What the machine does not let a
 //! test set up is skipped, and said.
+//!
+//! Promise: E4: another user, a container's filter
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 use crate::shared::recorded;
@@ -54,6 +56,7 @@ fn possible(dir: &Path, command: &[&str]) -> bool {
     output.status.success()
 }
 
+/// Promise: X1, X2
 #[test]
 fn counts_are_the_same_under_a_container_s_filter() {
     let Some(dir) = filtered("filter") else { return };
@@ -76,6 +79,7 @@ fn counts_are_the_same_under_a_container_s_filter() {
     }
 }
 
+/// Promise: X5
 #[test]
 fn where_tracing_is_refused_it_is_said_or_the_program_runs_natively() {
     let Some(dir) = filtered("refused") else { return };
@@ -121,6 +125,7 @@ fn where_tracing_is_refused_it_is_said_or_the_program_runs_natively() {
     );
 }
 
+/// Promise: I9
 #[test]
 fn doctor_names_what_a_container_refuses() {
     let Some(dir) = filtered("doctor") else { return };
@@ -135,7 +140,10 @@ fn doctor_names_what_a_container_refuses() {
     assert!(seccomp.ends_with("refused: perf_event_open, personality; lwp works"), "{seccomp}");
     assert!(line("default", "layout").1.starts_with("warn"));
     let generated = line("default", "generated code").1;
-    assert!(generated.contains("noticed by the protection of its pages"), "{generated}");
+    assert!(
+        generated.contains("lwp notices writes to it by the protection of its pages"),
+        "{generated}"
+    );
     assert!(line("default", "advice").1.contains("stat -r"));
     let (code, seccomp) = line("old", "seccomp");
     assert_eq!(code, Some(1));
@@ -144,6 +152,7 @@ fn doctor_names_what_a_container_refuses() {
     assert!(line("old", "advice").1.contains("--fallback native"));
 }
 
+/// Promise: X3
 #[test]
 fn without_privileges_and_on_a_read_only_root() {
     let dir = fresh("read_only");
@@ -173,6 +182,7 @@ fn without_privileges_and_on_a_read_only_root() {
     assert!(text(&doctor.stdout).contains("warn  cache "), "{}", text(&doctor.stdout));
 }
 
+/// Promise: X3
 #[test]
 fn another_user_counts_the_same() {
     let dir = fresh("user");
@@ -188,6 +198,7 @@ fn another_user_counts_the_same() {
     assert_eq!(count(&theirs, "instructions"), count(&ours, "instructions"));
 }
 
+/// Promise: X4
 #[test]
 fn namespaces_hide_nothing_that_it_needs() {
     let dir = fresh("namespaces");
@@ -203,6 +214,7 @@ fn namespaces_hide_nothing_that_it_needs() {
     assert!(text(&report.stdout).contains("_dl_relocate_object"), "{}", text(&report.stdout));
 }
 
+/// Promise: R30
 #[test]
 fn recordings_say_where_they_were_made() {
     let dir = fresh("where");
@@ -251,6 +263,8 @@ fn instructions(report: &str, name: &str) -> i64 {
 }
 
 /// A root directory of its own: what is there has names that mean something else outside.
+///
+/// Promise: X6
 #[test]
 fn programs_with_another_root_are_counted() {
     let dir = fresh("root");
@@ -291,6 +305,8 @@ fn programs_with_another_root_are_counted() {
 }
 
 /// A file system that is mounted in a namespace is gone when the namespace is.
+///
+/// Promise: X8
 #[test]
 fn files_that_only_the_program_sees_are_kept() {
     let dir = fresh("mounted");
@@ -319,6 +335,8 @@ fn files_that_only_the_program_sees_are_kept() {
 }
 
 /// A container within what lwp runs: a process namespace with its own /proc.
+///
+/// Promise: X6
 #[test]
 fn programs_may_make_namespaces() {
     let dir = fresh("made");
@@ -346,6 +364,7 @@ fn programs_may_make_namespaces() {
     }
 }
 
+/// Promise: X7
 #[test]
 fn other_c_libraries_are_counted() {
     let dir = fresh("musl");

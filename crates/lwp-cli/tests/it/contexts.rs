@@ -104,6 +104,7 @@ fn rows(dir: &Path, options: &[&str]) -> Value {
     rows.map(|row| (row["sym"].as_str().expect("a name").to_owned(), row.clone())).collect()
 }
 
+/// Promise: R127
 #[test]
 fn every_output_has_what_was_measured_and_calls_nothing_an_estimate() {
     let dir = fresh("outputs");
@@ -153,6 +154,7 @@ __attribute__((noinline)) void outie(long n) { middle(n); innie(3); called(); }
 int main(void) { outie(10000); return 0; }
 ";
 
+/// Promise: R127
 #[test]
 fn recordings_measure_contexts_and_inlined_functions_are_frames() {
     let dir = fresh("inlined");
@@ -180,6 +182,7 @@ fn recordings_measure_contexts_and_inlined_functions_are_frames() {
     assert!(svg.contains("innie") && !svg.contains("inferred"), "{svg}");
 }
 
+/// Promise: R127
 #[test]
 fn other_events_are_estimated_by_instructions_and_say_so() {
     let dir = fresh("events");
@@ -237,6 +240,7 @@ fn recursion_counts_once_and_samples_have_no_contexts_to_measure() {
     }
 }
 
+/// Promise: R128
 #[test]
 fn gates_limit_what_a_function_and_its_callees_do() {
     let dir = fresh("gate");
@@ -269,6 +273,7 @@ fn gates_limit_what_a_function_and_its_callees_do() {
     assert!(says.contains("inclusive counts of branches are estimates"), "{says}");
 }
 
+/// Promise: R128
 #[test]
 fn inclusive_counts_are_compared_where_they_were_measured() {
     let dir = fresh("diff");

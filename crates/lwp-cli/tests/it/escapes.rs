@@ -1,5 +1,7 @@
 //! Names come from programs: whatever they hold, no command writes a character that a terminal
 //! would obey.
+//!
+//! Promise: R10
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 use std::path::{Path, PathBuf};

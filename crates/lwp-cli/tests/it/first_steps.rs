@@ -1,4 +1,6 @@
 //! What people do first, and what they are told where it cannot work.
+//!
+//! Promise: R50
 
 use crate::shared::recorded;
 use crate::shared::tools;
@@ -117,7 +119,7 @@ fn a_filter_offers_what_may_have_been_meant() {
     assert!(says.contains("inlined into: consume;"), "{says}");
     assert!(says.contains("lwp report --inline"), "{says}");
     let says = record("consme");
-    assert!(says.contains("no function is called 'consme'"), "{says}");
+    assert!(says.contains("no function is named 'consme'"), "{says}");
     assert!(says.contains("similar names are: consume"), "{says}");
     assert!(record("xqzwvvk").contains("symbols were searched"));
 }
@@ -161,7 +163,7 @@ fn the_program_s_own_code_comes_first() {
     let (listing, says) = lwp(&dir, &["annotate"]);
     assert!(listing.starts_with("order [program]"), "{listing}");
     assert!(listing.contains("return *(const int *)a"), "{listing}");
-    assert!(says.contains("of libc.so.6 has more"), "{says}");
+    assert!(says.contains("in libc.so.6 is hotter"), "{says}");
     // Where it has none, another's is shown.
     lwp(&dir, &["record", "-q", "-o", "true.data", "/bin/true"]);
     lwp(&dir, &["annotate", "-i", "true.data"]);
@@ -284,6 +286,7 @@ fn busy() -> Running {
     Running(child)
 }
 
+/// Promise: R52
 #[test]
 fn an_attached_process_has_its_own_times() {
     let dir = fresh("times");

@@ -1,5 +1,7 @@
 //! Gates as teams use them: a baseline that is made and blessed, limits for parts, many benchmarks,
 //! and a verdict that is shown where the change is.
+//!
+//! Promise: R39, R53
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 use crate::shared::recorded;
@@ -222,6 +224,7 @@ fn other_readers_read_the_verdict() {
     assert_eq!(text(&output.stdout), "2 1 1 lwp gate\n");
 }
 
+/// Promise: R54
 #[test]
 fn a_program_is_recorded_and_judged_in_one_go() {
     let Some(dir) = program("at_once") else { return };
@@ -258,6 +261,8 @@ fn refused(dir: &Path, arguments: &[&str]) -> String {
 }
 
 /// Promise: a limit that cannot hold is refused before anything runs or becomes a baseline.
+///
+/// Promise: R53
 #[test]
 fn limits_with_mistakes_are_refused_at_once() {
     let dir = tools::fresh("gate", "mistakes");
@@ -290,6 +295,7 @@ fn limits_with_mistakes_are_refused_at_once() {
     assert!(!dir.join("new.data").exists());
 }
 
+/// Promise: R53
 #[test]
 fn an_interrupted_run_is_not_judged() {
     let dir = tools::fresh("gate", "interrupted");
@@ -332,6 +338,7 @@ fn a_program_that_was_not_counted_does_not_pass() {
     assert!(!report.contains("every event counted"), "{report}");
 }
 
+/// Promise: R123
 #[test]
 fn damaged_and_unfinished_recordings_are_not_judged() {
     let dir = tools::fresh("gate", "damaged");

@@ -1,5 +1,7 @@
 //! Code that a program generates while it runs: counted, named by what the program says of it, and
 //! annotated from the bytes that were executed.
+//!
+//! Promise: R31
 
 use crate::shared::recorded;
 use crate::shared::stacks;
@@ -57,6 +59,7 @@ fn generated_code_is_named_and_annotated_when_the_program_is_gone() {
     assert_eq!(line("loop.gen :42"), Some(6001.into()));
 }
 
+/// Promise: R112
 #[test]
 fn stacks_lead_through_generated_code_by_the_tables_that_its_program_writes() {
     let dir = tools::fresh("generated", "unwound");

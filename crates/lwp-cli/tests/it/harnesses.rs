@@ -1,5 +1,7 @@
 //! Harnesses that call perf, with lwp in perf's place: what they measure and draw. A test whose
 //! harness is missing is skipped and says so; `tests/viewers.sh` installs them.
+//!
+//! Promise: R19: under the same condition
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 use crate::shared::tools;
@@ -66,6 +68,7 @@ fn rows_of(report: &str, name: &str) -> Vec<u64> {
 /// Runs of one benchmark that must all count the same.
 const RUNS: usize = 20;
 
+/// Promise: E9
 #[test]
 fn gungraun_counts_and_compares_on_it() {
     let (Some(runner), true) = (harness("gungraun-runner"), has("cargo")) else { return };
@@ -105,6 +108,7 @@ fn gungraun_counts_and_compares_on_it() {
     }
 }
 
+/// Promise: R71
 #[test]
 fn gungraun_counts_the_same_every_time_with_lwp_in_callgrind_s_place() {
     let (Some(runner), true) = (harness("gungraun-runner"), has("cargo")) else { return };

@@ -1,4 +1,6 @@
 //! Functions of interpreted languages other than Python, with the real interpreters.
+//!
+//! Promise: R108
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 use crate::shared::recorded;
@@ -149,6 +151,7 @@ fn php_s_calls(dir: &Path) -> BTreeMap<String, u64> {
     counted
 }
 
+/// Promise: R113
 #[test]
 fn calls_of_php_s_functions_are_counted_as_they_count_themselves() {
     if !has("php") || !is_known(&["php", "--version"], &["PHP 8.2."]) {

@@ -1,5 +1,7 @@
 //! Samples that threads take by themselves, with their interpreter's functions: they are those that
 //! the host takes.
+//!
+//! Promise: R116
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 use crate::shared::recorded;

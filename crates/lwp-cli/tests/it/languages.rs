@@ -143,6 +143,7 @@ fn weights_are_right(python: &str, stacks: &[Stack]) {
     );
 }
 
+/// Promise: R80
 #[test]
 fn python_s_functions_and_lines_are_in_the_stacks_of_samples() {
     let dir = fresh("languages", "python");
@@ -168,6 +169,7 @@ fn python_s_functions_and_lines_are_in_the_stacks_of_samples() {
     }
 }
 
+/// Promise: R80
 #[test]
 fn python_s_stubs_for_perf_change_nothing_in_the_stacks() {
     let dir = fresh("languages", "stubs");
@@ -212,6 +214,7 @@ fn rows(dir: &Path, prefix: &str) -> Vec<Value> {
         .collect()
 }
 
+/// Promise: R81
 #[test]
 fn exact_recordings_count_calls_of_python_s_functions() {
     let dir = fresh("languages", "exact");
@@ -235,6 +238,8 @@ fn exact_recordings_count_calls_of_python_s_functions() {
 
 /// Before 3.12, calls are counted where they enter the evaluator: all of them, and each as Python
 /// itself counts it.
+///
+/// Promise: R81
 #[test]
 fn calls_are_counted_as_python_itself_counts_them() {
     let dir = fresh("languages", "called");
@@ -290,6 +295,8 @@ fn calls_are_counted_as_python_itself_counts_them() {
 }
 
 /// Promise: a recording lets a program call itself as deeply as it does natively.
+///
+/// Promise: R124
 #[test]
 fn python_s_recursion_is_as_deep_as_natively() {
     let dir = fresh("languages", "deep");
@@ -337,6 +344,8 @@ print(subprocess.run([sys.executable, '-c', see], capture_output=True, text=True
 
 /// Promise: a recording changes neither the depth to which Node calls, nor its directory, arguments
 /// and streams.
+///
+/// Promise: R124
 #[test]
 fn node_is_left_as_it_is_at_its_limits() {
     if !has("node") {
@@ -359,6 +368,8 @@ fn node_is_left_as_it_is_at_its_limits() {
 }
 
 /// What has been asked for nothing is left alone: neither are calls counted nor is an evaluator set.
+///
+/// Promise: R81
 #[test]
 fn nothing_is_set_in_python_where_nothing_may_be_added() {
     let dir = fresh("languages", "unset");
@@ -374,6 +385,7 @@ fn nothing_is_set_in_python_where_nothing_may_be_added() {
     }
 }
 
+/// Promise: R82
 #[test]
 fn node_names_its_functions_without_being_told_to() {
     if !has("node") {
@@ -397,6 +409,7 @@ fn node_names_its_functions_without_being_told_to() {
     assert_eq!(maps_left(&dir), Vec::<PathBuf>::new());
 }
 
+/// Promise: R82
 #[test]
 fn java_names_its_methods_without_being_told_to() {
     if !has("javac") || !has("java") {
@@ -489,6 +502,7 @@ fn java_is_right(java: &str, all: &[Stack]) {
     assert!((ratio - 1.0).abs() < 1e-9, "{java}: the call is in line 28: {ratio}");
 }
 
+/// Promise: R111
 #[test]
 fn java_s_interpreted_methods_and_lines_are_in_the_stacks_of_samples() {
     if !has("javac") || !has("java") {
@@ -516,6 +530,8 @@ fn java_s_interpreted_methods_and_lines_are_in_the_stacks_of_samples() {
 }
 
 /// Mono's compiler makes what .NET executes.
+///
+/// Promise: R109
 #[test]
 fn dotnet_names_its_methods_without_being_told_to() {
     if !has("dotnet") || !has("mcs") {
@@ -548,6 +564,7 @@ fn dotnet_names_its_methods_without_being_told_to() {
     assert_eq!(maps_left(&dir), Vec::<PathBuf>::new());
 }
 
+/// Promise: R83
 #[test]
 fn programs_that_are_no_runtime_see_nothing_of_it() {
     let dir = fresh("languages", "unseen");
@@ -564,6 +581,8 @@ fn programs_that_are_no_runtime_see_nothing_of_it() {
 
 /// The map has the number that the process has for itself, and lies on a file system that is gone
 /// with it.
+///
+/// Promise: R84
 #[test]
 fn perf_maps_of_containers_are_found() {
     let dir = fresh("languages", "container");
@@ -590,6 +609,7 @@ fn perf_maps_of_containers_are_found() {
     }
 }
 
+/// Promise: R83
 #[test]
 fn none_leaves_runtimes_alone_and_says_how_they_are_asked() {
     if !has("node") {
@@ -616,6 +636,8 @@ fn none_leaves_runtimes_alone_and_says_how_they_are_asked() {
 }
 
 /// py-spy reads the same frames by other means. Of its stacks, those with some weight are ours too.
+///
+/// Promise: R80, R147
 #[test]
 fn py_spy_sees_the_same_python_stacks() {
     if !has("py-spy") {

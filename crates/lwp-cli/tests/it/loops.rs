@@ -1,4 +1,6 @@
 //! `lwp report --loops`: entries and iterations are those that the source says.
+//!
+//! Promise: R144
 
 use crate::shared::recorded;
 use crate::shared::tools;

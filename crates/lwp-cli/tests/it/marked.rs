@@ -1,5 +1,7 @@
 //! Counting between markers: exact to the instruction, against a processor that is stepped and
 //! against callgrind.
+//!
+//! Promise: R70: compared with a single-stepped processor
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 use crate::shared::tools;
@@ -130,6 +132,7 @@ int main(void) {
 }
 "#;
 
+/// Promise: E9
 #[test]
 fn commands_of_the_program_itself_take_effect_where_it_gives_them() {
     for (pieces, kind) in [(&["-DPIECES"][..], "pieces"), (&[], "whole")] {
@@ -328,7 +331,7 @@ fn recordings_hold_what_is_between_markers() {
 fn a_program_without_markers_counts_nothing_and_is_told_so() {
     let output = limited(Path::new("/"), &[LWP, "stat", "--marked", "--", "/bin/true"]).output();
     let says = text(&output.expect("lwp starts").stderr);
-    assert!(says.contains("nothing was counted: the program has met no marker"), "{says}");
+    assert!(says.contains("nothing was counted: the program executed no marker"), "{says}");
     let words = [LWP, "stat", "--within", "no_such_function", "--", "/bin/true"];
     let says = text(&limited(Path::new("/"), &words).output().expect("lwp starts").stderr);
     assert!(says.contains("no_such_function"), "{says}");

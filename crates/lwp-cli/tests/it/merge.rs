@@ -1,4 +1,6 @@
 //! `lwp merge`: the sum depends on neither order nor grouping, and every command reads it.
+//!
+//! Promise: R29
 
 use crate::shared::recorded;
 use crate::shared::tools;

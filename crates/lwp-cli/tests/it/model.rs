@@ -1,5 +1,7 @@
 //! Modelled misses and estimated cycles: against patterns whose misses are known, and against
 //! callgrind. A test whose tool is missing is skipped and says so.
+//!
+//! Promise: R63
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 use crate::shared::tools;
@@ -161,8 +163,8 @@ const CACHES: [&str; 5] = [
     "--LL=1048576,16,64",
 ];
 
-/// The same numbers by callgrind and in its place. Theirs has the dynamic linker's own work in
-/// another order, an instruction cache in the last level, and a predictor with a history.
+/// callgrind and lwp in its place get nearly equal numbers. Theirs has the dynamic linker's own
+/// work in another order, an instruction cache in the last level, and a predictor with a history.
 #[test]
 fn estimates_are_close_to_callgrind_s() {
     for (name, source, option) in [

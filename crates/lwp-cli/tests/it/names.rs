@@ -1,5 +1,7 @@
 //! Names, lines and inlined functions, wherever the debug information is kept: they are those of a
 //! build that has everything in one file. A test whose tool is missing is skipped and says so.
+//!
+//! Promise: R23
 
 use crate::shared::tools;
 
@@ -61,7 +63,7 @@ fn recorded(dir: &Path, options: &[&str]) -> (Vec<Line>, String) {
     lines(dir, options)
 }
 
-/// The same of a build that has everything in one file.
+/// The lines of a build that has everything in one file.
 fn whole(name: &str, flags: &[&str]) -> Option<Vec<Line>> {
     let dir = built(&format!("{name}-whole"), flags)?;
     let (lines, complaints) = recorded(&dir, &[]);
@@ -308,6 +310,7 @@ fn archives_have_the_debug_files_too() {
     assert!(text(&listing.stdout).contains("x ^= rotate(x, i);"), "{}", text(&listing.stdout));
 }
 
+/// Promise: R74
 #[test]
 fn libraries_are_named_whatever_bytes_their_paths_have() {
     use std::os::unix::ffi::OsStrExt;

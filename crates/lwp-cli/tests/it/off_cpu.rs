@@ -88,6 +88,7 @@ fn assert_no_more(truth: &BTreeMap<String, f64>, found: &BTreeMap<String, f64>) 
     }
 }
 
+/// Promise: R140
 #[test]
 fn sleeps_are_those_that_the_program_measures() {
     let Some(dir) = prepared("sleeps") else { return };
@@ -122,6 +123,8 @@ fn sleeps_are_those_that_the_program_measures() {
 }
 
 /// Without privileges, where the kernel lets users sample their own processes.
+///
+/// Promise: R140
 #[test]
 fn nobody_sees_its_own_sleeps_too() {
     let Some(dir) = prepared("nobody") else { return };

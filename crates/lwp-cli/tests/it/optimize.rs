@@ -106,6 +106,7 @@ fn bolts() -> Vec<&'static str> {
     versions.into_iter().filter(|bolt| has(bolt)).collect()
 }
 
+/// Promise: R136
 #[test]
 fn bolt_finds_the_whole_profile_valid_and_the_program_takes_fewer_branches() {
     for (name, options) in LINKED {
@@ -181,6 +182,8 @@ fn edges_have_their_shares(exact: &str, drawn: &str) {
 
 /// Stacks that are drawn from counts give perf2bolt the edges as often as they were counted, no
 /// trace that the code does not have, and BOLT as good a profile.
+///
+/// Promise: R146
 #[test]
 fn perf2bolt_finds_every_trace_of_branch_stacks_in_the_code() {
     let readers = readers_of_stacks();
@@ -240,6 +243,7 @@ fn jumps_of_callgrind(file: &str) -> BTreeMap<(u64, u64), u64> {
     jumps
 }
 
+/// Promise: R136
 #[test]
 fn jumps_are_taken_as_often_as_callgrind_says_those_of_a_switch_too() {
     if !has("valgrind") {
@@ -288,6 +292,7 @@ fn jumps_are_taken_as_often_as_callgrind_says_those_of_a_switch_too() {
     }
 }
 
+/// Promise: R137, R138
 #[test]
 fn one_command_records_optimises_and_compares() {
     let Some(dir) = built("command", &["-Wl,--emit-relocs"]) else { return };
@@ -316,6 +321,7 @@ fn one_command_records_optimises_and_compares() {
     assert!(said.contains("was written by BOLT"), "{said}");
 }
 
+/// Promise: R138
 #[test]
 fn what_an_optimiser_cannot_use_is_refused_with_a_remedy() {
     let Some(dir) = built("refused", &[]) else { return };
@@ -366,6 +372,7 @@ fn files(dir: &Path) -> Vec<String> {
     files
 }
 
+/// Promise: R138
 #[test]
 fn bad_recordings_are_refused_and_files_stay_as_they_were() {
     let Some(dir) = built("bad", &["-g", "-Wl,--emit-relocs"]) else { return };
@@ -409,6 +416,7 @@ fn bad_recordings_are_refused_and_files_stay_as_they_were() {
     }
 }
 
+/// Promise: R138
 #[test]
 fn an_optimiser_that_fails_or_changes_the_program_is_told() {
     use std::os::unix::fs::PermissionsExt;

@@ -22,6 +22,7 @@ fn total(dir: &Path, file: &str) -> u64 {
     document["total"].as_u64().expect("total")
 }
 
+/// Promise: R25
 #[test]
 fn the_program_s_end_is_every_command_s() {
     let dir = fresh("endings");
@@ -52,6 +53,7 @@ fn the_program_s_end_is_every_command_s() {
     }
 }
 
+/// Promise: R26
 #[test]
 fn recording_is_switched_on_and_off() {
     let dir = fresh("switched");
@@ -83,6 +85,7 @@ fn recording_is_switched_on_and_off() {
     assert!(part > whole / 2 && part < 2 * whole, "{part} of {whole} a round");
 }
 
+/// Promise: R32
 #[test]
 fn what_a_model_says_is_marked() {
     let dir = fresh("modelled");
@@ -100,6 +103,7 @@ fn what_a_model_says_is_marked() {
     }
 }
 
+/// Promise: I10
 #[test]
 fn a_dash_is_the_standard_stream() {
     let dir = fresh("dashes");
@@ -173,6 +177,7 @@ fn trees_show_who_called() {
     assert!(lwp(&dir, &["report", "--tree"]).0.contains("is inferred"));
 }
 
+/// Promise: R27
 #[test]
 fn copies_of_inlined_functions_are_annotated() {
     let dir = fresh("inlined");
@@ -221,6 +226,7 @@ fn styles_and_places_of_sources_are_chosen() {
     assert_eq!(run(&dir, &[LWP, "annotate", "-M", "vax"]).status.code(), Some(125));
 }
 
+/// Promise: R38
 #[test]
 fn listings_like_objdump_s_have_its_lines() {
     let dir = fresh("objdump");
@@ -292,6 +298,7 @@ fn reports_have_the_form_and_the_keys_that_are_asked_for() {
     assert!(refused(&["--tree", "--format", "json"]).contains("text only"));
 }
 
+/// Promise: R24
 #[test]
 fn circles_have_the_inclusive_counts_of_callgrind() {
     for (program, functions, exact) in [
@@ -359,6 +366,7 @@ fn several_recordings_are_compared_with_the_first() {
     assert_eq!((csv.lines().count(), csv.lines().next()), (2, Some("a,b,c,what")));
 }
 
+/// Promise: R11
 #[test]
 fn hard_limits_hold_beside_relative_ones() {
     let dir = fresh("hard");

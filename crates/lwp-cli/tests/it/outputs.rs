@@ -1,5 +1,7 @@
 //! Output that cannot be written, and threads that cannot be started: errors with a reason, never
 //! panics.
+//!
+//! Promise: I12
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 use std::fs::OpenOptions;

@@ -1,5 +1,7 @@
 //! The install script and the GitHub action, on a release that has this build's command and nothing
 //! else. What a whole release holds is tried by `packaging/test.sh`.
+//!
+//! Promise: R55, R57
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 use crate::shared::tools;

@@ -1,4 +1,6 @@
 //! lwp in place of perf: what harnesses and viewers call is answered as perf would.
+//!
+//! Promise: I7
 
 use crate::shared::tools;
 
@@ -114,6 +116,8 @@ fn heading(line: &str) -> (String, u32, f64, u64) {
 
 /// Promise: FlameGraph's stackcollapse-perf.pl, speedscope and the Firefox Profiler read
 /// `perf script`.
+///
+/// Promise: I7, R125
 #[test]
 fn samples_are_read_by_flame_graph_scripts() {
     let dir = fresh("script");
@@ -154,6 +158,8 @@ fn samples_are_read_by_flame_graph_scripts() {
 }
 
 /// Promise: perf itself names Python's functions.
+///
+/// Promise: R125
 #[test]
 fn perf_names_interpreted_functions() {
     let dir = fresh("python");
@@ -202,6 +208,7 @@ fn a_program_s_end_is_perf_s() {
     assert!(dir.join("x.data").exists());
 }
 
+/// Promise: I7: with the real
 #[test]
 fn flamegraph_draws_what_was_sampled() {
     let dir = fresh("flamegraph");

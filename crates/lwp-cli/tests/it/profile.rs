@@ -249,6 +249,7 @@ fn callers_agree_with_callgrind() {
     inclusive_counts_agree_with_callgrind("callers.c", &functions);
 }
 
+/// Promise: R2
 #[test]
 fn sorting_agrees_with_callgrind() {
     agrees_with_callgrind("sorting.c", &["-O2"]);
@@ -256,12 +257,14 @@ fn sorting_agrees_with_callgrind() {
     calls_agree_with_callgrind("sorting.c", &["compare", "hash", "main"]);
 }
 
+/// Promise: R2
 #[test]
 fn recursion_agrees_with_callgrind() {
     agrees_with_callgrind("recursion.c", &["-O1"]);
     calls_agree_with_callgrind("recursion.c", &["fib", "ackermann", "even", "odd"]);
 }
 
+/// Promise: R2
 #[test]
 fn dispatch_agrees_with_callgrind() {
     agrees_with_callgrind("dispatch.c", &["-O2"]);
@@ -270,6 +273,7 @@ fn dispatch_agrees_with_callgrind() {
     inclusive_counts_agree_with_callgrind("dispatch.c", &functions);
 }
 
+/// Promise: R2
 #[test]
 fn matrix_agrees_with_callgrind() {
     agrees_with_callgrind("matrix.c", &["-O2", "-fno-tree-vectorize"]);
@@ -277,6 +281,7 @@ fn matrix_agrees_with_callgrind() {
     inclusive_counts_agree_with_callgrind("matrix.c", &["multiply"]);
 }
 
+/// Promise: R2
 #[test]
 fn words_agree_with_callgrind() {
     agrees_with_callgrind("words.cpp", &["-O1"]);
@@ -302,6 +307,7 @@ fn agrees_with_stat(dir: &Path, program: &[&str]) {
     }
 }
 
+/// Promise: R1
 #[test]
 fn totals_are_those_of_stat() {
     let dir = fresh("stat");
@@ -318,6 +324,7 @@ fn totals_are_those_of_stat() {
     }
 }
 
+/// Promise: R3
 #[test]
 fn threads_processes_and_signals_are_told_apart() {
     let dir = fresh("threads");
@@ -342,6 +349,7 @@ fn threads_processes_and_signals_are_told_apart() {
     assert_eq!(pids.len(), 2);
 }
 
+/// Promise: R4
 #[test]
 fn callgrind_s_own_reader_reads_the_export() {
     let dir = fresh("export-callgrind");
@@ -362,6 +370,7 @@ fn callgrind_s_own_reader_reads_the_export() {
     assert_eq!(count, number(&hash, "self").to_string());
 }
 
+/// Promise: R4
 #[test]
 fn perf_reads_the_export() {
     let dir = fresh("export-perf");
@@ -400,6 +409,7 @@ fn perf_reads_the_export() {
     }
 }
 
+/// Promise: R4
 #[test]
 fn every_format_holds_the_same_total() {
     let dir = fresh("formats");
@@ -429,6 +439,7 @@ fn every_format_holds_the_same_total() {
     assert!(std::fs::read(dir.join("x.pb.gz")).unwrap().starts_with(&[0x1f, 0x8b]));
 }
 
+/// Promise: R5
 #[test]
 fn what_is_inferred_is_marked() {
     let dir = fresh("marked");
@@ -482,6 +493,7 @@ fn set_time(file: &Path, seconds: u64) {
     file.set_modified(time).unwrap();
 }
 
+/// Promise: R73
 #[test]
 fn source_files_that_are_more_recent_than_the_program_are_doubted() {
     let dir = fresh("edited");
@@ -509,6 +521,7 @@ fn source_files_that_are_more_recent_than_the_program_are_doubted() {
     assert_eq!(doubts(&dir).len(), 2);
 }
 
+/// Promise: R73
 #[test]
 fn checksums_of_source_files_tell_more_than_their_times() {
     let dir = fresh("checksums");
@@ -539,6 +552,7 @@ fn checksums_of_source_files_tell_more_than_their_times() {
     assert!(said.len() == 1 && said[0].contains("own.c has changed since"), "{said:?}");
 }
 
+/// Promise: R11
 #[test]
 fn a_regression_fails_the_gate_and_names_the_cause() {
     let dir = fresh("gate");
@@ -568,6 +582,7 @@ fn a_regression_fails_the_gate_and_names_the_cause() {
     assert!(same.contains("nothing differs"), "{same}");
 }
 
+/// Promise: R6
 #[test]
 fn the_program_s_end_does_not_lose_the_profile() {
     let dir = fresh("endings");
@@ -579,6 +594,7 @@ fn the_program_s_end_does_not_lose_the_profile() {
     assert!(!rows(&dir, &[]).is_empty());
 }
 
+/// Promise: R7
 #[test]
 fn bad_input_is_named_and_never_a_crash() {
     let dir = fresh("bad");
@@ -608,6 +624,7 @@ fn bad_input_is_named_and_never_a_crash() {
     lwp_fails(&dir, &["record", "/nonexistent/program"], 127);
 }
 
+/// Promise: R9
 #[test]
 fn a_changed_program_s_names_are_not_used() {
     let dir = fresh("changed");
@@ -657,6 +674,7 @@ fn a_full_disk_is_reported_before_the_program_runs() {
     assert!(!dir.join("ran").exists());
 }
 
+/// Promise: R20
 #[test]
 fn a_limit_on_the_size_of_files_leaves_the_recording_before() {
     let dir = fresh("small-files");
@@ -673,6 +691,8 @@ fn a_limit_on_the_size_of_files_leaves_the_recording_before() {
 }
 
 /// Promise: a failed recording does not cost the last good one.
+///
+/// Promise: R123
 #[test]
 fn a_failed_recording_does_not_push_out_the_last_good_one() {
     let dir = fresh("failed-recording");
@@ -711,6 +731,7 @@ fn programs_have_the_action_for_files_that_are_too_large() {
     assert_eq!(virtually.status, natively.status, "{}", text(&virtually.stderr));
 }
 
+/// Promise: R10
 #[test]
 fn names_of_programs_cannot_reach_the_terminal_or_the_page() {
     let dir = fresh("names");
@@ -784,6 +805,7 @@ fn with_mounts(dir: &Path, script: &str) -> Option<Output> {
     Some(run(dir, &["unshare", "-m", "sh", "-c", script, "sh", LWP]))
 }
 
+/// Promise: R20
 #[test]
 fn a_disk_that_fills_keeps_what_was_recorded() {
     let dir = fresh("filling");
@@ -798,13 +820,14 @@ fn a_disk_that_fills_keeps_what_was_recorded() {
     let (report, said) = (text(&output.stdout), text(&output.stderr));
     assert!(said.contains("No space left on device") && said.contains("status 125"), "{said}");
     assert!(said.contains("what was written before can be read"), "{said}");
-    assert_eq!(said.matches("nothing is recorded from here on").count(), 1, "{said}");
+    assert_eq!(said.matches("recording stops here").count(), 1, "{said}");
     // The program itself has noticed nothing, and its profile is there up to then.
     let natively = run(&dir, &["./program"]).stdout;
     assert_eq!(std::fs::read(dir.join("printed")).unwrap(), natively);
     assert!(report.contains("ld-linux") && said.contains("bytes are left out"), "{report}{said}");
 }
 
+/// Promise: R7
 #[test]
 fn a_killed_recorder_leaves_what_it_had_written() {
     let dir = fresh("killed");
@@ -846,6 +869,7 @@ fn a_killed_recorder_leaves_what_it_had_written() {
     assert!(incomplete > 0, "lwp was always faster");
 }
 
+/// Promise: R20
 #[test]
 fn a_directory_that_cannot_be_written_is_said_before_the_program_runs() {
     let dir = fresh("read-only");
@@ -865,6 +889,7 @@ fn a_directory_that_cannot_be_written_is_said_before_the_program_runs() {
     assert!(text(&output.stdout).contains("# instructions"), "{}", text(&output.stdout));
 }
 
+/// Promise: R20
 #[test]
 fn a_terminal_that_can_do_nothing_gets_text() {
     let dir = fresh("dumb");

@@ -68,6 +68,7 @@ fn is_possible(own: &[&str]) -> bool {
     CHAINS.iter().any(|chain| chain.starts_with(own))
 }
 
+/// Promise: R13
 #[test]
 fn every_stack_is_right() {
     let dir = fresh("stacks");
@@ -109,6 +110,7 @@ fn every_stack_is_right() {
     assert!(seen.contains_key("thread_leaf") && seen.contains_key("child_leaf"), "{seen:?}");
 }
 
+/// Promise: R12
 #[test]
 fn equal_runs_have_equal_samples() {
     let dir = fresh("equal");
@@ -129,6 +131,8 @@ fn equal_runs_have_equal_samples() {
 
 /// Threads take samples by themselves, and keep them with a copy of their stacks; where misses are
 /// sampled too, lwp leads them to each sample and reads the stack there.
+///
+/// Promise: R12
 #[test]
 fn samples_are_the_same_whoever_takes_them() {
     let dir = fresh("taken");
@@ -155,6 +159,8 @@ fn samples_are_the_same_whoever_takes_them() {
 
 /// Loads that miss, in places where their number is known; what the start-up of a program adds is
 /// small.
+///
+/// Promise: R21
 #[test]
 fn cache_misses_are_sampled_where_they_happen() {
     let dir = fresh("misses");
@@ -208,6 +214,7 @@ fn sampled_misses(name: &str) -> Option<(String, String)> {
     Some(said)
 }
 
+/// Promise: W9
 #[test]
 fn signals_find_every_register_where_misses_are_watched() {
     let Some((stdout, _)) = sampled_misses("interrupted") else { return };
@@ -216,6 +223,8 @@ fn signals_find_every_register_where_misses_are_watched() {
 
 /// Signals arrive within repeated string instructions and while it is worked out what these have
 /// accessed.
+///
+/// Promise: W9
 #[test]
 fn interrupted_copies_lose_no_access() {
     let Some((stdout, stderr)) = sampled_misses("copies") else { return };
@@ -233,6 +242,7 @@ fn interrupted_copies_lose_no_access() {
     assert!((lines..most).contains(&misses), "{misses} misses of {lines} lines, {signals} signals");
 }
 
+/// Promise: R12
 #[test]
 fn samples_are_the_counts_divided() {
     let dir = fresh("counts");
@@ -262,6 +272,7 @@ fn samples_are_the_counts_divided() {
     }
 }
 
+/// Promise: R14
 #[test]
 fn every_command_shows_samples() {
     let dir = fresh("commands");
@@ -316,6 +327,7 @@ fn callgrind_s_own_reader_knows_true_inclusive_costs() {
     }
 }
 
+/// Promise: R14
 #[test]
 fn perf_reads_the_stacks() {
     let dir = fresh("perf");
@@ -344,6 +356,7 @@ fn what_happens_while_recording_is_off_is_not_sampled() {
     assert_eq!(said(&stderr, "instructions"), (0, 0));
 }
 
+/// Promise: R114
 #[test]
 fn threads_go_by_their_own_names() {
     let dir = fresh("named");

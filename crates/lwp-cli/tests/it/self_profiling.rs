@@ -1,4 +1,6 @@
 //! Programs that profile themselves with Lightweight Profiling, while they are counted.
+//!
+//! Promise: W26
 
 use std::path::{Path, PathBuf};
 

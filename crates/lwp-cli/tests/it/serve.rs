@@ -81,6 +81,7 @@ fn a_recording_is_served_at_the_address_that_is_printed() {
     assert!(get(host, "/functions").starts_with("HTTP/1.1 403"));
 }
 
+/// Promise: R121
 #[test]
 fn connections_that_say_nothing_keep_nobody_out() {
     let dir = Recorded::new("silent");
@@ -116,6 +117,8 @@ fn number(text: &str) -> u64 {
 }
 
 /// Pages add samples up by contexts, reports by stacks: both come to the same counts.
+///
+/// Promise: R115
 #[test]
 fn pages_count_what_reports_count() {
     let dir = Recorded::new("counts");

@@ -103,6 +103,7 @@ fn text_report_has_counts_shares_and_times() {
     }
 }
 
+/// Promise: F3
 #[test]
 fn the_program_s_streams_are_untouched() {
     let file = fresh("streams");
@@ -122,6 +123,7 @@ fn the_program_s_streams_are_untouched() {
     assert!(std::fs::read_to_string(file).expect("report").contains("instructions"));
 }
 
+/// Promise: F1
 #[test]
 fn exit_codes_are_the_program_s() {
     for verb in ["stat", "run"] {
@@ -130,6 +132,7 @@ fn exit_codes_are_the_program_s() {
     }
 }
 
+/// Promise: F2
 #[test]
 fn deadly_signals_are_passed_on() {
     for signal in [15, 9, 11, 6] {
@@ -147,6 +150,7 @@ fn run_counts_nothing_and_prints_nothing() {
     assert_eq!(stderr(&output), "");
 }
 
+/// Promise: E2
 #[test]
 fn counts_add_up() {
     let events = "instructions,branches,branches-taken,conditional-branches,conditional-taken,\
@@ -160,6 +164,7 @@ fn counts_add_up() {
     assert!(of("calls") > 0.0 && of("returns") > 0.0 && of("indirect-branches") > 0.0);
 }
 
+/// Promise: E3
 #[test]
 fn equal_runs_have_equal_counts() {
     let arguments = ["-e", "instructions,branches", "--deterministic", "--", "/bin/true"];
@@ -172,6 +177,8 @@ fn equal_runs_have_equal_counts() {
 /// Twenty runs that differ in what is no business of the program: the directory that it lies in,
 /// variables, what it is started by. Its own arguments are of the same length; its process number
 /// and its parent's, which the shell formats, may not be.
+///
+/// Promise: E4: twenty runs in different environments, started by different callers
 #[test]
 fn deterministic_counts_depend_on_the_program_alone() {
     let count = |nth: usize, rounds: &str| {
@@ -211,6 +218,8 @@ const STACK_END: &str = "import ctypes, os; \
     print(','.join(sorted(os.environ)))";
 
 /// The stack begins where it always does, whatever is on it.
+///
+/// Promise: E4: twenty runs in different environments, started by different callers
 #[test]
 fn deterministic_stacks_begin_at_one_place() {
     let place = |words: &[&str]| {
@@ -236,6 +245,7 @@ fn deterministic_stacks_begin_at_one_place() {
     assert_eq!(more[1], "A,HOME,LC_ALL,LONGER,PATH,TZ");
 }
 
+/// Promise: E5
 #[test]
 fn what_cannot_be_counted_is_never_a_zero() {
     let rows = rows("unsupported.json", &["-e", "cycles,instructions:k,calls", "--", "/bin/true"]);
@@ -245,6 +255,7 @@ fn what_cannot_be_counted_is_never_a_zero() {
     assert!(value(&rows, "calls") > 0.0);
 }
 
+/// Promise: I2
 #[test]
 fn csv_has_perf_s_columns() {
     let output = lwp(&["stat", "-x,", "-e", "instructions,cycles", "--", "/bin/true"]);
@@ -258,6 +269,7 @@ fn csv_has_perf_s_columns() {
     assert!(lines.iter().all(|columns| columns.len() == 7), "{text}");
 }
 
+/// Promise: I6
 #[test]
 fn repeated_runs_have_a_spread() {
     let output = lwp(&["stat", "-r", "3", "-e", "instructions", "--", "/bin/true"]);
@@ -317,6 +329,8 @@ fn interrupted_series(name: &str, script: &str) -> Output {
 }
 
 /// Promise: a run that was cut off is no part of the mean of the others.
+///
+/// Promise: I6
 #[test]
 fn a_run_that_is_cut_off_is_left_out_of_the_mean() {
     let output = interrupted_series("cut-off", "echo ready; while :; do sleep 0.05; done");
@@ -333,6 +347,8 @@ fn a_run_that_is_cut_off_is_left_out_of_the_mean() {
 }
 
 /// An interrupted series has not done what it was asked for, whatever its last run says.
+///
+/// Promise: I6
 #[test]
 fn an_interrupted_series_is_no_success() {
     let script = "trap '' INT; echo ready; until [ -e go ]; do sleep 0.05; done; exit 0";
@@ -342,6 +358,7 @@ fn an_interrupted_series_is_no_success() {
     assert!(says.contains("(2 runs)"), "{says}");
 }
 
+/// Promise: I6
 #[test]
 fn a_failed_run_is_a_failure_of_the_series() {
     let dir = fresh_directory("failed-run");
@@ -366,6 +383,7 @@ fn reports_can_be_appended() {
     assert_eq!(std::fs::read_to_string(file).expect("report").lines().count(), 2);
 }
 
+/// Promise: F9
 #[test]
 fn child_processes_are_followed_unless_refused() {
     let script = "/bin/true; /bin/true; exit 0";
@@ -384,6 +402,8 @@ fn child_processes_are_followed_unless_refused() {
 }
 
 /// Each takes over the counters of the one before.
+///
+/// Promise: F9
 #[test]
 fn copies_that_fork_makes_count_from_zero() {
     let script = "for i in 1 2 3 4 5 6 7 8 9; do ( : $i ); done; for i in 1 2 3 4 5 6; do ( exit 0 ); done; exit 0";
@@ -399,6 +419,8 @@ fn copies_that_fork_makes_count_from_zero() {
 }
 
 /// From the third on, they begin with a table that the ones before have left.
+///
+/// Promise: F9
 #[test]
 fn programs_started_over_and_over_count_the_same() {
     let script = "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14; do /bin/echo $i; done; for i in 1 2 3 4 5; do \
@@ -426,6 +448,8 @@ fn programs_started_over_and_over_count_the_same() {
 
 /// The intervals of a run, while it runs and at its end, have all that it executed and nothing
 /// twice.
+///
+/// Promise: I8
 #[test]
 fn intervals_add_up_to_the_whole() {
     // Not a shell: it formats its parent's process number, which may have a digit more.
@@ -459,6 +483,7 @@ fn threads_are_reported_on_their_own() {
     assert!(rows[0]["thread"].as_str().expect("label").starts_with("true-"), "{rows:?}");
 }
 
+/// Promise: F6
 #[test]
 fn scripts_are_the_kernel_s_to_start() {
     let file = fresh("script");
@@ -468,6 +493,8 @@ fn scripts_are_the_kernel_s_to_start() {
 }
 
 /// The run ends with the program as natively, and what it leaves in a session of its own lives on.
+///
+/// Promise: F24
 #[test]
 fn daemons_are_left_behind_unharmed() {
     let told = fresh("daemon-told");
@@ -498,6 +525,8 @@ fn daemons_are_left_behind_unharmed() {
 }
 
 /// Nothing tells those apart that a program has forgotten to wait for.
+///
+/// Promise: F24
 #[test]
 fn processes_of_the_program_s_session_are_waited_for() {
     let file = fresh("waited-for");
@@ -517,6 +546,7 @@ fn a_run_can_be_limited_in_time() {
     assert!(stderr(&output).contains("instructions"), "{}", stderr(&output));
 }
 
+/// Promise: F4
 #[test]
 fn interrupts_are_left_to_the_program() {
     // The shell survives the interrupt, as lwp must, and both get it as from a terminal.
@@ -544,6 +574,7 @@ fn interrupts_are_left_to_the_program() {
     assert!(stderr(&output).contains("instructions"), "{}", stderr(&output));
 }
 
+/// Promise: F5
 #[test]
 fn a_terminated_lwp_terminates_the_program_and_still_reports() {
     let mut command = Command::new(LWP);
@@ -563,12 +594,14 @@ fn a_terminated_lwp_terminates_the_program_and_still_reports() {
     assert!(stderr(&output).contains("instructions"), "{}", stderr(&output));
 }
 
+/// Promise: E8
 #[test]
 fn nothing_is_counted_before_counting_is_enabled() {
     let rows = rows("disabled.json", &["-D", "-1", "-e", "instructions", "--", "/bin/true"]);
     assert_eq!(value(&rows, "instructions"), 0.0);
 }
 
+/// Promise: E8
 #[test]
 fn control_line_switches_counting() {
     let (control, ack) = (fresh("control.fifo"), fresh("ack.fifo"));
@@ -609,6 +642,7 @@ fn control_line_switches_counting() {
     assert!(value(&[row], "instructions") > 100_000.0);
 }
 
+/// Promise: F11
 #[test]
 fn a_running_process_can_be_counted_for_a_while() {
     let mut program = Command::new("/bin/sh");

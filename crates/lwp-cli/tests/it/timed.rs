@@ -89,6 +89,7 @@ pub(crate) fn assert_shares(
     }
 }
 
+/// Promise: R129
 #[test]
 fn shares_are_those_that_the_program_measures() {
     let dir = fresh("shares");
@@ -104,6 +105,7 @@ fn shares_are_those_that_the_program_measures() {
     assert!(margin > 0.1 && margin < 2.0, "{margin}");
 }
 
+/// Promise: R130
 #[test]
 fn sums_are_those_of_the_kernel() {
     let dir = fresh("sums");
@@ -124,6 +126,8 @@ fn sums_are_those_of_the_kernel() {
 }
 
 /// Processes that nobody waits for are in no account of their makers'.
+///
+/// Promise: R130
 #[test]
 fn processes_that_nobody_waits_for_count_too() {
     let dir = fresh("orphans");
@@ -140,6 +144,7 @@ fn processes_that_nobody_waits_for_count_too() {
     assert!(sum > 0.8 * all, "{sum} of {all}");
 }
 
+/// Promise: R131
 #[test]
 fn threads_children_and_programs_that_they_execute_are_followed() {
     let dir = fresh("followed");
@@ -165,6 +170,7 @@ fn threads_children_and_programs_that_they_execute_are_followed() {
     assert!(!found.contains_key("in_child"), "{found:?}");
 }
 
+/// Promise: R131
 #[test]
 fn stacks_reach_down_to_the_beginning() {
     let dir = fresh("stacks");
@@ -187,6 +193,8 @@ fn stacks_reach_down_to_the_beginning() {
 
 /// What the program's clock says of `reading` is nearly all the kernel's. The kernel's samples
 /// elsewhere don't count: on a busy machine its interrupts fall into any function.
+///
+/// Promise: R130
 #[test]
 fn time_in_the_kernel_is_shown() {
     let dir = fresh("kernel");
@@ -210,6 +218,7 @@ fn time_in_the_kernel_is_shown() {
     assert!(in_kernel > 0.8 * in_reading, "{folded}");
 }
 
+/// Promise: R132
 #[test]
 fn the_end_is_the_program_s() {
     let dir = fresh("ends");
@@ -233,6 +242,7 @@ fn the_end_is_the_program_s() {
     assert!(!run(&dir, &command).status.success());
 }
 
+/// Promise: R132
 #[test]
 fn every_command_shows_time() {
     let dir = fresh("commands");
@@ -304,6 +314,7 @@ fn go_on(shell: &mut Running, mut output: BufReader<ChildStdout>) -> String {
     said
 }
 
+/// Promise: R134
 #[test]
 fn a_process_that_runs_is_sampled_with_all_that_it_makes() {
     let dir = fresh("attached");
@@ -330,6 +341,8 @@ fn a_process_that_runs_is_sampled_with_all_that_it_makes() {
 }
 
 /// The program has two threads already, and its files are mapped.
+///
+/// Promise: R134
 #[test]
 fn threads_that_run_already_are_sampled_with_their_names_and_stacks() {
     let dir = fresh("threads");
@@ -352,6 +365,7 @@ fn threads_that_run_already_are_sampled_with_their_names_and_stacks() {
     assert!(!folded.contains("[callers not found]"), "{folded}");
 }
 
+/// Promise: R134
 #[test]
 fn an_attached_process_does_not_notice_whatever_becomes_of_lwp() {
     let dir = fresh("unnoticed");
@@ -375,6 +389,7 @@ fn an_attached_process_does_not_notice_whatever_becomes_of_lwp() {
     assert!(said.contains("heavy ") && said.ends_with("end\n"), "{said}");
 }
 
+/// Promise: R134
 #[test]
 fn the_machine_is_sampled_as_long_as_a_program_runs() {
     let dir = fresh("machine");
@@ -402,6 +417,7 @@ fn the_machine_is_sampled_as_long_as_a_program_runs() {
     assert!(header.contains("command: all processors"), "{header}");
 }
 
+/// Promise: R134
 #[test]
 fn the_machine_is_sampled_until_somebody_ends_it() {
     let dir = fresh("until");
@@ -426,6 +442,8 @@ fn the_machine_is_sampled_until_somebody_ends_it() {
 }
 
 /// The main thread's time is in no recording of the other one.
+///
+/// Promise: R134
 #[test]
 fn one_thread_is_sampled_alone() {
     let dir = fresh("thread");
@@ -460,6 +478,7 @@ fn one_thread_is_sampled_alone() {
     assert_eq!(none.status.code(), Some(127), "{said}");
 }
 
+/// Promise: R134
 #[test]
 fn a_process_that_cannot_be_attached_to_is_refused_with_a_reason() {
     let dir = fresh("unattached");
@@ -492,6 +511,8 @@ fn keep(dir: &Path, file: &str, mode: &str) {
 }
 
 /// In mode k, `reading` takes part of the second that `heavy` and `light` have alone in mode c.
+///
+/// Promise: R135
 #[test]
 fn changes_of_time_have_intervals() {
     let dir = fresh("changes");
@@ -530,6 +551,7 @@ fn changes_of_time_have_intervals() {
     assert!(csv.starts_with("before,after,change,margin,what\n"), "{csv}");
 }
 
+/// Promise: R135
 #[test]
 fn a_gate_on_time_fails_only_beyond_the_interval() {
     let dir = fresh("gate");

@@ -1,4 +1,6 @@
 //! `lwp record --time` where the kernel refuses to sample: lwp stops threads instead.
+//!
+//! Promise: R145
 
 use crate::shared::recorded;
 use crate::shared::tools;
@@ -186,6 +188,7 @@ fn both_works_too() {
     assert!(chases["ns_per_call_estimated"].as_f64().is_some_and(|ns| ns > 0.0), "{chases}");
 }
 
+/// Promise: R132
 #[test]
 fn who_can_neither_sample_nor_stop_is_told_what_to_do() {
     let Some(dir) = prepared("refused", "timed.c") else { return };

@@ -1,4 +1,6 @@
 //! `lwp record --time` of interpreters: the functions that they execute, at the moments of samples.
+//!
+//! Promise: R147
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 use crate::languages::pythons;

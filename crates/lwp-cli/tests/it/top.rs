@@ -1,4 +1,6 @@
 //! `lwp top`: frames while a program runs, on a pipe and on a terminal.
+//!
+//! Promise: R17
 
 use crate::shared::tools;
 

@@ -45,6 +45,7 @@ fn symbol(dir: &Path, program: &str, name: &str) -> u64 {
     u64::from_str_radix(line.split(' ').next().expect("a word"), 16).expect("a number")
 }
 
+/// Promise: R117
 #[test]
 fn functions_without_symbols_have_their_bounds_and_calls() {
     if !has("gcc") || !has("nm") || !has("strip") {
@@ -77,6 +78,7 @@ fn functions_without_symbols_have_their_bounds_and_calls() {
     assert!(listing.contains(&hottest), "{listing}");
 }
 
+/// Promise: R117
 #[test]
 fn sampled_functions_without_symbols_are_those_that_were_counted() {
     if !has("gcc") || !has("strip") {
@@ -96,6 +98,7 @@ fn sampled_functions_without_symbols_are_those_that_were_counted() {
     assert_eq!(names(&exact), names(&sampled));
 }
 
+/// Promise: R117
 #[test]
 fn builds_without_symbols_are_compared_by_their_code() {
     if !has("gcc") || !has("nm") || !has("strip") {
@@ -128,6 +131,7 @@ fn builds_without_symbols_are_compared_by_their_code() {
     }
 }
 
+/// Promise: R118
 #[test]
 fn names_and_build_ids_outlive_the_file() {
     if !has("gcc") {

@@ -1,4 +1,7 @@
 //! Processes that lwp attaches to, and lets go: they go on as if nothing had happened.
+//!
+//! Promise: F11: it loses no signal, none of its calls is interrupted, it can create threads, it
+//!   may be stopped
 #![allow(clippy::disallowed_methods, reason = "a test may panic")]
 
 use crate::shared::running;

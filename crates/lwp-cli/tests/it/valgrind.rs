@@ -1,5 +1,7 @@
 //! `lwp valgrind --tool=callgrind` beside callgrind itself. A test whose tool is missing is skipped
 //! and says so.
+//!
+//! Promise: R71
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 use crate::shared::tools;

@@ -1,5 +1,7 @@
 //! Exports in the programs that they are for: each opens the file and says what it sees. A test
 //! whose viewer is missing is skipped and says so; `tests/viewers.sh` installs them.
+//!
+//! Promise: R18: if tests/viewers.sh has installed them
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 use crate::shared::tools;
@@ -155,6 +157,8 @@ fn speedscope_reads_what_perf_script_prints() {
 }
 
 /// Two threads, each with a function of its own.
+///
+/// Promise: R125
 #[test]
 fn threads_are_shown_on_their_own() {
     let dir = tools::fresh("viewers", "threads");
@@ -210,6 +214,8 @@ fn threads_are_shown_on_their_own() {
 }
 
 /// Promise: own costs add up to the whole, of samples too.
+///
+/// Promise: R125
 #[test]
 fn callgrind_annotate_adds_samples_up() {
     let Some((dir, [leaf, middle])) = recorded("callgrind-samples") else { return };
@@ -315,6 +321,8 @@ fn opentelemetry_s_own_messages_hold_the_counts() {
 }
 
 /// An exact recording of the same program: own counts are exact, callers are known by their calls.
+///
+/// Promise: R51
 #[test]
 fn exact_profiles_have_stacks_that_say_they_are_inferred() {
     let Some((dir, _)) = recorded("inferred") else { return };

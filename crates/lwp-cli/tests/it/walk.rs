@@ -81,6 +81,7 @@ fn all_named(rows: &[Value]) {
     }
 }
 
+/// Promise: R41
 #[test]
 fn a_rebuilt_program_is_compared_by_name() {
     let dir = fresh("gcc");
@@ -123,6 +124,7 @@ fn a_rebuilt_program_is_compared_by_name() {
     assert_eq!(all(), there);
 }
 
+/// Promise: R41
 #[test]
 fn sampled_recordings_need_no_binary_either() {
     let dir = fresh("sampled");
@@ -144,6 +146,7 @@ fn sampled_recordings_need_no_binary_either() {
     assert_eq!(all(), there);
 }
 
+/// Promise: R41
 #[test]
 fn names_kept_are_those_of_the_files() {
     let dir = fresh("same");
@@ -175,6 +178,7 @@ fn names_kept_are_those_of_the_files() {
     }
 }
 
+/// Promise: R42
 #[test]
 fn a_renamed_function_is_known_by_its_code() {
     for (name, flags) in [("pie", &["-g", "-pie"][..]), ("fixed", &["-no-pie"])] {
@@ -230,6 +234,7 @@ fn package(dir: &Path, rounds: u32, version: &str) {
     }
 }
 
+/// Promise: R42
 #[test]
 fn programs_of_cargo_are_compared_in_both_manglings() {
     if !has("cargo") {
@@ -271,6 +276,7 @@ fn programs_of_cargo_are_compared_in_both_manglings() {
     }
 }
 
+/// Promise: R42
 #[test]
 fn files_with_other_names_are_compared_by_their_role() {
     let dir = fresh("roles");
@@ -291,6 +297,7 @@ fn files_with_other_names_are_compared_by_their_role() {
     assert!(text(&wrong.stderr).contains("one"), "{}", text(&wrong.stderr));
 }
 
+/// Promise: R43
 #[test]
 fn different_runs_are_not_compared_silently() {
     let dir = fresh("different");
@@ -339,6 +346,7 @@ fn different_runs_are_not_compared_silently() {
     assert!(text(&wrong.stderr).contains("'weather'"), "{}", text(&wrong.stderr));
 }
 
+/// Promise: R44
 #[test]
 fn recordings_say_where_they_come_from() {
     let dir = fresh("tags");
@@ -373,6 +381,7 @@ fn a_recording_in_a_pipe_has_names_too() {
     assert!(report.contains(" work"), "{report}");
 }
 
+/// Promise: R41
 #[test]
 fn a_recording_whose_lwp_was_killed_falls_back_to_the_binary() {
     let dir = fresh("killed");

@@ -190,7 +190,7 @@ impl Header {
         out
     }
 
-    /// The same without the zeros behind the path.
+    /// The header's bytes without the zeros that follow the path.
     pub(super) fn to_short_bytes(&self) -> Vec<u8> {
         let bytes = self.to_bytes();
         let path = &bytes[PATH_AT..HASH_AT];

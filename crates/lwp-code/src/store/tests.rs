@@ -60,6 +60,7 @@ fn what_was_saved_is_loaded() {
     std::fs::remove_dir_all(&place).unwrap();
 }
 
+/// Promise: K2
 #[test]
 fn no_damage_goes_unnoticed() {
     let place = place("damage");
@@ -110,6 +111,7 @@ fn what_was_loaded_stays_when_its_file_is_written_over() {
     std::fs::remove_dir_all(&place).unwrap();
 }
 
+/// Promise: K2
 #[test]
 fn files_of_others_are_not_used() {
     let place = place("others");
@@ -142,6 +144,7 @@ fn files_of_others_are_not_used() {
     std::fs::remove_dir_all(&place).unwrap();
 }
 
+/// Promise: K5
 #[test]
 fn a_directory_that_others_may_write_to_is_no_store() {
     for outer in [true, false] {
@@ -227,6 +230,7 @@ fn refused(place: &Path) -> PathBuf {
     }
 }
 
+/// Promise: K5
 #[test]
 fn the_way_to_the_store_is_closed_to_others() {
     let top = place("way");
@@ -250,6 +254,7 @@ fn the_way_to_the_store_is_closed_to_others() {
     std::fs::remove_dir_all(&top).unwrap();
 }
 
+/// Promise: K5
 #[test]
 fn root_leaves_nothing_in_the_home_of_another_user() {
     if !rustix::process::geteuid().is_root() {
@@ -318,6 +323,7 @@ fn writers_that_are_left_behind_hold_the_store_together() {
     std::fs::remove_dir_all(&place).unwrap();
 }
 
+/// Promise: K19
 #[test]
 fn two_at_a_time_are_left_behind_to_write() {
     let place = place("writers");

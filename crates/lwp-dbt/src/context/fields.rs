@@ -270,7 +270,7 @@ context_page! {
         0x908 => LwpCut,
         /// The value of the high part of the countdown when it was published or reloaded last.
         0x910 => LwpHighBase,
-        /// The same for the low part.
+        /// The value of the low part of the countdown when it was published or reloaded last.
         0x918 => LwpLowBase,
         /// The value that the base of the high part is about to take.
         0x920 => LwpNewHighBase,
@@ -279,7 +279,8 @@ context_page! {
         /// The value that the high part is reloaded with when its event is recorded, but for its
         /// random bits.
         0x930 => LwpHighInterval,
-        /// The same for the low part.
+        /// The value that the low part is reloaded with when its event is recorded, without random
+        /// bits.
         0x938 => LwpLowInterval,
         /// Address of the last line that the access being noted touches.
         0x940 => LwpLastLine,

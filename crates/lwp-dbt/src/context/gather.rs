@@ -77,7 +77,7 @@ pub enum Op {
     And = 10,
     /// Goes on `offset` steps further on if `b` is `number`.
     IfEqual = 11,
-    /// The same if `b` is less than `number`, both signed.
+    /// Skips `offset` steps if `b` is less than `number`, both signed.
     IfLess = 12,
     /// Goes on `offset` steps further on.
     Jump = 13,

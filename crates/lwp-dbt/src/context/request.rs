@@ -59,7 +59,8 @@ kinds! {
         LwpDue = 15,
         /// The last instruction of a cut fragment has retired; control is at `Pc`.
         LwpStepped = 16,
-        /// The same; it was a branch and was taken.
+        /// The last instruction of a cut fragment, a branch, has retired and was taken; control is
+        /// at `Pc`.
         LwpTaken = 17,
         /// The instruction at `Pc` makes an access for which there is no room among the notes.
         LwpNotes = 18,
@@ -77,7 +78,8 @@ kinds! {
         /// The instruction before `Pc` has stored an instruction pointer of the x87 unit, of 32
         /// bits, at [`Slot::Stored`](super::Slot::Stored).
         Pointer32 = 24,
-        /// The same, of 64 bits.
+        /// The instruction before `Pc` has stored a 64-bit instruction pointer of the x87 unit at
+        /// [`Slot::Stored`](super::Slot::Stored).
         Pointer64 = 25,
         /// There is no room to write down the transfer that is about to be made;
         /// [`Slot::CallAfter`](super::Slot::CallAfter) says where to go on.

@@ -120,8 +120,8 @@ fn touch_operands(emitter: &mut Emitter<'_>, block: &Block, instruction: &Instru
     operands.iter().all(|operand| touch(emitter, block.pc, pc, operand, counts))
 }
 
-/// The same for a terminator. Registers that it does not mention stay in their slots where it
-/// is going to borrow them anyway.
+/// Rule 19, for each memory operand of a terminator. Registers that it does not mention stay in
+/// their slots where it is going to borrow them anyway.
 pub fn touch_terminator(emitter: &mut Emitter<'_>, block: &Block, borrows: bool) -> bool {
     if emitter.dcache.is_none() {
         return true;
@@ -279,7 +279,7 @@ fn r11_from_set(emitter: &mut Emitter<'_>, register: Register) {
     emitter.out.imm32(SETS_AT);
 }
 
-/// The same where flags are alive.
+/// r11 := the line used last in the set of the address in `register`, where flags are alive
 fn r11_from_set_without_flags(emitter: &mut Emitter<'_>, register: Register) {
     // pext r11, register, [set mask]
     let vvvv = !(register.number() as u8) & 0xf;

@@ -303,7 +303,7 @@ fn compare(
     Some(at)
 }
 
-/// The same without touching the flags.
+/// Jumps out if the target is not `expected`, without touching the flags.
 fn compare_rotated(
     emitter: &mut Emitter<'_>,
     block: &Block,

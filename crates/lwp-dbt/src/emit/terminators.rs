@@ -288,7 +288,7 @@ pub(super) fn dispatch(emitter: &mut Emitter<'_>) {
     dispatch_spilled(emitter);
 }
 
-/// The same with r11 in its slot too.
+/// Jumps to the application pc in rcx, with the own values of rcx and r11 in their slots.
 pub(super) fn dispatch_spilled(emitter: &mut Emitter<'_>) {
     if emitter.layout.features.wide_index {
         // pext r11d, ecx, [mask]

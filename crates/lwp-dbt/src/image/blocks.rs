@@ -19,7 +19,7 @@ pub(crate) enum Shape {
     Plain,
     /// First bytes of all records, second bytes of all records, and so on.
     Columns,
-    /// The same of the differences between 4-byte words of neighbours.
+    /// The columns of the differences between neighbouring records' 4-byte words.
     Rising,
 }
 

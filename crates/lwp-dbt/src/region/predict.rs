@@ -13,7 +13,7 @@ use crate::plan::Checks;
 
 /// Entries of a table that are looked at.
 const MOST: usize = 512;
-/// The same where nothing says how long it is.
+/// Entries of a table of unknown length that are looked at.
 const UNKNOWN: usize = 8;
 /// The greatest distance of a case from the branch.
 const FUNCTION: u64 = 1 << 20;

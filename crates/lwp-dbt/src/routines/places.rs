@@ -113,9 +113,9 @@ pub struct TouchRoutines {
     /// is in rcx, the site in r11, both of which are in their slots; where it goes on, r11 still
     /// is. By the binary logarithm of the access's length; `any` for others.
     pub quick: [u32; 6],
-    /// The same where flags are dead.
+    /// Like `quick`, where flags are dead.
     pub quick_dead: [u32; 6],
-    /// The same where sets do not lie as an address's own bits say.
+    /// Like `quick`, for caches whose sets are not chosen by the address's own bits.
     pub any: u32,
     /// A repeated string instruction comes next, whose site is in r11; rcx and r11 are in their
     /// slots. Goes on if what it is going to access can be worked out by `repeat_walk`.

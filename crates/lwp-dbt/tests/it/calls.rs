@@ -1,4 +1,6 @@
 //! Indirect calls are counted by where they lead, exactly, and change nothing else.
+//!
+//! Promise: R22
 
 use crate::common;
 
@@ -310,6 +312,7 @@ fn run_valued(
     (edges(&bench, &words, table), word(set))
 }
 
+/// Promise: R81, R113
 #[test]
 fn every_value_is_counted_once() {
     let (code, function) = valued_program();
@@ -336,6 +339,8 @@ fn value_of(number: u64) -> u64 {
 
 /// From where a value has been counted to where its instruction has been executed, the state says
 /// so, and at no other place.
+///
+/// Promise: R81
 #[test]
 fn a_counted_value_is_what_the_state_says() {
     for checks in [Checks::None, Checks::SelfCheck] {

@@ -755,6 +755,8 @@ fn branching(generator: &mut Generator, start: u64) -> Snippet {
     finish(start, code, entries, None)
 }
 
+/// Promise: O10: along right and wrong paths
+/// Promise: O11: with open superblocks, closed ones, and ones closed while a thread is inside
 #[test]
 fn translated_code_does_the_same() {
     compare_random_code(NEAR);
@@ -798,6 +800,7 @@ fn compare_random_code(program: Program) {
     assert!(lab.overlays > lab.compared / 4, "{} over fragments", lab.overlays);
 }
 
+/// Promise: O10
 #[test]
 fn flags_that_a_guard_has_overwritten_are_had_again() {
     let mut lab = Lab::new(NEAR);

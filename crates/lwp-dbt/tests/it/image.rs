@@ -1,5 +1,7 @@
 //! Images: a unit put elsewhere is what translating it there would have given, and no bytes at all
 //! make an image do harm.
+//!
+//! Promise: O10
 
 use crate::common;
 
@@ -46,7 +48,7 @@ fn bench(plan: Plan, bytes: &[u8]) -> Bench {
     at(CODE, (plan, Lwp::Absent), bytes)
 }
 
-/// The same, mapped at `start`, for threads with profiling on or off.
+/// A bench for the code, mapped at `start`, for threads with profiling on or off.
 fn at(start: u64, (plan, lwp): (Plan, Lwp), bytes: &[u8]) -> Bench {
     let classes = Box::new([SyscallClass::Native; 512]);
     let emulated = Emulated { lwp: lwp != Lwp::Absent, ..Emulated::default() };
@@ -241,6 +243,8 @@ fn executions(bench: &Bench) -> Vec<(AppPc, Execution, i64)> {
 }
 
 /// A module is kept once, wherever it is mapped.
+///
+/// Promise: K10
 #[test]
 fn an_image_moves_with_its_module() {
     for seed in 0..150 {
@@ -372,6 +376,8 @@ fn displacements_that_do_not_reach_are_refused() {
 }
 
 /// A checksum stands before the image; but what if it does not help?
+///
+/// Promise: K2, K13
 #[test]
 fn no_bytes_make_an_image_panic_or_lead_elsewhere() {
     let bytes = random_code(2);

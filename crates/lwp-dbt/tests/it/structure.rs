@@ -521,6 +521,8 @@ fn exits_to_elsewhere_go_through_the_table() {
 
 /// Everything that follows an instruction, bringing registers back from their slots included,
 /// stands for the instruction having been executed, where data cache accesses are watched.
+///
+/// Promise: W9
 #[test]
 fn what_has_been_executed_is_not_executed_again() {
     const MARK: &[u8] = &[0x81, 0xc7, 0x78, 0x56, 0x34, 0x12]; // add edi, 0x12345678

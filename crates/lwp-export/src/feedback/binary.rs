@@ -1,5 +1,7 @@
 //! What an optimiser's profile needs of a file: its functions under the names that BOLT gives them,
 //! their code, and read-only data with jump tables.
+//!
+//! Promise: R136
 
 use std::fs::Metadata;
 use std::ops::Range;

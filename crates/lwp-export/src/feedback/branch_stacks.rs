@@ -7,6 +7,8 @@
 //! the recording.
 //!
 //! Nothing is random: the *n*-th choice at a place is the one that is most behind its share.
+//!
+//! Promise: R146
 
 use std::collections::BTreeMap;
 

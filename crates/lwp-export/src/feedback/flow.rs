@@ -8,6 +8,8 @@
 //! came from no branch, call or code before it, came from an indirect jump with the case in its
 //! table. That is exact where one jump has the case; among several it is shared out by how often
 //! they were executed.
+//!
+//! Promise: R136
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

@@ -3,6 +3,8 @@
 //!
 //! A line's count is the greatest of its instructions, as LLVM's own tools have it: an optimiser
 //! moves instructions out of their blocks, but rarely into ones that are executed more often.
+//!
+//! Promise: R141
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -2,6 +2,8 @@
 //!
 //! A byte has the distance to the bytecode before in its upper five bits and that to the line
 //! before in its lower three; where those are too small, two numbers follow. Zero ends the table.
+//!
+//! Promise: R111
 
 use super::layout::Layout;
 use crate::Memory;

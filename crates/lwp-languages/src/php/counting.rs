@@ -4,6 +4,8 @@
 //! executes other calls itself, by three operations, whose function is the one of the call that has
 //! been prepared. The code of an operation has an address in a table that nothing exports; a second
 //! table says which entries are an operation's. Both are found in the file by their content.
+//!
+//! Promise: R113
 
 use object::read::ReadRef;
 
@@ -25,7 +27,7 @@ pub const NAMES: [&str; 4] = [
 pub struct Counted {
     /// The instruction of the evaluator at which the first argument is known to be a frame.
     pub entry: u64,
-    /// The same, by its address in the file.
+    /// The address of `entry` in the file.
     pub entry_address: u64,
     /// The first instructions of the operations that call, at which r14 has the frame.
     pub operations: Vec<u64>,

@@ -19,7 +19,7 @@ pub struct Counted {
     pub interpreter: Interpreter,
     /// The evaluator's first instruction.
     pub entry: u64,
-    /// The same, by its address in the file.
+    /// The address of `entry` in the file.
     pub entry_address: u64,
     /// The frame is the first argument; else the second.
     pub first_argument: bool,

@@ -56,7 +56,8 @@ impl Files {
         self.add_and_leave(0)
     }
 
-    /// The same, if the rest of the host keeps so many descriptors.
+    /// Returns a file for a new address space, as [`Files::add`] does, if that leaves the rest of
+    /// the host this many descriptors.
     ///
     /// # Errors
     ///

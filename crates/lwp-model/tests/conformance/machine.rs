@@ -29,7 +29,7 @@ pub fn small_rings() -> Processor {
     Processor::shipped(Capabilities { ecx, ..presets::FULL })
 }
 
-/// The same with minimum intervals.
+/// The shipped processor with small rings and a minimum interval.
 pub fn with_minimum(id: EventId, minimum: i32) -> Processor {
     let Processor::Shipped(Shipped { capabilities, mut minimum_intervals }) = small_rings() else {
         unreachable!("small_rings is shipped")

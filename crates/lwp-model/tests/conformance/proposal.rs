@@ -145,6 +145,7 @@ fn p07_3_an_expired_counter_stays_at_zero_until_it_records() {
 /// Events that always expire together are recorded in turn, whatever their slots.
 ///
 /// Spec: P07 §5.5.1
+/// Promise: W27
 #[test]
 fn p07_5_5_1_dev_33_expired_events_take_turns() {
     let orders = [[INSTRUCTIONS, BRANCHES, MISSES], [MISSES, BRANCHES, INSTRUCTIONS]];

@@ -19,7 +19,7 @@ pub struct Row {
     pub name: (String, String),
     /// Own count of the chosen event.
     pub own: u64,
-    /// The same in the subject compared with.
+    /// Own count in the subject compared with.
     pub before: u64,
     /// Inclusive count.
     pub inclusive: f64,

@@ -171,6 +171,7 @@ impl Plain {
     }
 }
 
+/// Promise: R59: in Chromium, if it is installed
 #[test]
 fn without_scripts_every_view_is_there_and_links_lead_on() {
     let Some(plain) = Plain::start() else { return };
@@ -206,6 +207,7 @@ fn without_scripts_every_view_is_there_and_links_lead_on() {
     assert!(plain.seen(".asm tr.h8") == 1 && plain.seen(".hottest a") >= 1);
 }
 
+/// Promise: R59: in Chromium, if it is installed
 #[test]
 fn without_scripts_forms_search_select_and_zoom() {
     let Some(plain) = Plain::start() else { return };

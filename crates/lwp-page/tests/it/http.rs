@@ -1,5 +1,7 @@
 //! Pages over HTTP, without a browser: who is answered, what every answer says of itself, and that nothing a program
 //! calls its functions gets out of its place.
+//!
+//! Promise: R58, R59
 
 use crate::shared::subjects;
 
@@ -185,6 +187,7 @@ fn numbers_are_those_of_the_profile() {
     assert!(body.contains("45.00%") && body.contains("Total") && !body.contains("Total~"));
 }
 
+/// Promise: R60
 #[test]
 fn views_follow_the_thread_and_the_span_that_are_selected() {
     // The first thread has all samples of inner, the second one those of main.

@@ -1,4 +1,7 @@
 //! libpctx.so.1 as C programs see it: names, versions, header, behaviour.
+//!
+//! Promise: T4, C21
+//! Promise: T1: from C
 
 use std::env;
 use std::fs;
@@ -161,6 +164,7 @@ fn ticks_are_counted_and_can_end_the_run() {
     assert_eq!(last("terminate"), ["run 0"]);
 }
 
+/// Promise: C6: . subcodes 9 and 11 can't occur on Linux
 #[test]
 fn other_threads_and_handlers_do_no_harm() {
     let folder = Folder::new("stranger");

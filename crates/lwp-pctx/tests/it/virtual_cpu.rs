@@ -66,8 +66,9 @@ fn printed(output: &Output) -> String {
     text.lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// The same with what the copy that controls a new process has printed behind the rest: it ends when
-/// its process has, and the one that it was copied from when its own has, in whichever order.
+/// Standard output, with the lines of the copy that controls a new process after the others: it
+/// ends when its process has, and the one that it was copied from when its own has, in whichever
+/// order.
 fn printed_by_each(output: &Output) -> String {
     let text = printed(output);
     let lines: Vec<&str> = text.lines().collect();
@@ -81,6 +82,8 @@ fn printed_by_each(output: &Output) -> String {
 
 /// Every scenario of the client that stands for the manual pages: handlers, their order, forks in a
 /// copy, ticks, ends.
+///
+/// Promise: T11
 #[test]
 fn clients_hear_the_same() {
     let Some(lwp) = lwp() else { return };
@@ -113,6 +116,8 @@ fn clients_hear_the_same() {
 
 /// Requests that are wrong, or of what is not the program's to control, are refused, and harm
 /// nobody. Guardians that die leave nobody standing.
+///
+/// Promise: T12
 #[test]
 fn hostile_requests_are_refused() {
     let Some(lwp) = lwp() else { return };
@@ -124,6 +129,8 @@ fn hostile_requests_are_refused() {
 }
 
 /// A process beside the run is beyond reach, and says so.
+///
+/// Promise: T12
 #[test]
 fn processes_beside_the_run_are_out_of_reach() {
     let Some(lwp) = lwp() else { return };

@@ -38,6 +38,7 @@ fn busy(time: Duration) {
     }
 }
 
+/// Promise: H1
 #[test]
 fn one_read_returns_the_whole_group() {
     let mut group =
@@ -108,6 +109,8 @@ fn software_events_have_no_user_space_read() {
 }
 
 /// Where there is a PMU the two ways of reading must agree.
+///
+/// Promise: H2: agreement with read(2) on a PMU
 #[test]
 fn user_space_reads_agree_with_the_kernel() {
     let catalog = catalog();
@@ -178,6 +181,8 @@ fn software_clocks_sample() {
 }
 
 /// A ring that nobody reads fills up; what is lost is counted, and reading goes on afterwards.
+///
+/// Promise: H3
 #[test]
 fn a_full_ring_says_what_it_lost() {
     let catalog = catalog();

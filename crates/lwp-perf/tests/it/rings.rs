@@ -1,4 +1,6 @@
 //! Rings built byte by byte as the kernel documents them, and what is read from them.
+//!
+//! Promise: H3
 
 use std::sync::Arc;
 
@@ -373,6 +375,7 @@ fn perf_event_h_data_sources() {
 
 const AT: RingOffset = RingOffset(0);
 
+/// Promise: H5
 #[test]
 fn pebs_loads_become_cache_misses() {
     let sample = Sample {
@@ -415,6 +418,7 @@ fn ibs_event(registers: &[u64], capabilities: u32) -> Option<LwpEvent> {
     Some(record.decode(Revision::Shipped, AT).unwrap())
 }
 
+/// Promise: H5
 #[test]
 fn ppr_ibs_ops_become_records() {
     const CNT_CTL: u64 = 1 << 19;
@@ -444,6 +448,7 @@ fn ppr_ibs_ops_become_records() {
     assert_eq!(ibs::Op::parse(&[0; 40]), None, "too short");
 }
 
+/// Promise: H5
 #[test]
 fn ppr_ibs_data_sources() {
     let op = |data2, missed: bool| {

@@ -154,6 +154,7 @@ fn the_leader_carries_the_group() {
     assert_eq!(script.controls(), [(0, Control::Enable { group: false })]);
 }
 
+/// Promise: H1
 #[test]
 fn a_read_is_the_whole_group() {
     let script = machine();
@@ -168,6 +169,7 @@ fn a_read_is_the_whole_group() {
     assert!(group.read().unwrap().is_complete(), "the kernel's times may cross");
 }
 
+/// Promise: H1
 #[test]
 fn lost_counters_are_errors_not_zeros() {
     let script = machine();
@@ -186,6 +188,7 @@ fn lost_counters_are_errors_not_zeros() {
     assert!(error.to_string().contains("kernel.nmi_watchdog=0"), "{error}");
 }
 
+/// Promise: H4
 #[test]
 fn refusals_have_one_cause() {
     let vm = Script::new().with_cpuid(1, 0, [0, 0, 1 << 31, 0]);
@@ -205,6 +208,7 @@ fn refusals_have_one_cause() {
     assert_eq!(blamed(machine(), here(), "r1", Errno::IO), Cause::Other(Errno::IO));
 }
 
+/// Promise: H4
 #[test]
 fn permissions_name_the_knob() {
     let contained = || machine().file("/proc/self/status", "Seccomp:\t2\n");
@@ -236,6 +240,8 @@ fn targets_that_do_not_exist() {
 }
 
 /// A member that the kernel takes alone was refused for the company it keeps.
+///
+/// Promise: H4
 #[test]
 fn groups_that_do_not_fit() {
     let full = |opened: &lwp_perf::kernel::script::Opened| match opened.leader {
@@ -274,6 +280,7 @@ fn page() -> Memory {
     page
 }
 
+/// Promise: H2
 #[test]
 fn rdpmc_adds_offset_and_time() {
     // 35 ticks at 8/16 ns: 2 * 8 + 3 * 8 / 16 = 17; 100 + 17 have passed.
@@ -281,6 +288,7 @@ fn rdpmc_adds_offset_and_time() {
     assert_eq!(read_user(&page()), Some(count));
 }
 
+/// Promise: H2
 #[test]
 fn rdpmc_extends_the_sign_by_the_counter_s_width() {
     let page = page();
@@ -293,6 +301,7 @@ fn rdpmc_extends_the_sign_by_the_counter_s_width() {
     assert_eq!(read_user(&page).unwrap().value, 999);
 }
 
+/// Promise: H2
 #[test]
 fn rdpmc_needs_permission_and_a_counter() {
     let none = |offset, bytes: &[u8]| {
@@ -308,6 +317,7 @@ fn rdpmc_needs_permission_and_a_counter() {
     none(field::LOCK, &9u32.to_le_bytes());
 }
 
+/// Promise: H2
 #[test]
 fn rdpmc_without_a_clock_has_no_times() {
     let page = page();
@@ -318,6 +328,7 @@ fn rdpmc_without_a_clock_has_no_times() {
     );
 }
 
+/// Promise: H2
 #[test]
 fn rdpmc_short_clocks_are_extended() {
     let page = page();
@@ -331,6 +342,8 @@ fn rdpmc_short_clocks_are_extended() {
 
 /// The kernel moves the event to another counter between any two loads: the count must come from
 /// one side or the other, never from both.
+///
+/// Promise: H2
 #[test]
 fn rdpmc_is_never_torn() {
     for moment in 1..40 {
@@ -353,6 +366,7 @@ fn rdpmc_is_never_torn() {
     }
 }
 
+/// Promise: H2
 #[test]
 fn user_reads_are_for_one_s_own_group_only() {
     for (target, inherit, maps) in [

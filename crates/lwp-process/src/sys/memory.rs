@@ -39,7 +39,8 @@ pub fn read_pieces<const N: usize>(tid: i32, addresses: &[u64], pieces: &mut [[u
     read_each(tid, there, pieces)
 }
 
-/// The same for addresses at which nothing is missing, and no more of them than a call takes.
+/// Reads pieces as [`read_pieces`] does, of no more addresses than a call takes, if nothing is
+/// missing at them.
 fn read_each<const N: usize>(
     tid: i32,
     addresses: impl Iterator<Item = u64>,

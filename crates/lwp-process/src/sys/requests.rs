@@ -15,7 +15,8 @@ pub(crate) fn ptrace_request(request: u64, pid: i32, addr: u64, data: u64) -> Re
     ptrace(request as libc::c_uint, pid, addr as usize, data as usize)
 }
 
-/// The same for one that stores four words. `None` where it says that it has not.
+/// A request that the kernel does not know and that stores four words. `None` if the answer says
+/// that it has stored none.
 pub(crate) fn ptrace_words(request: u64, pid: i32) -> Result<Option<[u64; 4]>> {
     let mut words = [0u64; 4];
     let stored = ptrace(request as libc::c_uint, pid, (&raw mut words).addr(), 0)?;

@@ -20,8 +20,8 @@ pub fn wait_either_readable(
     wait(fd, other, timeout, std::ptr::null());
 }
 
-/// The same with another mask of blocked signals, which is null or lives as long as the call. Says
-/// which of the two are readable.
+/// Sleeps until `fd` or `other` becomes readable, with another mask of blocked signals, which is
+/// null or lives as long as the call. Says which of the two are readable.
 pub(super) fn wait(
     fd: &OwnedFd,
     other: Option<BorrowedFd<'_>>,

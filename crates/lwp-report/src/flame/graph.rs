@@ -54,7 +54,7 @@ pub struct Graph {
     pub event: String,
     /// The sum of everything.
     pub total: u64,
-    /// The same in the profile compared with.
+    /// The sum of everything in the profile compared with.
     pub before: Option<u64>,
     /// Most functions inside each other.
     pub depth: usize,

@@ -1,4 +1,6 @@
 //! Natural loops of a graph: dominators, the edges that lead back, and what they enclose.
+//!
+//! Promise: R144
 
 /// The number of a node.
 pub(super) type Node = usize;

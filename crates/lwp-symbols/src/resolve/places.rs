@@ -32,7 +32,7 @@ impl InSamples {
     }
 }
 
-/// The same before it is in order. The recording's frames and samples, most of a large one, are
+/// Places before they are in order. The recording's frames and samples, most of a large one, are
 /// needed no longer.
 #[derive(Debug)]
 pub struct Gathered {

@@ -3,6 +3,8 @@
 //! The event sends SIGTRAP before the thread executes another instruction of its own: when a system
 //! call has ended, never within one. The thread is traced, so the signal stops it, and lwp takes
 //! the signal away. The program never sees it.
+//!
+//! Promise: R147
 
 use lwp_perf::{Linux, Trap, trap};
 use lwp_process::{Stop, Tracee, sys};

@@ -1,3 +1,4 @@
+//! Promise: R112
 use std::fs;
 use std::io::Write;
 use std::path::PathBuf;

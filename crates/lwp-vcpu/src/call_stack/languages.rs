@@ -377,8 +377,8 @@ impl Pages {
         self.copied = Some(pieces);
     }
 
-    /// The same for another sample, which mostly needs what the last one of the thread did: that is
-    /// read ahead, by one call.
+    /// Begins another sample, which mostly needs the memory that the thread's last one did: one
+    /// call reads that ahead.
     fn begin_again(&mut self, tid: Tid) {
         let same = tid == self.tid;
         let there = self.pieces.iter().filter(|(_, piece)| same && piece.is_some());

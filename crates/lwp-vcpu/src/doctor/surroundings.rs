@@ -66,16 +66,16 @@ pub fn generated_code(status: &str) -> Check {
 /// it; no error where a system call filter keeps `lwp` from trying.
 fn generated_code_from(cost: Result<(Reach, Duration), Option<sys::Errno>>) -> Check {
     let name = "generated code";
-    let protects = "writes to it are noticed by the protection of its pages, at a stop of the \
-                    thread for each; lwp record -c compares code instead";
+    let protects = "lwp notices writes to it by the protection of its pages, and stops the thread \
+                    at each; lwp record -c compares code instead";
     match cost {
         Ok((reach, cost)) => {
             let cost = cost.as_secs_f64() * 1e6;
             let calls = match reach {
                 Reach::All => "",
-                Reach::UserMode => "; system calls that write to memory are looked at first",
+                Reach::UserMode => "; lwp checks system calls that write to memory beforehand",
             };
-            let by = "writes to it are noticed by userfaultfd; guarding a page takes";
+            let by = "lwp notices writes to it by userfaultfd; guarding a page takes";
             Check::ok(name, format!("{by} {cost:.1} us{calls}"))
         }
         Err(None) => Check::ok(name, format!("a system call filter is active: {protects}")),
@@ -111,7 +111,7 @@ pub fn container() -> Check {
 fn container_from(engine: Option<&str>, id: &str, group: &str) -> Check {
     let detail = match (engine, id) {
         (None, "") => "none that shows".to_owned(),
-        (Some(engine), "") => format!("{engine}'s, without an id that shows"),
+        (Some(engine), "") => format!("{engine}, without a visible id"),
         (engine, id) => format!("{} {id}", engine.unwrap_or("container")),
     };
     let group = if group.is_empty() { String::new() } else { format!("; control group {group}") };
@@ -171,19 +171,15 @@ pub fn huge_pages(enabled: &str, shmem: &str) -> Check {
 /// Without a place for translations, every run begins anew.
 pub fn cache() -> Check {
     let name = "cache";
-    let help = "name a place: lwp stat --cache-dir DIR, or set XDG_CACHE_HOME";
+    let help = "choose a directory: lwp stat --cache-dir DIR, or set XDG_CACHE_HOME";
     let Some(place) = lwp_code::store::default_place() else {
-        return Check::warn(
-            name,
-            "no place for translations; they are made anew in each run",
-            help,
-        );
+        return Check::warn(name, "no directory for translations; every run translates anew", help);
     };
     match lwp_code::store::Store::open(&place, lwp_code::store::DEFAULT_LIMIT) {
         Ok(_) => Check::ok(name, format!("translations are kept in {}", place.display())),
         Err(error) => Check::warn(
             name,
-            format!("no translations can be kept, and they are made anew in each run: {error}"),
+            format!("translations cannot be kept, so every run translates anew: {error}"),
             help,
         ),
     }
@@ -207,13 +203,13 @@ pub fn advice(checks: &[Check]) -> Check {
     let detail = match (failed, status("layout")) {
         (true, _) => "lwp cannot work here; with --fallback native, programs run uncounted",
         (false, Status::Ok) => {
-            "`lwp stat` and `lwp record`: exact counts, the same in every run of a program that reads the same, in \
-             the same environment, and does not depend on time or on how its threads take turns; with \
+            "`lwp stat` and `lwp record`: exact counts, the same in every run with the same input and \
+             environment, if the program does not depend on time or thread scheduling; with \
              --deterministic also in another environment and on another machine"
         }
         (false, _) => {
-            "`lwp stat -r 5` and `lwp record`: exact counts, which may differ from run to run with the \
-             addresses; for a comparison allow personality"
+            "`lwp stat -r 5` and `lwp record`: exact counts, which may differ from run to run because \
+             addresses do; allow personality to compare runs"
         }
     };
     Check::ok("advice", detail)
@@ -242,7 +238,7 @@ mod tests {
         let refused = generated_code_from(Err(Some(sys::Errno(1))));
         assert!(refused.detail.contains("by the protection"), "{}", refused.detail);
         let own = generated_code_from(Ok((Reach::UserMode, Duration::from_nanos(640))));
-        assert!(own.detail.ends_with("looked at first"), "{}", own.detail);
+        assert!(own.detail.ends_with("calls that write to memory beforehand"), "{}", own.detail);
         let filtered = generated_code("Name:\tlwp\nSeccomp:\t2\n");
         assert_eq!(filtered.status, Status::Ok);
         assert!(filtered.detail.starts_with("a system call filter"), "{}", filtered.detail);
@@ -288,6 +284,7 @@ mod tests {
         assert_eq!(container_from(None, "", "").detail, "none that shows");
     }
 
+    /// Promise: Y1
     #[test]
     fn filters() {
         let active = "Seccomp:\t2\n";

@@ -147,8 +147,8 @@ fn single_steps(program: &Path, outcome: &Outcome) -> Check {
     Check::warn(
         name,
         detail,
-        "a program that goes on like this is slow by a defect of lwp's: `lwp run -v` says how long \
-         yours takes; please report it with the output of `lwp doctor`",
+        "if a program keeps doing this, it is slow because of a bug in lwp: `lwp run -v` shows how \
+         much time it takes; please report it with the output of `lwp doctor`",
     )
 }
 
@@ -217,6 +217,7 @@ mod tests {
         }
     }
 
+    /// Promise: I15
     #[test]
     fn many_single_steps_are_a_defect() {
         let check = |instructions| {

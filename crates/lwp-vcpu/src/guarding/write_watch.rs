@@ -16,7 +16,7 @@ use crate::machine::Machine;
 
 /// The pause between two looks at the lock while a write waits.
 const LOOK: Duration = Duration::from_micros(20);
-/// The same while none does.
+/// The pause between two looks at the lock while no write waits.
 const CALM_LOOK: Duration = Duration::from_millis(1);
 
 /// Waits until the machine is finished.

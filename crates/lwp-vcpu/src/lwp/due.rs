@@ -97,8 +97,8 @@ impl Answer<'_> {
         None
     }
 
-    /// The same, to the instruction on which `event` is due; the thread leads itself there where it
-    /// can.
+    /// Sends the thread to a cut fragment that ends with the instruction on which `event` is due;
+    /// the next time, the thread goes there by itself if it can.
     fn lwp_cut_for(&mut self, pc: AppPc, most: u32, event: DueFor) -> Option<Backlog> {
         let tid = self.cx.tid;
         let Some(cut) = self.machine.profiling().lwp_make_cut(tid, pc, most) else {

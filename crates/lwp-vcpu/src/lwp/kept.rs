@@ -206,7 +206,7 @@ fn report_early(counting: &mut Counting<'_>, tid: Tid) -> bool {
     any
 }
 
-/// The same for all threads.
+/// Reports the samples that threads have kept so far, for all threads.
 pub fn report_all_early(machine: &mut Machine) -> bool {
     let tids: Vec<Tid> = machine.tasks.threads.keys().copied().collect();
     let mut any = false;

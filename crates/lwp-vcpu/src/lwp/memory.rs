@@ -18,7 +18,7 @@ impl TraceeMemory {
         Self { tid, dry: false }
     }
 
-    /// The same, to try something out.
+    /// The memory of thread `tid`, for a trial: writes are left out.
     pub fn dry(tid: Tid) -> Self {
         Self { tid, dry: true }
     }

@@ -7,6 +7,8 @@
 //! cache are sampled, and if the stack has functions of an interpreted language in it: interpreters
 //! note in the middle of a block which line they are at. Nothing of this depends on time: equal
 //! runs have equal samples.
+//!
+//! Promise: R34
 
 use lwp_arch::retired::BranchKind;
 use lwp_dbt::block::{Block, Terminator};

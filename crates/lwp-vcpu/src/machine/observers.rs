@@ -64,7 +64,7 @@ impl Observers {
         }
     }
 
-    /// The same, of a thread at hand.
+    /// Notes a correction of `thread`'s counters by its place, if executions are counted by place.
     pub fn note_in(&self, thread: &mut Thread, note: impl FnOnce(&mut Executions)) {
         if self.counts_places() {
             note(&mut thread.account.profile.places);

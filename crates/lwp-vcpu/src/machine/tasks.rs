@@ -235,7 +235,7 @@ pub struct Account {
     pub mark: Sum,
     /// Counts gathered while counting was on, up to `mark`.
     pub kept: Sum,
-    /// The same by place, if a profile is wanted.
+    /// These counts by place, if a profile is wanted.
     pub profile: ThreadProfile,
 }
 

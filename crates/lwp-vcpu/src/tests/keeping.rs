@@ -29,7 +29,7 @@ impl Place {
         self.run_of(set_up, Plan::Exact, None)
     }
 
-    /// The same by this plan, whose profile goes to a sink.
+    /// A run by this plan that keeps its translations there, with a sink for its profile.
     fn run_of(
         &self,
         set_up: impl FnOnce(&mut Config),
@@ -62,7 +62,7 @@ fn module<R>(scene: &mut Scene, ask: impl FnOnce(&Module) -> R) -> R {
     module_at(scene, pc_of(leaf), ask)
 }
 
-/// The same about the module at `pc`.
+/// Asks about the module at `pc`.
 fn module_at<R>(scene: &mut Scene, pc: u64, ask: impl FnOnce(&Module) -> R) -> R {
     let tid = scene.tid;
     let (space, family) = scene.machine.space_of(tid).expect("an address space");

@@ -79,7 +79,7 @@ fn request(scene: &mut Scene, number: u64) -> u64 {
     request_about(scene, number, 0)
 }
 
-/// The same for a request with a first argument.
+/// The thread makes a request with a first argument; what it finds in rdx.
 pub(super) fn request_about(scene: &mut Scene, number: u64, what: u64) -> u64 {
     let asked = words([number, what, 0, 0, 0, 0]);
     let code = Box::new(ASKS);

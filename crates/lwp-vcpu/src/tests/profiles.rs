@@ -1,4 +1,6 @@
 //! Threads that sample, and threads that profile themselves.
+//!
+//! Promise: R12
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -589,6 +589,7 @@ fn let_on_in_call(result: u64) -> (Stage, Idle, u64) {
     (stage, other, site)
 }
 
+/// Promise: F8: calls end with EINTR even while translations are replaced
 #[test]
 fn a_signal_that_comes_while_translations_are_replaced_ends_its_call() {
     for result in [EINTR, ERESTARTNOHAND] {

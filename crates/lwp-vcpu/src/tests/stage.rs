@@ -108,7 +108,7 @@ impl Stage {
         Tracer::new(&self.machine, self.tid, None)
     }
 
-    /// The same, for one that takes requests.
+    /// A tracer that takes requests, and lives for as long as a test wants.
     pub fn tracer_with(&self, control: Control) -> Tracer<'_> {
         Tracer::new(&self.machine, self.tid, Some(control))
     }

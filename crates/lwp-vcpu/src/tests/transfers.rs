@@ -1,4 +1,6 @@
 //! System calls that have moved a part of their bytes when they are interrupted.
+//!
+//! Promise: F17
 
 use std::fs::File;
 use std::os::fd::AsRawFd;

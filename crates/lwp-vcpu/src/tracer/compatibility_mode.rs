@@ -1,5 +1,7 @@
 //! 32-bit code in a 64-bit process: a far jump leads there, and another one away. It is executed one
 //! instruction at a time.
+//!
+//! Promise: F39
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction};
 use lwp_dbt::EventDeltas;

@@ -115,9 +115,9 @@ pub fn resume_call(machine: &mut Machine, tid: Tid, cache: &mut Regs) {
     resume(machine, tid, cache, transfer);
 }
 
-/// The same for a thread that is led elsewhere, where nobody adds two results up: a call that has
-/// moved a part of its bytes returns how many. Nobody sees the call end there: at the same place
-/// the thread may make another one, of whose time nothing has passed.
+/// Resumes a call of a thread that is redirected elsewhere, where nobody adds two results up: a
+/// call that has moved a part of its bytes returns how many. Nobody sees the call end there: at the
+/// same place the thread may make another one, of whose time nothing has passed.
 pub fn resume_call_elsewhere(machine: &mut Machine, tid: Tid, cache: &mut Regs) {
     resume(machine, tid, cache, None);
     if let Some(thread) = machine.tasks.threads.get_mut(&tid) {

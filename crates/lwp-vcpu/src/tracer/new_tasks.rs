@@ -306,7 +306,7 @@ pub fn begin(machine: &mut Machine, tid: Tid) -> Handled {
     if controlled_processes::holds_new(machine, tid) { Ok(()) } else { begin_now(machine, tid) }
 }
 
-/// The same, whoever would like to have it held.
+/// A new tracee's first stop, even if somebody would like to have it held.
 pub fn begin_now(machine: &mut Machine, tid: Tid) -> Handled {
     start(machine, tid)?;
     // Those that were there when a flush began have been stopped for it.

@@ -48,6 +48,7 @@ fn sorted(text: &str) -> Vec<&str> {
     rows
 }
 
+/// Promise: FL19
 #[test]
 fn a_cluster_answers_as_one_machine_does() {
     let stored = Stored::new(14);
@@ -95,6 +96,7 @@ fn a_cluster_answers_as_one_machine_does() {
     assert_eq!(recordings, "count(*)\n15\n");
 }
 
+/// Promise: FL19
 #[test]
 fn a_question_with_a_fault_has_the_same_reason_and_nothing_is_changed() {
     let stored = Stored::new(2);
@@ -134,6 +136,7 @@ fn a_question_with_a_fault_has_the_same_reason_and_nothing_is_changed() {
     assert!(error.contains("help: lwp fleet check --deep"), "{error}");
 }
 
+/// Promise: FL21
 #[test]
 fn nobody_is_answered_without_a_token_that_is_good_for_it() {
     let stored = Stored::new(1);
@@ -162,6 +165,7 @@ fn nobody_is_answered_without_a_token_that_is_good_for_it() {
     assert!(!said.contains(&stored.reader), "the secret is said: {said}");
 }
 
+/// Promise: FL21
 #[test]
 fn a_machine_of_a_store_without_tokens_does_not_listen() {
     let stored = Stored::new(0);
@@ -211,6 +215,7 @@ fn a_question_that_reads_few_rows_is_answered_without_the_cluster() {
     assert_eq!(ask("123").status.code(), Some(125));
 }
 
+/// Promise: FL21
 #[test]
 fn a_cluster_serves_one_store() {
     let (stored, other) = (Stored::new(1), Stored::new(1));

@@ -57,6 +57,7 @@ fn kill_one(cluster: &mut Cluster<'_>, round: usize, after: Duration, truth: &st
     ended_well(&ended, truth, &what)
 }
 
+/// Promise: FL20
 #[test]
 fn one_of_two_executors_may_be_killed_at_any_moment() {
     let stored = Stored::new(10);
@@ -93,6 +94,7 @@ fn one_of_two_executors_may_be_killed_at_any_moment() {
     assert_eq!(answered, kills as usize);
 }
 
+/// Promise: FL20
 #[test]
 fn a_killed_scheduler_is_a_failure_in_time_and_one_that_comes_back_answers() {
     let stored = Stored::new(10);
@@ -115,6 +117,7 @@ fn a_killed_scheduler_is_a_failure_in_time_and_one_that_comes_back_answers() {
     assert_eq!(cluster.ask(&QUESTION), truth);
 }
 
+/// Promise: FL20
 #[test]
 fn a_cluster_that_does_not_get_on_is_given_up() {
     let stored = Stored::new(10);

@@ -45,7 +45,7 @@ pub struct Taken {
 }
 
 impl Taken {
-    /// The same, of which there were `many`.
+    /// The cost of each, if there were `many`.
     pub fn each(self, many: f64) -> Self {
         let (cpu_seconds, wall_seconds) = (self.cpu_seconds / many, self.wall_seconds / many);
         Self { cpu_seconds, wall_seconds, ..self }

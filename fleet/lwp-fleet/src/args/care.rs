@@ -51,15 +51,15 @@ pub struct VacuumArgs {
     #[command(flatten)]
     pub store: StoreArgs,
 
-    /// Keep files that were in use within the last HOURS
+    /// Keep files that a version used within the last HOURS
     #[arg(long, value_name = "HOURS", default_value_t = 168)]
     pub hours: u32,
 
-    /// Allow less than a day, when nobody else uses the store
+    /// Allow --hours of less than a day; nobody else may be using the store
     #[arg(long)]
     pub force: bool,
 
-    /// List the files, and delete none
+    /// List the files, but delete none
     #[arg(long)]
     pub dry_run: bool,
 }
@@ -73,8 +73,8 @@ pub struct CheckArgs {
     #[command(flatten)]
     pub budget: BudgetArgs,
 
-    /// Read every byte, and count and add up every recording's rows; without it, only the log and
-    /// the sizes of files are looked at
+    /// Read every byte, and count and add up every recording's rows; without this option, check
+    /// only the log and the sizes of files
     #[arg(long)]
     pub deep: bool,
 }

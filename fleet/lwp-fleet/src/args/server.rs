@@ -13,7 +13,7 @@ pub struct ServeArgs {
     #[command(flatten)]
     pub store: StoreArgs,
 
-    /// Listen at this address; other machines reach it only if the store has tokens
+    /// Listen at this address; addresses that other machines can reach need a store with tokens
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8700")]
     pub listen: SocketAddr,
 
@@ -21,16 +21,16 @@ pub struct ServeArgs {
     #[arg(long, value_name = "DIR")]
     pub spool: Option<PathBuf>,
 
-    /// Use at most MIB mebibytes of memory for all pages and canned questions together, and as many
-    /// for all questions in SQL
+    /// Use at most MIB mebibytes of memory for all pages and canned queries together, and as many
+    /// again for all SQL queries
     #[arg(long, value_name = "MIB", default_value_t = 1024)]
     pub memory: usize,
 
-    /// Give a question up after SECONDS
+    /// Abandon a query after SECONDS
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     pub timeout: u64,
 
-    /// Refuse recordings of more than MIB mebibytes, as they are sent
+    /// Refuse recordings of more than MIB mebibytes, measured as sent
     #[arg(long, value_name = "MIB", default_value_t = 64)]
     pub largest: usize,
 }
@@ -57,7 +57,7 @@ pub struct AnswerArgs {
 /// `lwp fleet token`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum TokenCommand {
-    /// Make a token and print it, this once
+    /// Create a token and print its secret, which can't be shown again
     Add(TokenAddArgs),
     /// List tokens, without their secrets
     List(StoreArgs),
@@ -85,7 +85,7 @@ pub struct TokenAddArgs {
     /// The token's name
     pub name: String,
 
-    /// Open these requests; the option may be repeated
+    /// Allow these requests; the option may be repeated
     #[arg(long = "scope", value_enum, required = true)]
     pub scopes: Vec<ScopeArg>,
 
@@ -112,10 +112,10 @@ pub struct TokenRemoveArgs {
 /// The form in which recordings are sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum SentArg {
-    /// Facts, to a server of a fleet
+    /// Facts, to a fleet server
     #[default]
     Facts,
-    /// OpenTelemetry's profiles, to Pyroscope or a collector
+    /// OpenTelemetry profiles, to Pyroscope or a collector
     Otlp,
 }
 
@@ -126,7 +126,7 @@ pub struct PushArgs {
     #[arg(long, env = "LWP_FLEET_SERVER", value_name = "URL")]
     pub to: String,
 
-    /// The file with the token that opens it [default: the variable LWP_FLEET_TOKEN]
+    /// The file with the server's token [default: the variable LWP_FLEET_TOKEN]
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
 
@@ -141,11 +141,11 @@ pub struct PushArgs {
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
 
-    /// Refuse recordings that were cut off
+    /// Refuse truncated recordings
     #[arg(long)]
     pub strict: bool,
 
-    /// Ask a busy or silent server again for SECONDS
+    /// Retry a busy or silent server for SECONDS
     #[arg(long, value_name = "SECONDS", default_value_t = 120)]
     pub patience: u64,
 }

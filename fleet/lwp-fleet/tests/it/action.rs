@@ -1,5 +1,7 @@
 //! The action's step that sends recordings to a fleet, and what it says below a pull request's verdict. Skipped with a message where lwp, git,
 //! a compiler or curl are missing; `LWP` names the lwp to take.
+//!
+//! Promise: FL18
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 use crate::shared::http;
@@ -175,6 +177,7 @@ fn recordings_go_to_a_server_without_any_other_program_of_the_fleet_and_it_compa
     assert!(text.contains("--scope read") && !text.contains(&secret), "{text}");
 }
 
+/// Promise: FL28
 #[test]
 fn a_fleet_that_cannot_be_reached_costs_no_verdict() {
     let Some((tree, store)) = Tree::with_store() else { return };

@@ -14,6 +14,7 @@ fn compare(store: &Store, more: &[&str]) -> (String, String, Option<i32>) {
     (text(&output.stdout), text(&output.stderr), output.status.code())
 }
 
+/// Promise: FL29
 #[test]
 fn benchmarks_that_vanished_are_findings() {
     let store = Store::new();
@@ -60,6 +61,7 @@ fn what_grew_comes_before_what_vanished() {
     assert!(said.contains("x grew by +100.00%") && said.contains("y vanished"), "{said}");
 }
 
+/// Promise: FL29
 #[test]
 fn benchmarks_of_two_projects_have_their_projects_names() {
     let store = Store::new();
@@ -92,6 +94,7 @@ fn renamed(functions: u64) -> String {
     text.replacen(&own, &more, 1).replacen(&whole, &whole_more, 1)
 }
 
+/// Promise: FL30
 #[test]
 fn renames_do_not_hide_the_function_that_grew() {
     let store = Store::new();
@@ -112,6 +115,7 @@ fn renames_do_not_hide_the_function_that_grew() {
     );
 }
 
+/// Promise: FL32
 #[test]
 fn counts_that_do_not_repeat_have_their_own_spread_as_limit() {
     let store = Store::new();
@@ -134,6 +138,7 @@ fn counts_that_do_not_repeat_have_their_own_spread_as_limit() {
     assert_eq!(compare(&store, &["--limit", "+0.5%"]).2, Some(3));
 }
 
+/// Promise: FL32
 #[test]
 fn recordings_without_instructions_are_compared_in_the_event_that_they_have() {
     let store = Store::new();

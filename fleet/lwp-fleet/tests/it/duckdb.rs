@@ -1,4 +1,6 @@
 //! Another engine over the same files: DuckDB. Skipped with a message where python has none (PyPI: `duckdb`).
+//!
+//! Promise: FL17
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 use crate::shared::facts;

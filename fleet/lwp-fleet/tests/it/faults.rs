@@ -1,5 +1,7 @@
 //! A bucket that fails: each request in turn is refused, lost, answered wrongly though it was done, cut off or late. Nothing is half visible, and
 //! nothing is there twice. Skipped with a message where there is no server of S3's protocol (PyPI: `moto[server]`).
+//!
+//! Promise: FL23: with a server of S3's protocol
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 #![allow(clippy::disallowed_methods, reason = "a test without threads has failed")]
 

@@ -1,5 +1,7 @@
 //! Profiles of other tools, made by those tools where they are here and by `lwp export` otherwise: what is in the store adds up to what the
 //! other tool says. Each is skipped with a message where its tool is missing; `LWP` names the lwp to take.
+//!
+//! Promise: FL12
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 use std::path::{Path, PathBuf};

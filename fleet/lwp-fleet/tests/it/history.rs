@@ -1,4 +1,6 @@
 //! The order of commits in histories and steps.
+//!
+//! Promise: FL31
 
 use crate::shared::facts;
 use crate::shared::http;

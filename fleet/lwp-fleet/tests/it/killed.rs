@@ -58,6 +58,7 @@ impl Killer {
     }
 }
 
+/// Promise: FL4
 #[test]
 fn kills_at_any_moment_lose_nothing_and_double_nothing() {
     let store = Store::new();
@@ -186,11 +187,13 @@ fn paths(directory: &Path) -> Vec<PathBuf> {
     all
 }
 
+/// Promise: FL4
 #[test]
 fn kills_of_a_compaction_leave_what_was_there() {
     killed_in_copies(&["compact"]);
 }
 
+/// Promise: FL4
 #[test]
 fn kills_of_an_expiry_leave_all_of_a_recording_or_its_totals() {
     killed_in_copies(&["expire"]);
@@ -229,6 +232,7 @@ impl Drop for Ending<'_> {
     }
 }
 
+/// Promise: FL5
 #[test]
 fn writers_a_compaction_an_expiry_and_readers_do_not_disturb_each_other() {
     let store = Store::new();
@@ -283,6 +287,7 @@ fn writers_a_compaction_an_expiry_and_readers_do_not_disturb_each_other() {
     store.fleet(&["check", "--deep"]);
 }
 
+/// Promise: FL6
 #[test]
 fn flipped_bits_are_errors_and_never_another_answer() {
     let store = Store::new();
@@ -320,6 +325,7 @@ fn flipped_bits_are_errors_and_never_another_answer() {
     assert_eq!(store.fleet(&["sql", "--format", "csv", sql]), truth);
 }
 
+/// Promise: FL2
 #[test]
 fn hostile_facts_are_refused_by_line_and_nothing_is_stored() {
     let store = Store::new();
@@ -350,6 +356,7 @@ fn hostile_facts_are_refused_by_line_and_nothing_is_stored() {
     }
 }
 
+/// Promise: FL7
 #[test]
 fn questions_can_change_nothing_and_end_in_time() {
     let store = Store::new();

@@ -1,4 +1,6 @@
 //! A damaged log: every command says which file it is, and earlier versions are read all the same.
+//!
+//! Promise: FL25
 
 use crate::shared::facts;
 use crate::shared::store;

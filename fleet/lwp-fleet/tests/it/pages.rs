@@ -1,4 +1,6 @@
 //! The server's pages in a browser. Skipped with a message where there is no chromedriver.
+//!
+//! Promise: FL16: in Chromium
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 use crate::shared::driver;

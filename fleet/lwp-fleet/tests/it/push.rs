@@ -1,4 +1,6 @@
 //! Recordings that are pushed to a server: each once, whatever happens on the way.
+//!
+//! Promise: FL13
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 use crate::shared::facts;

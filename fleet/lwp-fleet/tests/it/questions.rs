@@ -18,6 +18,7 @@ fn git(tree: &Path, words: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
+/// Promise: FL11
 #[test]
 fn comparisons_name_functions_and_limits_end_with_3() {
     let store = Store::new();
@@ -47,6 +48,7 @@ fn comparisons_name_functions_and_limits_end_with_3() {
     assert!(String::from_utf8_lossy(&none.stderr).contains("no recording of 'ffffffff'"));
 }
 
+/// Promise: FL11
 #[test]
 fn the_base_is_the_nearest_ancestor_that_was_recorded() {
     let store = Store::new();

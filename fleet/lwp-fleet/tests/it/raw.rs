@@ -1,5 +1,7 @@
 //! Raw recordings: kept beside their rows, returned byte for byte, checked, and removed by rules of
 //! their own.
+//!
+//! Promise: FL24
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 use crate::shared::facts;

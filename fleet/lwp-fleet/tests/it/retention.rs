@@ -1,4 +1,6 @@
 //! Retention: rules remove what they name, roll-ups keep totals, and questions about totals have the same answers before and after.
+//!
+//! Promise: FL10
 
 use crate::shared::facts;
 use crate::shared::store;

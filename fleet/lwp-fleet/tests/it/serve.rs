@@ -42,6 +42,7 @@ fn sql(server: &Served, question: &str) -> Value {
     serde_json::from_str(&body).expect("JSON")
 }
 
+/// Promise: FL13
 #[test]
 fn what_is_answered_with_201_is_in_the_store_though_the_server_is_killed() {
     let (_dir, store, mut server) = served(&[]);
@@ -88,6 +89,7 @@ fn recordings_that_come_at_once_are_all_there_in_few_commits() {
     fleet(&store, &["check", "--deep"]);
 }
 
+/// Promise: FL14
 #[test]
 fn tokens_open_what_they_are_for_and_nothing_else() {
     let dir = tempfile::tempdir().unwrap();
@@ -136,6 +138,7 @@ fn tokens_open_what_they_are_for_and_nothing_else() {
     assert!(fleet(&store, &["token", "list"]).starts_with("ci  write  project p*\n"));
 }
 
+/// Promise: FL14
 #[test]
 fn other_machines_are_not_served_without_tokens() {
     let dir = tempfile::tempdir().unwrap();
@@ -146,6 +149,7 @@ fn other_machines_are_not_served_without_tokens() {
     assert!(error.contains("no tokens") && error.contains("help: "), "{error}");
 }
 
+/// Promise: FL15
 #[test]
 fn hostile_recordings_are_refused_and_nothing_of_them_is_stored() {
     let (_dir, store, server) = served(&["--largest", "8"]);
@@ -189,6 +193,7 @@ fn hostile_recordings_are_refused_and_nothing_of_them_is_stored() {
     assert_eq!(fleet(&store, &["list", "--format", "csv"]).lines().count(), 1);
 }
 
+/// Promise: FL15
 #[test]
 fn a_question_that_takes_too_long_ends() {
     let (_dir, _store, server) = served(&["--timeout", "1"]);
@@ -200,6 +205,7 @@ fn a_question_that_takes_too_long_ends() {
     assert_eq!(sql(&server, "select 1 as one")[0]["one"], 1);
 }
 
+/// Promise: FL15
 #[test]
 fn what_the_store_does_not_take_waits_in_the_spool() {
     let dir = tempfile::tempdir().unwrap();
@@ -299,6 +305,7 @@ fn pages_say_everything_where_no_script_runs() {
     }
 }
 
+/// Promise: FL16
 #[test]
 fn pages_hold_hostile_names_in_their_places() {
     let (_dir, _store, server) = served(&[]);

@@ -18,6 +18,7 @@ use store::Store;
 /// The time after which something hangs.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// Promise: FL33
 #[test]
 fn questions_end_at_their_time_whatever_they_join() {
     let store = Store::new();
@@ -41,6 +42,7 @@ fn questions_end_at_their_time_whatever_they_join() {
     }
 }
 
+/// Promise: FL33
 #[test]
 fn a_server_answers_while_questions_take_for_ever() {
     let store = Store::new();
@@ -84,6 +86,7 @@ const FAILING: [(&str, &str); 6] = [
     ("select to_timestamp(function) from functions", "function_"),
 ];
 
+/// Promise: FL36
 #[test]
 fn a_query_that_fails_is_not_the_server_s_failure() {
     let store = Store::new();
@@ -103,6 +106,7 @@ fn a_query_that_fails_is_not_the_server_s_failure() {
     assert!(status == 400 && said.contains("missing"), "{status} {said}");
 }
 
+/// Promise: FL33
 #[test]
 fn a_question_whose_client_has_gone_ends() {
     let store = Store::new();
@@ -148,6 +152,7 @@ impl Stalled {
     }
 }
 
+/// Promise: FL34
 #[test]
 fn posts_go_to_the_spool_while_the_store_hangs() {
     let store = Store::new();
@@ -174,6 +179,7 @@ fn posts_go_to_the_spool_while_the_store_hangs() {
     assert_eq!(store.number("select count(*) from recordings"), 11);
 }
 
+/// Promise: FL35
 #[test]
 fn a_new_token_opens_at_once_and_leads_back_to_its_page() {
     let store = Store::new();

@@ -1,5 +1,7 @@
 //! The walk of docs/fleet.md, from an empty directory to a step found, with recordings that lwp makes. Skipped with a message where
 //! there is no lwp, compiler or git; `LWP` names the lwp to take.
+//!
+//! Promise: FL8
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
 use crate::shared::recorder;

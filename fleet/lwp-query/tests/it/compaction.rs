@@ -1,4 +1,6 @@
 //! Compaction: files that are full stay, and whoever compacts often rewrites little each time.
+//!
+//! Promise: FL27
 
 use crate::shared::facts;
 

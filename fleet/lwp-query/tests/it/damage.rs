@@ -1,5 +1,7 @@
 //! Damage anywhere in a store: a question has the true answer or an error, never another answer and never a panic. `LWP_FLEET_FLIPS` is the
 //! number of damages that are tried.
+//!
+//! Promise: FL6: bits, cuts and swaps anywhere in a store
 #![allow(clippy::print_stdout, reason = "a test says how often it met an error")]
 
 use crate::shared::facts;

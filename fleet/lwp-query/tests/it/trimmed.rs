@@ -1,4 +1,6 @@
 //! A log that was trimmed: what it says is the same, and no file stays that no version needs.
+//!
+//! Promise: FL26
 
 use crate::shared::facts;
 

@@ -87,7 +87,7 @@ pub fn export(store: &Store, args: &CacheExportArgs) -> Result<Ending, Failure> 
         .map_err(failed)?;
     lwp_terminal::say!("lwp: wrote {} files, {}", exported.entries, size(exported.bytes));
     if exported.old > 0 {
-        lwp_terminal::say!("lwp: left {} of other versions of lwp", exported.old);
+        lwp_terminal::say!("lwp: left out {} of other versions of lwp", exported.old);
     }
     Ok(Ending::SUCCESS)
 }

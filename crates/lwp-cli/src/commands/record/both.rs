@@ -92,7 +92,7 @@ impl Input {
         let kind = self.file.as_ref().and_then(|file| Some(file.metadata().ok()?.file_type()));
         if kind.is_some_and(|kind| kind.is_fifo() || kind.is_socket()) {
             lwp_terminal::say!(
-                "lwp: standard input is a pipe: the second run gets what the first has left of it"
+                "lwp: standard input is a pipe: the second run only gets what the first one leaves"
             );
             lwp_terminal::say!("help: if the program reads it, give it a file: < FILE");
         }

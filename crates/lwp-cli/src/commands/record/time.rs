@@ -444,7 +444,7 @@ fn stops(sampling: &Sampling, times: &Times, sums: StopSums) -> String {
         false => format!(
             "lwp: {unseen:.0} % of the time has no samples: the machine is too busy, and shares may \
              be off by more than their margins\n\
-             help: time it when less runs beside it\n"
+             help: measure when the machine is less busy\n"
         ),
     };
     let waited = match waiting {

@@ -59,6 +59,7 @@ fn imported(store: &Store, bytes: &[u8], all: bool) -> Result<Vec<String>, Archi
     Ok(fates)
 }
 
+/// Promise: K14
 #[test]
 fn entries_arrive_as_they_were() {
     let (from, there) = store("there");
@@ -88,6 +89,7 @@ fn entries_arrive_as_they_were() {
     [from, to].iter().for_each(|place| std::fs::remove_dir_all(place).unwrap());
 }
 
+/// Promise: K15, K18
 #[test]
 fn what_is_of_no_use_here_is_left() {
     let (from, there) = store("elsewhere");
@@ -126,6 +128,7 @@ fn what_is_of_no_use_here_is_left() {
     [from, to].iter().for_each(|place| std::fs::remove_dir_all(place).unwrap());
 }
 
+/// Promise: K14
 #[test]
 fn a_file_without_a_build_id_is_known_by_its_code() {
     let (from, there) = store("nameless");
@@ -163,6 +166,7 @@ fn a_file_without_a_build_id_is_known_by_its_code() {
     [from, to].iter().for_each(|place| std::fs::remove_dir_all(place).unwrap());
 }
 
+/// Promise: K15
 #[test]
 fn files_that_do_things_when_opened_are_not_opened() {
     let (place, _) = store("things");
@@ -176,6 +180,7 @@ fn files_that_do_things_when_opened_are_not_opened() {
     std::fs::remove_dir_all(&place).unwrap();
 }
 
+/// Promise: K15
 #[test]
 fn no_damage_of_an_archive_gets_into_the_store() {
     let (from, there) = store("whole");
@@ -210,6 +215,7 @@ fn no_damage_of_an_archive_gets_into_the_store() {
     [from, to].iter().for_each(|place| std::fs::remove_dir_all(place).unwrap());
 }
 
+/// Promise: K15
 #[test]
 fn lengths_are_not_believed() {
     let head = [&b"LWPCACHE"[..], &1u32.to_le_bytes()].concat();

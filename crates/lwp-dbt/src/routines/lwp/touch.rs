@@ -57,7 +57,7 @@ fn looking(commit: Commit) -> AppState {
 pub(in crate::routines) struct Labels {
     /// Of one line, most of the time.
     pub touch: quick::Starts,
-    /// The same where flags are dead.
+    /// Of one line, most of the time, where flags are dead.
     pub touch_dead: quick::Starts,
     /// The start for sets that do not lie as [`quick`] wants them.
     pub touch_any: CodeLabel,

@@ -100,7 +100,7 @@ pub fn facts(n: u64, scale: u64) -> String {
     Recording { scale, ..Recording::new(n) }.text()
 }
 
-/// The same for a benchmark on a branch.
+/// The text of such a recording, for a benchmark on a branch.
 pub fn of(n: u64, scale: u64, benchmark: &str, branch: &str) -> String {
     Recording { scale, benchmark, branch, ..Recording::new(n) }.text()
 }

@@ -50,7 +50,7 @@ impl Served {
         self.with(&self.secret, method, path, &[], body)
     }
 
-    /// The same with another secret, and with more lines in its head.
+    /// Sends a request with another secret, and with more lines in its head.
     pub fn with(
         &self,
         secret: &str,
