@@ -41,7 +41,7 @@ use lwp_process::spawn::SpawnError;
 use lwp_process::sys;
 use lwp_vcpu::{ExitStatus, Language};
 
-pub use attach::Attached;
+pub use attach::{Attached, code_files, untraceable};
 pub use attended::Times;
 pub use clocks::user_time_of_children;
 pub use cost::{CostOfSample, RATES};
@@ -225,6 +225,19 @@ impl Sampling {
         let cost = stops::measure(trial)?;
         let rate = rate.unwrap_or_else(|| cost.rate());
         Ok(Self { mechanism: Mechanism::Traps, cost, rate, languages, ..self })
+    }
+
+    /// Has lwp stop threads that run, for moments, so that functions of these languages can be read
+    /// from the interpreters of a process that runs already. Nothing is left behind in it if lwp is
+    /// killed. Switches are seen as before.
+    ///
+    /// # Errors
+    ///
+    /// ptrace(2) is refused, or the kernel has no accounts of threads.
+    pub fn by_interrupts(self, languages: Vec<Language>, rate: Option<u64>) -> Result<Self, Error> {
+        let switches = self.switches;
+        let stops = Self::by_stops(self.stack_bytes, rate)?;
+        Ok(Self { switches, languages, kernel: self.kernel, ..stops })
     }
 
     /// Reads functions of these languages too where threads are stopped for samples.

@@ -56,8 +56,9 @@ pub struct RecordArgs {
 
     /// Sample where CPU time goes, at -F N samples a second of it, while the program runs natively
     /// and not on the virtual CPU. Without -F, lwp measures what a sample costs here, and takes the
-    /// highest of 997, 499, 199 and 99 that costs at most 1 %. With -p or -t, the process is neither
-    /// stopped nor interrupted, and outlives lwp however that ends
+    /// highest of 997, 499, 199 and 99 that costs at most 1 %. With -p or -t, no call of the process
+    /// is interrupted, and it outlives lwp however that ends. With -p, threads of an interpreter are
+    /// stopped for a moment at each sample, unless --lang is none; nothing else is ever stopped
     #[arg(long, conflicts_with_all = ["count", "events", "model", "filter", "interval_ip", "random",
         "control", "delay", "marked", "within", "deterministic"])]
     pub time: bool,

@@ -28,7 +28,7 @@ pub fn record(args: &RecordArgs, lets_go: [bool; 2]) -> Result<Ending, Failure> 
     let subject = Subject::of(args)?;
     let sampling = choose(args, &subject)?;
     let mut front = None;
-    if sampling.mechanism() == Mechanism::Traps {
+    if sampling.mechanism() == Mechanism::Traps || subject.is_traced(&sampling) {
         match lwp_time::split(lets_go).map_err(|error| refusal(&error, &subject.name()))? {
             Side::Front(status) => return Ok(status.into()),
             Side::Back(it) => front = Some(it),
@@ -122,6 +122,7 @@ fn sample(
 fn choose(args: &RecordArgs, subject: &Subject) -> Result<Sampling, Failure> {
     let (kernel, stack_bytes) = (Arc::new(lwp_time::Linux), stack_bytes(args));
     let refused = match Sampling::choose(kernel, stack_bytes, args.freq) {
+        Ok(sampling) if subject.goes_on() => return Ok(reading_in(sampling, args, subject)),
         Ok(sampling) => return Ok(reading_languages(sampling, args, subject)),
         Err(refused) => refused,
     };
@@ -164,6 +165,27 @@ fn reading_languages(sampling: Sampling, args: &RecordArgs, subject: &Subject) -
             sampling
         }
     }
+}
+
+/// Has lwp stop threads of an interpreter that runs already, if that is possible, so that the
+/// functions that they execute can be read.
+fn reading_in(sampling: Sampling, args: &RecordArgs, subject: &Subject) -> Sampling {
+    let languages = match subject {
+        Subject::Process(pid) if stack_bytes(args) > 0 => args.lang.read_in(*pid),
+        _ => Vec::new(),
+    };
+    let (Subject::Process(pid), false) = (subject, languages.is_empty()) else { return sampling };
+    let refused = match lwp_time::untraceable(*pid) {
+        Some(why) => why,
+        None => match sampling.clone().by_interrupts(languages, args.freq) {
+            Ok(sampling) => return sampling,
+            Err(error) => error.to_string(),
+        },
+    };
+    if !args.quiet {
+        say!("lwp: {refused}: functions of interpreted languages are not read");
+    }
+    sampling
 }
 
 /// What is timed.
@@ -211,15 +233,19 @@ impl Subject {
     }
 
     /// The languages whose functions are read from their interpreters, in threads that are stopped
-    /// for samples. A native run that is paired with a counted one has none: that counts what the
-    /// interpreter executes.
+    /// for samples. A native run that is paired with a counted one has those that are counted.
     fn languages(&self, args: &RecordArgs) -> Vec<Language> {
         match self {
-            Self::Program { program, .. } if !args.both && stack_bytes(args) > 0 => {
-                args.lang.read_at_stops(program)
-            }
+            Self::Program { .. } if stack_bytes(args) == 0 => Vec::new(),
+            Self::Program { .. } if args.both => args.lang.counted(),
+            Self::Program { program, .. } => args.lang.read_at_stops(program),
             _ => Vec::new(),
         }
+    }
+
+    /// Returns whether it runs already, and its threads are stopped for samples.
+    fn is_traced(&self, sampling: &Sampling) -> bool {
+        self.goes_on() && sampling.mechanism() != Mechanism::Events
     }
 
     /// Returns whether it runs before lwp does, and goes on afterwards.
@@ -256,7 +282,7 @@ impl Subject {
         let Launching { recorder, control, lets_go, duration, front } = launching;
         let sink = &mut *recorder.spans();
         let times = match (begun, self) {
-            (Some(Begun::Process(attached)), _) => attached.record(control, sink),
+            (Some(Begun::Process(attached)), _) => attached.record(control, front, sink),
             (Some(Begun::Machine(machine)), _) => machine.record(control, sink),
             (None, Self::Program { program, argv }) => {
                 let children = !args.counting.no_inherit;
@@ -365,6 +391,9 @@ fn facts(sampling: &Sampling) -> Vec<(String, String)> {
 fn plan(sampling: &Sampling) -> String {
     let rate = sampling.rate();
     let cost = match sampling.cost().ns() {
+        Some(ns) if ns.saturating_mul(rate) > 1_000_000_000 => {
+            "the machine is too busy to measure what a sample costs".to_owned()
+        }
         Some(ns) => {
             let what = match sampling.mechanism() {
                 Mechanism::Events => "sample",
