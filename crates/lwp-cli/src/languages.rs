@@ -130,8 +130,8 @@ impl Languages {
         matches!(self, Self::Chosen(chosen) if chosen.contains(&language))
     }
 
-    /// The languages whose functions have exact counts, if somebody has asked for them: a native run
-    /// beside them reads these too.
+    /// The languages whose functions have exact counts, if somebody has asked for them: a native
+    /// run beside them reads these too.
     pub fn counted(&self) -> Vec<Interpreted> {
         match self.deepens_stacks(true) {
             true => vec![Interpreted::Python],

@@ -3,8 +3,8 @@
 //! Nothing of it is stopped, and no call of it is interrupted: an event is opened for each of its
 //! threads. The events end with this process, however that ends.
 //!
-//! Only where functions of an interpreter are to be read, a thread that runs is stopped for a moment
-//! for each sample, and by lwp itself: whatever becomes of lwp, no signal is left behind.
+//! Only where functions of an interpreter or whole stacks are to be read, lwp itself stops a thread
+//! that runs for a moment for each sample: whatever becomes of lwp, no signal is left behind.
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
@@ -24,7 +24,7 @@ use crate::launch::in_tracer;
 use crate::off_cpu::Spans;
 use crate::samples::Samples;
 use crate::source::Source;
-use crate::stops::Stops;
+use crate::stops;
 use crate::{Error, Mechanism, Sampling};
 
 /// A process that ran already, and is sampled from now on.
@@ -157,11 +157,11 @@ impl<'a> Attached<'a> {
         let source = match (sampling.mechanism(), self.rings) {
             (Mechanism::Events, Some(rings)) => Source::Rings(Box::new(rings)),
             (_, rings) => {
-                let stops = Stops::attach(pid, sampling.stops(self.children), rings)?;
-                threads = stops.threads();
+                let traced = stops::attach(pid, sampling.stops(self.children), rings)?;
+                threads = stops::threads(&traced);
                 // What threads are made is seen by their stops.
                 records.retain(|(_, record)| matches!(record, Record::Switch { .. }));
-                Source::Stops(Box::new(stops))
+                Source::Stops(Box::new(traced))
             }
         };
         let now = crate::now_ns();

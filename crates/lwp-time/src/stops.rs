@@ -22,7 +22,6 @@ mod trap;
 mod trial;
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
 use lwp_perf::{Modes, Record, Rings, Trap};
@@ -40,6 +39,7 @@ use seat::Seat;
 use status::{Status, comm};
 use thread::{Accounts, Look, Met, Stood, Thread, is_ignored};
 
+pub(crate) use attach::{attach, start, threads};
 pub(crate) use trial::{Trial, measure};
 
 /// Events at which tracees stop. A tracee survives its tracer.
@@ -582,17 +582,6 @@ fn used(pid: i32, tid: i32) -> Option<u64> {
 /// Process and thread, as records have them.
 fn ids((pid, tid): (i32, i32)) -> (u32, u32) {
     (pid.cast_unsigned(), tid.cast_unsigned())
-}
-
-/// Starts a program that stands at the end of its exec, traced by the calling thread.
-///
-/// # Errors
-///
-/// The program cannot be executed, or ptrace(2) is refused.
-pub(crate) fn start(program: &std::ffi::OsStr, argv: &[OsString]) -> Result<i32, Error> {
-    let room = lwp_process::limits::Room::default();
-    let tracee = lwp_process::spawn::spawn(program, argv, None, false, room)?;
-    Ok(tracee.0)
 }
 
 /// Returns whether this kernel has the accounts of threads that samples are paced by.

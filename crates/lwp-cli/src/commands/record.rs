@@ -56,9 +56,9 @@ pub struct RecordArgs {
 
     /// Sample where CPU time goes, at -F N samples a second of it, while the program runs natively
     /// and not on the virtual CPU. Without -F, lwp measures what a sample costs here, and takes the
-    /// highest of 997, 499, 199 and 99 that costs at most 1 %. With -p or -t, no call of the process
-    /// is interrupted, and it outlives lwp however that ends. With -p, threads of an interpreter are
-    /// stopped for a moment at each sample, unless --lang is none; nothing else is ever stopped
+    /// highest of 997, 499, 199 and 99 that costs at most 1 %. With -p or -t, no call of the
+    /// process is interrupted, and it outlives lwp however that ends. With -p, a thread of an
+    /// interpreter is stopped for a moment at each sample, unless --lang is none
     #[arg(long, conflicts_with_all = ["count", "events", "model", "filter", "interval_ip", "random",
         "control", "delay", "marked", "within", "deterministic"])]
     pub time: bool,
@@ -87,7 +87,8 @@ pub struct RecordArgs {
     /// `none` does not record the targets of indirect calls either [default: exact; with -p, and on
     /// processors without BMI2: inferred]. With samples, `shadow` unwinds from outside with unwind
     /// tables; perf's `fp`, `lbr` and `dwarf` are accepted and do the same; `none` records no
-    /// stacks [default: shadow]
+    /// stacks. With --time, `dwarf,BYTES` copies so much of each stack instead of 16 KiB; from
+    /// 65536 on, threads are stopped for samples and stacks read as a whole [default: shadow]
     #[arg(long, value_name = "MODE", value_parser = CallGraph::parse, conflicts_with = "no_call_graph",
         help_heading = headings::SAMPLES)]
     pub call_graph: Option<CallGraph>,

@@ -219,7 +219,7 @@ fn python_s_functions_have_times_beside_their_calls() {
     // Own time by calls.
     let (own, call) = (number(computes, "cpu_time"), number(computes, "ns_per_call_estimated"));
     assert!(own > 0.0 && (call * 300.0 / own - 1.0).abs() < 1e-6, "{computes}");
-    // Without being asked for, calls are not counted, and the interpreter's functions have the time.
+    // Unless they are asked for, calls are not counted, and the time is the interpreter's.
     lwp(&dir, &["record", "--both", "-q", "--", &python, script, "30"]);
     assert!(!rows(&json(&dir, &[])).contains_key("computes"));
 }

@@ -62,6 +62,9 @@ fn samples(dir: &Path) -> f64 {
     samples.unwrap_or_else(|| panic!("{header}")).parse().expect("a number")
 }
 
+/// Stacks that took CPU time: how long threads waited for a processor is up to the machine.
+const CPU: [&str; 2] = ["-e", "cpu-time"];
+
 const FUNCTIONS: [&str; 4] = ["heavy", "light", "beside", "in_child"];
 
 #[test]
@@ -74,7 +77,7 @@ fn shares_of_python_s_functions_are_those_that_the_program_measures() {
         assert!(samples(&dir) > 1500.0, "3.{minor}: {said}");
         assert_shares(&truth, &found, samples(&dir));
         assert!(!said.contains("time is that of the interpreter"), "3.{minor}: {said}");
-        let all = stacks(&dir, "lwp.data", &[]);
+        let all = stacks(&dir, "lwp.data", &CPU);
         let complete = share(&all, Stack::is_complete);
         assert!(complete > 0.99, "3.{minor}: {complete}");
         // The evaluator stands for what it executes: it shows only where it has just been called.
@@ -134,7 +137,7 @@ fn recursion_is_as_deep_as_without_lwp() {
         let alone = text(&run(&dir, &command).stdout);
         let (printed, said) = record(&dir, &["-F", "997"], &command);
         assert_eq!(printed, alone, "3.{minor}");
-        let all = stacks(&dir, "lwp.data", &[]);
+        let all = stacks(&dir, "lwp.data", &CPU);
         let deepest = all.iter().map(|stack| stack.chain("python").len()).max();
         assert!(deepest.is_some_and(|frames| frames > 500), "3.{minor}: {deepest:?} {said}");
     }
@@ -167,7 +170,7 @@ fn other_interpreters_are_read_too() {
     ];
     for (language, interpreter, script) in all.into_iter().filter(|(_, name, _)| has(name)) {
         let (_, said) = record(&dir, &["-F", "4999"], &[interpreter, &program(script)]);
-        let all = stacks(&dir, "lwp.data", &[]);
+        let all = stacks(&dir, "lwp.data", &CPU);
         let heavy = share(&all, |stack| {
             stack.frames.iter().any(|it| it.is_of(language) && it.function.ends_with("heavy"))
         });
@@ -196,6 +199,97 @@ fn sleepers_show_python_s_functions() {
             slept > 0.9 * said_times(&printed)["rest"]
         });
         assert!(found, "3.{minor}");
+    }
+}
+
+/// The stack has 300 KiB, of which the kernel copies 63 at most.
+#[test]
+fn stacks_are_read_as_a_whole_if_that_is_wanted() {
+    let Some(dir) = prepared("whole") else { return };
+    if !compile(&dir, "deep.c", &["-O1"]) {
+        return;
+    }
+    let depth = |stack: &Stack| stack.frames.iter().filter(|it| it.function == "descends").count();
+    record(&dir, &["-F", "997", "--call-graph", "dwarf,64512"], &["./program", "0.5"]);
+    let cut = stacks(&dir, "lwp.data", &CPU);
+    assert!(share(&cut, |stack| depth(stack) == 76) < 0.1);
+    let whole = ["-F", "997", "--call-graph", "dwarf,65536"];
+    let (_, said) = record(&dir, &whole, &["./program", "0.5"]);
+    let all = stacks(&dir, "lwp.data", &CPU);
+    let works = |stack: &Stack| stack.frames.iter().any(|it| it.function == "works");
+    let working: Vec<Stack> = all.iter().filter(|stack| works(stack)).cloned().collect();
+    let complete = share(&working, |stack| depth(stack) == 76 && stack.is_complete());
+    assert!(complete > 0.99 && share(&all, works) > 0.8, "{complete}: {said}");
+    // Of a process that runs already, too.
+    let program = Command::new("./program").arg("60").current_dir(&dir).spawn();
+    let program = Running(program.expect("the program"));
+    let options = ["-F", "499", "--call-graph", "dwarf,65536", "--duration", "1"];
+    let said = attach(&dir, &options, program.0.id());
+    let all = stacks(&dir, "lwp.data", &CPU);
+    let working: Vec<Stack> = all.iter().filter(|stack| works(stack)).cloned().collect();
+    let complete = share(&working, |stack| depth(stack) == 76 && stack.is_complete());
+    assert!(complete > 0.99, "{complete}: {said}");
+}
+
+/// A program that spends some time in heavy, and goes on for so many rounds.
+const GENERATED: [(&str, &str); 2] = [
+    (
+        "endless.js",
+        "function heavy(n) { let t = 0; for (let i = 0; i < n; i++) t += i % 7; return t }
+         let s = 0; const rounds = Number(process.argv[2]);
+         for (let i = 0; i < rounds; i++) s += heavy(60000);
+         console.log(s)",
+    ),
+    (
+        "Rounds.java",
+        "public class Rounds {
+           static int heavy(int n) { int t = 0; for (int i = 0; i < n; i++) t += i % 7; return t; }
+           public static void main(String[] a) {
+             long s = 0; int rounds = Integer.parseInt(a[0]);
+             for (int i = 0; i < rounds; i++) s += heavy(60000);
+             System.out.println(s);
+           }
+         }",
+    ),
+];
+
+/// lwp changes nothing of a program that it times: whoever wants names passes the options.
+#[test]
+fn generated_code_has_names_if_its_runtime_is_asked() {
+    let dir = tools::fresh("timed_languages", "generated");
+    for (name, text) in GENERATED {
+        std::fs::write(dir.join(name), text).expect("written");
+    }
+    let node = ["node", "--perf-basic-prof", "--interpreted-frames-native-stack", "endless.js"];
+    let java = ["java", "-XX:+UnlockDiagnosticVMOptions", "-XX:+DumpPerfMapAtExit"];
+    let java = [&java[..], &["-XX:+PreserveFramePointer", "Rounds.java"]].concat();
+    let heavy = |stack: &Stack| stack.frames.iter().any(|it| it.function.contains("heavy"));
+    for command in [&node[..], &java].into_iter().filter(|command| has(command[0])) {
+        let probe = run(&dir, &[LWP, "record", "--time", "--", "/bin/true"]);
+        if text(&probe.stderr).contains("time cannot be sampled here") {
+            eprintln!("skipped: {}", text(&probe.stderr));
+            return;
+        }
+        record(&dir, &["-F", "499"], &[command, &["20000"]].concat());
+        let named = share(&stacks(&dir, "lwp.data", &CPU), heavy);
+        assert!(named > 0.2, "{command:?}: {named}");
+        let bare = [command[0], command[command.len() - 1], "20000"];
+        let (_, said) = record(&dir, &["-F", "499"], &bare);
+        assert!(said.contains(" generated without names: run `"), "{bare:?}: {said}");
+        assert!(share(&stacks(&dir, "lwp.data", &CPU), heavy) < 0.05, "{bare:?}");
+    }
+    if has("node") {
+        // It writes its list while it runs.
+        let program = Command::new(node[0]).args(&node[1..]).arg("1e9").current_dir(&dir).spawn();
+        let program = Running(program.expect("node"));
+        let list = PathBuf::from(format!("/tmp/perf-{}.map", program.0.id()));
+        let is_there = || std::fs::read_to_string(&list).is_ok_and(|list| list.contains("heavy"));
+        wait_until("node writes no list", is_there);
+        let said = attach(&dir, &["-F", "499", "--duration", "1"], program.0.id());
+        let named = share(&stacks(&dir, "lwp.data", &CPU), heavy);
+        assert!(named > 0.5 && is_there(), "{named}: {said}");
+        drop(program);
+        std::fs::remove_file(list).expect("removed");
     }
 }
 
@@ -296,7 +390,7 @@ fn functions_of_a_python_that_runs_already_are_shown() {
         let margin = 4.0 * (0.21 / samples(&dir)).sqrt() + 0.03;
         assert!((part - 0.7).abs() < margin, "3.{minor}: {part} ± {margin}: {said}");
         assert!(found["beside"] > 0.0, "3.{minor}: {found:?}");
-        let all = stacks(&dir, "lwp.data", &[]);
+        let all = stacks(&dir, "lwp.data", &CPU);
         let sampled = |stack: &Stack| stack.chain("python").ends_with(&["heavy", "spin"]);
         let heavy: Vec<Stack> = all.iter().filter(|stack| sampled(stack)).cloned().collect();
         let complete = share(&heavy, Stack::is_complete);
@@ -349,7 +443,7 @@ fn functions_of_other_interpreters_that_run_already_are_shown() {
         std::fs::write(&script, source).expect("written");
         let running = begun(&dir, &[language, script.to_str().expect("text")]);
         let said = attach(&dir, &["-F", "499", "--duration", "3"], running.0.id());
-        let all = stacks(&dir, "lwp.data", &[]);
+        let all = stacks(&dir, "lwp.data", &CPU);
         let of = |name: &str| {
             share(&all, |stack| {
                 stack.frames.iter().any(|it| it.is_of(language) && it.function.ends_with(name))
@@ -398,8 +492,8 @@ fn said_by_py_spy(dir: &Path, pid: u32) -> Vec<(String, u64)> {
     frames.map(one).collect()
 }
 
-/// Both read the interpreter's memory: py-spy of a process that it has stopped, lwp of a thread that
-/// sleeps.
+/// Both read the interpreter's memory: py-spy of a process that it has stopped, lwp of a thread
+/// that sleeps.
 #[test]
 fn sleepers_have_the_functions_and_lines_that_py_spy_reads() {
     let Some(dir) = prepared("beside_py_spy") else { return };

@@ -134,7 +134,7 @@ fn choose(args: &RecordArgs, subject: &Subject) -> Result<Sampling, Failure> {
             if !args.quiet {
                 say!("lwp: {}: lwp stops threads for samples instead", refused.cause);
             }
-            Ok(sampling.reading(subject.languages(args)))
+            Ok(sampling.reading(subject.languages(args), wants_whole_stacks(args)))
         }
         Err(error @ (Error::NoStops(_) | Error::NoAccounts)) => Err(Failure::new(
             OWN_FAILURE,
@@ -150,31 +150,41 @@ fn choose(args: &RecordArgs, subject: &Subject) -> Result<Sampling, Failure> {
     }
 }
 
-/// Has interpreters stopped for samples, so that the functions that they execute can be read.
+/// Has interpreters stopped for samples, so that the functions that they execute can be read, and
+/// other programs if whole stacks are wanted.
 fn reading_languages(sampling: Sampling, args: &RecordArgs, subject: &Subject) -> Sampling {
     let languages = subject.languages(args);
-    if languages.is_empty() {
+    if languages.is_empty() && !wants_whole_stacks(args) {
         return sampling;
     }
     match sampling.clone().by_traps(languages, args.freq) {
         Ok(sampling) => sampling,
         Err(error) => {
             if !args.quiet {
-                say!("lwp: {error}: functions of interpreted languages are not read");
+                say!("lwp: {error}: {}", missing(args));
             }
             sampling
         }
     }
 }
 
+/// What is missing where threads can't be stopped for samples.
+fn missing(args: &RecordArgs) -> &'static str {
+    match wants_whole_stacks(args) {
+        true => "no more of a stack is read than the kernel copies",
+        false => "functions of interpreted languages are not read",
+    }
+}
+
 /// Has lwp stop threads of an interpreter that runs already, if that is possible, so that the
-/// functions that they execute can be read.
+/// functions that they execute can be read, and of others if whole stacks are wanted.
 fn reading_in(sampling: Sampling, args: &RecordArgs, subject: &Subject) -> Sampling {
     let languages = match subject {
         Subject::Process(pid) if stack_bytes(args) > 0 => args.lang.read_in(*pid),
         _ => Vec::new(),
     };
-    let (Subject::Process(pid), false) = (subject, languages.is_empty()) else { return sampling };
+    let wanted = wants_whole_stacks(args) || !languages.is_empty();
+    let (Subject::Process(pid), true) = (subject, wanted) else { return sampling };
     let refused = match lwp_time::untraceable(*pid) {
         Some(why) => why,
         None => match sampling.clone().by_interrupts(languages, args.freq) {
@@ -183,7 +193,7 @@ fn reading_in(sampling: Sampling, args: &RecordArgs, subject: &Subject) -> Sampl
         },
     };
     if !args.quiet {
-        say!("lwp: {refused}: functions of interpreted languages are not read");
+        say!("lwp: {refused}: {}", missing(args));
     }
     sampling
 }
@@ -365,6 +375,15 @@ fn stack_bytes(args: &RecordArgs) -> u32 {
         Some(CallGraph::Dwarf(Some(bytes))) => bytes.clamp(8, MOST_STACK_BYTES) & !7,
         _ => STACK_BYTES,
     }
+}
+
+/// The most bytes of a stack that perf takes.
+const MOST_OF_PERF: u32 = 65_528;
+
+/// Returns whether stacks are wanted as a whole: more of them than the kernel copies.
+fn wants_whole_stacks(args: &RecordArgs) -> bool {
+    let graph = args.call_graph.filter(|_| !args.no_call_graph);
+    matches!(graph, Some(CallGraph::Dwarf(Some(bytes))) if bytes > MOST_OF_PERF)
 }
 
 /// Facts about the way in which time is sampled.
