@@ -6,6 +6,7 @@
 
 mod dispatch;
 mod memory;
+mod profiles_of_time;
 mod raw;
 mod reports;
 mod sampling;
@@ -66,6 +67,13 @@ pub struct Options {
     /// Measure how fast recordings are read too, also very big ones; takes 1 GB of disk
     #[arg(long)]
     with_reports: bool,
+    /// Measure profiles of time too: shares, sums, cost, stacks, sleeps, bytes
+    #[arg(long)]
+    with_time: bool,
+    /// Measure what profiles of time root and nobody get; changes kernel.perf_event_paranoid
+    /// meanwhile
+    #[arg(long)]
+    with_permissions: bool,
     /// Write every time of every run to FILE too, with the command and the machine's facts
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -189,6 +197,12 @@ fn others(
     }
     if options.with_memory {
         add("memory", memory::measure(workloads, ways, dir, limit))?;
+    }
+    if options.with_time {
+        add("time", profiles_of_time::measure(place.lwp, rounds, dir))?;
+    }
+    if options.with_permissions {
+        add("permissions", profiles_of_time::permissions(place.lwp, dir))?;
     }
     if options.with_reports {
         add("reports", reports::measure(place.lwp, rounds, dir, limit))?;

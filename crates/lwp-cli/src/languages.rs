@@ -115,9 +115,28 @@ impl Languages {
         }
     }
 
+    /// The languages whose functions profiles of time read from their interpreters in a process
+    /// that runs already, and may be traced: threads are stopped for that, which only interpreters
+    /// are worth. Any file of one that it executes shows what it is.
+    pub fn read_in(&self, pid: i32) -> Vec<Interpreted> {
+        match self {
+            Self::Auto if interpreter_in(pid).is_none() => Vec::new(),
+            _ => self.read(),
+        }
+    }
+
     /// Returns whether the language was named on the command line.
     fn names(&self, language: Language) -> bool {
         matches!(self, Self::Chosen(chosen) if chosen.contains(&language))
+    }
+
+    /// The languages whose functions have exact counts, if somebody has asked for them: a native
+    /// run beside them reads these too.
+    pub fn counted(&self) -> Vec<Interpreted> {
+        match self.deepens_stacks(true) {
+            true => vec![Interpreted::Python],
+            false => Vec::new(),
+        }
     }
 
     /// Returns whether exact recordings count the calls of Python's functions by additions to
@@ -259,6 +278,12 @@ fn interpreter(file: &str) -> Option<&'static str> {
     INTERPRETERS.iter().find(|(name, _)| is_of(file, name)).map(|(_, language)| *language)
 }
 
+/// The language of the first interpreter whose code a process has mapped.
+pub fn interpreter_in(pid: i32) -> Option<&'static str> {
+    let named = |path: &PathBuf| path.file_name().and_then(|it| it.to_str()).and_then(interpreter);
+    lwp_time::code_files(pid).iter().find_map(named)
+}
+
 /// Returns whether a program is an interpreter, by its name or by what the first line of a script
 /// says.
 fn is_interpreter(program: &Path) -> bool {
@@ -293,7 +318,7 @@ pub fn without_functions(recording: &Recording) -> Option<String> {
     }
     let why = match recording.info("languages-read") {
         "" => format!(
-            "lwp reads {language}'s only in programs that it starts as interpreters: \
+            "lwp reads {language}'s in programs that it starts as interpreters, and with -p: \
              lwp record --time --lang {word} -- PROGRAM"
         ),
         _ => format!(

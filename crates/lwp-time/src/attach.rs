@@ -2,22 +2,30 @@
 //!
 //! Nothing of it is stopped, and no call of it is interrupted: an event is opened for each of its
 //! threads. The events end with this process, however that ends.
+//!
+//! Only where functions of an interpreter or whole stacks are to be read, lwp itself stops a thread
+//! that runs for a moment for each sample: whatever becomes of lwp, no signal is left behind.
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use lwp_perf::{Record, Rings};
-use lwp_process::spawn::threads_of;
+use lwp_process::maps::Status;
+use lwp_process::{spawn::threads_of, sys};
 use lwp_vcpu::Control;
 
 use crate::address_space::Mapped;
 use crate::attended::{Attended, Ends, Subject, Times, process};
 use crate::clocks::{Clocks, ThreadClock};
+use crate::front::Front;
+use crate::launch::in_tracer;
 use crate::off_cpu::Spans;
 use crate::samples::Samples;
 use crate::source::Source;
-use crate::{Error, Sampling};
+use crate::stops;
+use crate::{Error, Mechanism, Sampling};
 
 /// A process that ran already, and is sampled from now on.
 #[derive(Debug)]
@@ -27,7 +35,9 @@ pub struct Attached<'a> {
     process: OwnedFd,
     started: Instant,
     subject: Subject,
-    rings: Rings,
+    children: bool,
+    /// None where threads are stopped for samples and switches are not seen.
+    rings: Option<Rings>,
     threads: Vec<i32>,
     /// Records that came while its threads were looked for.
     records: Vec<(u64, Record)>,
@@ -49,11 +59,19 @@ impl<'a> Attached<'a> {
             process: process(pid)?,
             started: Instant::now(),
             subject: Subject::Stranger(Clocks::begin(&[pid], children)),
-            rings: sampling.attached(children)?,
+            children,
+            rings: match sampling.mechanism() {
+                Mechanism::Events => Some(sampling.attached(children)?),
+                _ if sampling.sees_switches() => Some(sampling.switch_records(children)?),
+                _ => None,
+            },
             threads: Vec::new(),
             records: Vec::new(),
         };
-        attached.add_threads()?;
+        if let Some(mut rings) = attached.rings.take() {
+            attached.add_threads(&mut rings)?;
+            attached.rings = Some(rings);
+        }
         Ok(attached)
     }
 
@@ -63,33 +81,34 @@ impl<'a> Attached<'a> {
     ///
     /// There is no such thread, or the kernel refuses to sample it.
     pub fn to_thread(sampling: &'a Sampling, pid: i32, tid: i32) -> Result<Self, Error> {
-        let mut attached = Self {
+        let mut rings = sampling.one_thread()?;
+        rings.add_thread(tid)?;
+        if rings.is_empty() {
+            return Err(Error::NoThread(tid));
+        }
+        Ok(Self {
             sampling,
             pid,
             process: process(pid)?,
             started: Instant::now(),
             subject: Subject::Thread(ThreadClock::begin(pid, tid).ok_or(Error::NoThread(tid))?),
-            rings: sampling.one_thread()?,
+            children: false,
+            rings: Some(rings),
             threads: vec![tid],
             records: Vec::new(),
-        };
-        attached.rings.add_thread(tid)?;
-        match attached.rings.is_empty() {
-            true => Err(Error::NoThread(tid)),
-            false => Ok(attached),
-        }
+        })
     }
 
     /// Opens events for all threads. A thread that is made meanwhile has its maker's events if that
     /// had some, which a record says; otherwise the list shows it.
-    fn add_threads(&mut self) -> Result<(), Error> {
+    fn add_threads(&mut self, rings: &mut Rings) -> Result<(), Error> {
         loop {
             let listed = threads_of(self.pid).map_err(|_| Error::NoProcess(self.pid))?;
             if !self.threads.is_empty() {
                 // The record may come a little later than the list shows the thread.
                 std::thread::sleep(RECORD_COMES);
             }
-            self.rings.take(&mut self.records);
+            rings.take(&mut self.records);
             let inherited: BTreeSet<i32> = self.records.iter().filter_map(made).collect();
             let known = |tid: &i32| self.threads.contains(tid) || inherited.contains(tid);
             let new: Vec<i32> = listed.into_iter().filter(|tid| !known(tid)).collect();
@@ -97,24 +116,54 @@ impl<'a> Attached<'a> {
                 break;
             }
             for tid in new {
-                self.rings.add_thread(tid)?;
+                rings.add_thread(tid)?;
                 self.threads.push(tid);
             }
         }
-        match self.rings.is_empty() {
+        match rings.is_empty() {
             true => Err(Error::NoProcess(self.pid)),
             false => Ok(()),
         }
     }
 
-    /// Samples until the process ends or the end is asked for, and reports to `sink`.
+    /// Samples until the process ends or the end is asked for, and reports to `sink`. If `front` is
+    /// there, it is the process in front of this one.
     ///
     /// # Errors
     ///
-    /// The kernel's clocks cannot be read.
-    pub fn record(self, control: Control, sink: &mut dyn Spans) -> Result<Times, Error> {
-        let Self { sampling, pid, process, started, subject, rings, threads, records } = self;
+    /// The kernel's clocks cannot be read, or the process may not be traced where it has to be.
+    pub fn record(
+        self,
+        control: Control,
+        front: Option<&Front>,
+        sink: &mut dyn Spans,
+    ) -> Result<Times, Error> {
+        match self.sampling.mechanism() {
+            Mechanism::Events => self.sampled(&control, front, sink),
+            Mechanism::Stops | Mechanism::Traps => {
+                in_tracer(move || self.sampled(&control, front, sink))
+            }
+        }
+    }
+
+    fn sampled(
+        self,
+        control: &Control,
+        front: Option<&Front>,
+        sink: &mut dyn Spans,
+    ) -> Result<Times, Error> {
+        let Self { sampling, pid, mut threads, mut records, .. } = self;
         let mut samples = Samples::new(command_of(pid), sampling, sink);
+        let source = match (sampling.mechanism(), self.rings) {
+            (Mechanism::Events, Some(rings)) => Source::Rings(Box::new(rings)),
+            (_, rings) => {
+                let traced = stops::attach(pid, sampling.stops(self.children), rings)?;
+                threads = stops::threads(&traced);
+                // What threads are made is seen by their stops.
+                records.retain(|(_, record)| matches!(record, Record::Switch { .. }));
+                Source::Stops(Box::new(traced))
+            }
+        };
         let now = crate::now_ns();
         for tid in threads.iter().filter(|_| sampling.sees_switches()) {
             samples.off.threads.found((pid, *tid), now);
@@ -122,16 +171,16 @@ impl<'a> Attached<'a> {
         found(pid, threads, &mut samples);
         samples.begin(records);
         let mut attended = Attended {
-            subject,
-            source: Source::Rings(Box::new(rings)),
+            subject: self.subject,
+            source,
             sampling,
-            control: &control,
-            started,
+            control,
+            started: self.started,
             ends: Ends::default(),
             sum: None,
-            front: None,
+            front,
         };
-        attended.run(Some(&process), &mut samples)?;
+        attended.run(Some(&self.process), &mut samples)?;
         attended.finish(samples, None)
     }
 }
@@ -151,6 +200,26 @@ pub(crate) fn found(pid: i32, threads: Vec<i32>, samples: &mut Samples<'_>) {
     for mapped in maps.split(|byte| *byte == b'\n').filter_map(Mapped::of_line) {
         samples.threads.space(pid).map(mapped);
     }
+}
+
+/// The files that a process executes code of.
+pub fn code_files(pid: i32) -> Vec<PathBuf> {
+    let maps = std::fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let lines = maps.split(|byte| *byte == b'\n').filter_map(Mapped::of_line);
+    lines.filter_map(|mapped| mapped.file().map(Path::to_owned)).collect()
+}
+
+/// Says why this process may not trace another one, if that shows without doing it.
+pub fn untraceable(pid: i32) -> Option<String> {
+    let status = Status::read(pid);
+    match status.number("TracerPid:") {
+        Some(0) => {}
+        Some(tracer) => return Some(format!("process {tracer} traces process {pid} already")),
+        None => return None,
+    }
+    // To read its memory takes the same permission. Nothing is there to be read.
+    let denied = sys::read_memory(pid, 0, &mut [0]) == Err(sys::Errno(libc::EPERM));
+    denied.then(|| format!("process {pid} may not be traced"))
 }
 
 /// The name of a thread.

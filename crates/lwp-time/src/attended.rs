@@ -81,6 +81,8 @@ impl Subject {
     fn since(&self, live: &[i32], source: &Source, over: bool) -> Result<u64, Errno> {
         Ok(match self {
             Self::Child(_, clocks) if over => clocks.since_of_child(live, source.count()?),
+            // All of its threads have stood at their ends.
+            Self::Stranger(_) if matches!(source, Source::Stops(_)) => source.count()?,
             Self::Child(_, clocks) | Self::Stranger(clocks) => clocks.since(live, source.count()?),
             Self::Thread(clock) => clock.since(),
             Self::Machine(clock) => clock.since(source.processors()),
@@ -185,7 +187,7 @@ impl Attended<'_> {
         samples: &mut Samples<'_>,
     ) -> Result<bool, Error> {
         if let Source::Stops(stops) = &mut self.source {
-            return stops.turn(samples).map(|()| false);
+            return stops.turn(samples).map(|()| stops.status().is_some());
         }
         let looks = self.sum.is_none() && self.sees_off_cpu();
         let soon = if looks { samples.patience() } else { patience };

@@ -89,8 +89,14 @@ fn by_events(
 /// Samples by stops, in a thread that traces the program. With that thread the control ends: what
 /// the program has left behind goes on by itself, without another stop.
 fn by_stops(sampling: &Sampling, launch: Launch<'_>, sink: &mut dyn Spans) -> Result<Times, Error> {
+    in_tracer(move || traced(sampling, &launch, sink))
+}
+
+/// Has a thread of its own trace: what it traces is let go of with its end.
+pub(crate) fn in_tracer(
+    trace: impl FnOnce() -> Result<Times, Error> + Send,
+) -> Result<Times, Error> {
     std::thread::scope(|scope| {
-        let trace = move || traced(sampling, &launch, sink);
         let thread = std::thread::Builder::new().name("lwp-time".into());
         let thread = thread.spawn_scoped(scope, trace).map_err(|error| Error::Call {
             what: "making a thread",

@@ -41,7 +41,7 @@ use lwp_process::spawn::SpawnError;
 use lwp_process::sys;
 use lwp_vcpu::{ExitStatus, Language};
 
-pub use attach::Attached;
+pub use attach::{Attached, code_files, untraceable};
 pub use attended::Times;
 pub use clocks::user_time_of_children;
 pub use cost::{CostOfSample, RATES};
@@ -159,6 +159,8 @@ pub struct Sampling {
     rate: u64,
     /// The kernel records switches of threads.
     switches: bool,
+    /// Threads stand still until their stacks are walked, which may be deeper than what is copied.
+    still: bool,
     /// Languages whose functions are read from their interpreters, where threads stand still for
     /// samples.
     languages: Vec<Language>,
@@ -185,8 +187,8 @@ impl Sampling {
         let rate = rate.unwrap_or_else(|| cost.rate());
         let switches = cost::records_switches(&kernel, modes);
         let mechanism = Mechanism::Events;
-        let languages = Vec::new();
-        Ok(Self { mechanism, kernel, modes, stack_bytes, cost, rate, switches, languages })
+        let (still, languages) = (false, Vec::new());
+        Ok(Self { mechanism, kernel, modes, stack_bytes, cost, rate, switches, still, languages })
     }
 
     /// Finds out what a sample costs that lwp takes itself, for where the kernel refuses to: it
@@ -209,12 +211,13 @@ impl Sampling {
             cost,
             rate: rate.unwrap_or_else(|| cost.rate()),
             switches: false,
+            still: false,
             languages: Vec::new(),
         })
     }
 
-    /// Has events stop threads for samples, so that functions of these languages can be read from
-    /// their interpreters. In what modes and how much of the stack is copied stays as it is.
+    /// Has events stop threads for samples, so that their whole stacks and the functions of these
+    /// languages can be read. Modes, and how much of the stack is copied first, stay as they are.
     ///
     /// # Errors
     ///
@@ -224,13 +227,27 @@ impl Sampling {
             stops::Trial { stack_bytes: self.stack_bytes as usize, traps: Some(self.modes) };
         let cost = stops::measure(trial)?;
         let rate = rate.unwrap_or_else(|| cost.rate());
-        Ok(Self { mechanism: Mechanism::Traps, cost, rate, languages, ..self })
+        Ok(Self { mechanism: Mechanism::Traps, cost, rate, still: true, languages, ..self })
     }
 
-    /// Reads functions of these languages too where threads are stopped for samples.
+    /// Has lwp stop threads that run, for moments, so that whole stacks and functions of these
+    /// languages can be read in a process that runs already. Nothing is left behind in it if lwp is
+    /// killed. Switches are seen as before.
+    ///
+    /// # Errors
+    ///
+    /// ptrace(2) is refused, or the kernel has no accounts of threads.
+    pub fn by_interrupts(self, languages: Vec<Language>, rate: Option<u64>) -> Result<Self, Error> {
+        let switches = self.switches;
+        let stops = Self::by_stops(self.stack_bytes, rate)?;
+        Ok(Self { switches, still: true, languages, kernel: self.kernel, ..stops })
+    }
+
+    /// Reads functions of these languages too where threads are stopped for samples, and whole
+    /// stacks if `still`.
     #[must_use]
-    pub fn reading(self, languages: Vec<Language>) -> Self {
-        Self { languages, ..self }
+    pub fn reading(self, languages: Vec<Language>, still: bool) -> Self {
+        Self { still: still || !languages.is_empty(), languages, ..self }
     }
 
     /// The languages whose functions are read from their interpreters.
@@ -247,7 +264,7 @@ impl Sampling {
     fn stops(&self, children: bool) -> stops::Plan {
         let stack_bytes = self.stack_bytes as usize;
         let traps = (self.mechanism == Mechanism::Traps).then_some(self.modes);
-        let still = !self.languages.is_empty();
+        let still = self.still;
         stops::Plan { period_ns: self.period_ns(), stack_bytes, children, traps, still }
     }
 

@@ -9,8 +9,10 @@
 //! A stop shows no function of the kernel, but whether the thread came out of a system call: then
 //! the kernel had its time.
 
+mod attach;
 mod bell;
 mod pace;
+mod priority;
 mod release;
 mod rest;
 mod seat;
@@ -20,7 +22,6 @@ mod trap;
 mod trial;
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
 use lwp_perf::{Modes, Record, Rings, Trap};
@@ -32,11 +33,13 @@ use crate::samples::{Samples, Stopped};
 use crate::{Error, now_ns};
 use bell::{Bell, soon};
 use pace::{Pace, Progress};
+use priority::Raised;
 use rest::Rest;
 use seat::Seat;
 use status::{Status, comm};
 use thread::{Accounts, Look, Met, Stood, Thread, is_ignored};
 
+pub(crate) use attach::{attach, start, threads};
 pub(crate) use trial::{Trial, measure};
 
 /// Events at which tracees stop. A tracee survives its tracer.
@@ -116,7 +119,11 @@ pub(crate) struct Stops {
     masks: FxHashMap<i32, u64>,
     /// CPU time of threads that have ended, in ns.
     spent: u64,
+    /// CPU time that threads had used before they were sampled, in ns.
+    before: u64,
     sums: StopSums,
+    /// The program began before, and does not inherit it.
+    _priority: Raised,
 }
 
 impl Stops {
@@ -127,10 +134,20 @@ impl Stops {
     ///
     /// The kernel's.
     pub fn begin(pid: i32, plan: Plan, samples: &mut Samples<'_>) -> Result<Self, Error> {
-        let call = |what| move |errno| Error::call(what, errno);
-        let mut stops = Self {
+        let mut stops = Self::of(pid, plan)?;
+        let traced = sys::set_options(pid, EVENTS);
+        traced.map_err(|errno| Error::call("tracing the program", errno))?;
+        stops.add(pid, pid);
+        stops.executed(pid, samples);
+        Ok(stops)
+    }
+
+    /// No thread of `pid` yet.
+    fn of(pid: i32, plan: Plan) -> Result<Self, Error> {
+        let listens = |errno| Error::call("listening for stops", errno);
+        Ok(Self {
             plan,
-            bell: Bell::new().map_err(call("listening for stops"))?,
+            bell: Bell::new().map_err(listens)?,
             pace: Pace::new(plan.period_ns, now_ns()),
             next_look: Instant::now(),
             on: true,
@@ -143,12 +160,10 @@ impl Stops {
             rings: None,
             masks: FxHashMap::default(),
             spent: 0,
+            before: 0,
             sums: StopSums::default(),
-        };
-        sys::set_options(pid, EVENTS).map_err(call("tracing the program"))?;
-        stops.add(pid, pid);
-        stops.executed(pid, samples);
-        Ok(stops)
+            _priority: Raised::begin(),
+        })
     }
 
     /// Has switches of the program's threads recorded, which has not begun yet.
@@ -182,7 +197,8 @@ impl Stops {
     /// CPU time of all threads by their own accounts, in ns.
     pub fn count(&self) -> u64 {
         let live = self.processes.values().flat_map(|process| process.threads.values());
-        live.map(|thread| thread.used).fold(self.spent, u64::saturating_add)
+        let all = live.map(|thread| thread.used).fold(self.spent, u64::saturating_add);
+        all.saturating_sub(self.before)
     }
 
     /// Takes no more samples. The program stays traced.
@@ -246,7 +262,7 @@ impl Stops {
     /// Attends to all stops that there are.
     fn attend(&mut self, samples: &mut Samples<'_>) -> Result<(), Error> {
         while self.status.is_none() {
-            match sys::wait_any() {
+            match sys::wait_any_of_thread() {
                 Ok(Some((tid, status))) => self.stopped(tid, status, samples),
                 Ok(None) => break,
                 Err(errno) => return Err(Error::call("waiting for the program", errno)),
@@ -366,6 +382,9 @@ impl Stops {
                 if met {
                     self.sums.events -= 1;
                     self.sums.samples += 1;
+                }
+                if self.rings.is_some() {
+                    samples.off.threads.stands(tid, now_ns());
                 }
                 let stood = Stood::look(tid, Stop::Interrupted, stack_bytes);
                 if let (Some(stood), Some(thread)) = (&stood, self.thread(tid))
@@ -563,17 +582,6 @@ fn used(pid: i32, tid: i32) -> Option<u64> {
 /// Process and thread, as records have them.
 fn ids((pid, tid): (i32, i32)) -> (u32, u32) {
     (pid.cast_unsigned(), tid.cast_unsigned())
-}
-
-/// Starts a program that stands at the end of its exec, traced by the calling thread.
-///
-/// # Errors
-///
-/// The program cannot be executed, or ptrace(2) is refused.
-pub(crate) fn start(program: &std::ffi::OsStr, argv: &[OsString]) -> Result<i32, Error> {
-    let room = lwp_process::limits::Room::default();
-    let tracee = lwp_process::spawn::spawn(program, argv, None, false, room)?;
-    Ok(tracee.0)
 }
 
 /// Returns whether this kernel has the accounts of threads that samples are paced by.

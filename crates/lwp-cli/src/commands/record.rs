@@ -57,7 +57,8 @@ pub struct RecordArgs {
     /// Run the program natively, not on the virtual CPU, and sample where its CPU time goes, at -F
     /// samples per second of CPU time. Without -F, lwp measures what a sample costs on this
     /// machine, and picks the highest of 997, 499, 199 and 99 that costs at most 1 %. With -p or
-    /// -t, lwp neither stops nor interrupts the process, which continues however lwp ends
+    /// -t, lwp interrupts no system call of the process, which continues however lwp ends; with
+    /// -p, it stops an interpreter's thread for a moment at each sample, unless --lang is none
     #[arg(long, conflicts_with_all = ["count", "events", "model", "filter", "interval_ip", "random",
         "control", "delay", "marked", "within", "deterministic"])]
     pub time: bool,
@@ -87,7 +88,8 @@ pub struct RecordArgs {
     /// numbers of calls; `none` also leaves out the targets of indirect calls [default: exact; with
     /// -p, and on processors without BMI2: inferred]. With samples, `shadow` unwinds the stack from
     /// outside with unwind tables; perf's `fp`, `lbr` and `dwarf` are accepted and do the same;
-    /// `none` records no stacks [default: shadow]
+    /// `none` records no stacks. With --time, `dwarf,BYTES` copies BYTES of each stack instead of
+    /// 16 KiB; from 65536 on, lwp stops threads for samples and reads whole stacks [default: shadow]
     #[arg(long, value_name = "MODE", value_parser = CallGraph::parse, conflicts_with = "no_call_graph",
         help_heading = headings::SAMPLES)]
     pub call_graph: Option<CallGraph>,

@@ -1,6 +1,7 @@
 //! `lwp record --both`: times of a native run beside the counts of another.
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
+use crate::languages::pythons;
 use crate::shared::recorded;
 use crate::shared::tools;
 
@@ -182,4 +183,48 @@ fn what_cannot_be_started_leaves_the_recording_alone() {
     assert_eq!(output.status.code(), Some(127), "{}", text(&output.stderr));
     assert_eq!(std::fs::read(dir.join("lwp.data")).expect("kept"), b"kept");
     assert!(!dir.join("lwp.data.time").exists());
+}
+
+/// CPython 3.11 tells of each call of a function; the time is that of the native run.
+#[test]
+fn python_s_functions_have_times_beside_their_calls() {
+    let Some(dir) = prepared("python") else { return };
+    let Some(python) = pythons().remove(&11) else {
+        eprintln!("skipped: no CPython 3.11");
+        return;
+    };
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/profiled/both.py");
+    let script = script.to_str().expect("path is text");
+    let options = ["record", "--both", "-q", "-F", "1999", "--lang", "python", "--"];
+    let (_, said) = lwp(&dir, &[&options[..], &[&python, script, "300"]].concat());
+    if said.contains("are not read") {
+        eprintln!("skipped: {said}");
+        return;
+    }
+    // The native run comes first.
+    let truth: BTreeMap<&str, f64> = said
+        .lines()
+        .take(2)
+        .map(|line| {
+            let (name, ns) = line.split_once(' ').expect("a name");
+            (name, ns.parse().expect("ns"))
+        })
+        .collect();
+    let report = json(&dir, &[]);
+    let found = rows(&report);
+    let [computes, less] = ["computes", "computes_less"].map(|name| found[name]);
+    assert_eq!((&computes["calls"], &less["calls"]), (&300.into(), &300.into()));
+    assert_eq!(computes["dso"], "both.py");
+    let [time, other] = [computes, less].map(|row| number(row, "total"));
+    let samples = (time + other) / number(&report, "interval");
+    let part = truth["computes"] / (truth["computes"] + truth["computes_less"]);
+    let most = (3.0 * (part * (1.0 - part) / samples).sqrt()).max(0.02);
+    let sampled = time / (time + other);
+    assert!((part - sampled).abs() <= most, "{part} and {sampled}, ± {most}");
+    // Own time by calls.
+    let (own, call) = (number(computes, "cpu_time"), number(computes, "ns_per_call_estimated"));
+    assert!(own > 0.0 && (call * 300.0 / own - 1.0).abs() < 1e-6, "{computes}");
+    // Unless they are asked for, calls are not counted, and the time is the interpreter's.
+    lwp(&dir, &["record", "--both", "-q", "--", &python, script, "30"]);
+    assert!(!rows(&json(&dir, &[])).contains_key("computes"));
 }

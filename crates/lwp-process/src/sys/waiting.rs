@@ -14,8 +14,22 @@ use super::{Errno, Result, check};
 ///
 /// The kernel's: `ECHILD` if there is none.
 pub fn wait_any() -> Result<Option<(i32, i32)>> {
+    poll_any(0)
+}
+
+/// [`wait_any`] for children and tracees of the calling thread alone: what other threads have
+/// started is left to them.
+///
+/// # Errors
+///
+/// The kernel's: `ECHILD` if there is none.
+pub fn wait_any_of_thread() -> Result<Option<(i32, i32)>> {
+    poll_any(libc::__WNOTHREAD)
+}
+
+fn poll_any(flags: i32) -> Result<Option<(i32, i32)>> {
     let mut status = 0;
-    let flags = libc::__WALL | libc::WNOHANG;
+    let flags = flags | libc::__WALL | libc::WNOHANG;
     // SAFETY: `status` lives through the call.
     let tid = check(i64::from(unsafe { libc::waitpid(-1, &raw mut status, flags) }))?;
     Ok((tid > 0).then_some((tid as i32, status)))

@@ -21,6 +21,7 @@ impl Stops {
     pub fn let_go(&mut self, samples: &mut Samples<'_>) {
         self.disable();
         if self.plan.traps.is_none() {
+            self.end_rests(samples);
             return;
         }
         for tid in self.pids.keys() {
@@ -29,12 +30,35 @@ impl Stops {
         }
         let start = Instant::now();
         while !self.pids.is_empty() && start.elapsed() < PATIENCE {
-            match sys::wait_any() {
+            match sys::wait_any_of_thread() {
                 Ok(Some((tid, status))) => self.stopped_at_last(tid, status, samples),
                 Ok(None) => self.bell.wait(BETWEEN),
                 Err(_) => return,
             }
         }
+    }
+
+    /// Has threads end the rest of their writes: whoever lets go of them adds no sums up. All
+    /// others go on by themselves once this thread has ended.
+    fn end_rests(&mut self, samples: &mut Samples<'_>) {
+        let threads = self.processes.values().flat_map(|process| &process.threads);
+        for (tid, _) in threads.filter(|(_, thread)| thread.rest.is_some()) {
+            let _ = sys::interrupt(*tid);
+        }
+        let start = Instant::now();
+        while self.status.is_none() && self.owes() && start.elapsed() < PATIENCE {
+            match sys::wait_any_of_thread() {
+                Ok(Some((tid, status))) => self.stopped(tid, status, samples),
+                Ok(None) => self.bell.wait(BETWEEN),
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Returns whether a thread was asked to stop and has not, or writes the rest of a write.
+    fn owes(&self) -> bool {
+        let mut threads = self.processes.values().flat_map(|process| process.threads.values());
+        threads.any(|thread| thread.asked || thread.rest.is_some())
     }
 
     /// A thread stands still that is to be let go of.

@@ -8,6 +8,7 @@ use lwp_process::sys::{self, Errno};
 use lwp_process::{Stop, Tracee};
 
 use super::bell::{Bell, soon};
+use super::priority::Raised;
 use super::thread::Stood;
 use crate::cost::{CostOfSample, median, pauses_with, watch_clock};
 use crate::{Error, now_ns};
@@ -47,6 +48,7 @@ pub(crate) fn measure(trial: Trial) -> Result<CostOfSample, Error> {
         pipe().map_err(|error| call("pipe")(Errno(error.raw_os_error().unwrap_or(0))))?;
     let Some(pid) = sys::fork_controller().map_err(call("fork"))? else { tell(writer) };
     drop(writer);
+    let _priority = Raised::begin();
     let stops = match trial.traps {
         Some(modes) => stop_by_events(pid, trial.stack_bytes, modes),
         None => stop_again_and_again(pid, trial.stack_bytes).map_err(Error::NoStops),

@@ -28,7 +28,7 @@ pub fn record(args: &RecordArgs, lets_go: [bool; 2]) -> Result<Ending, Failure> 
     let subject = Subject::of(args)?;
     let sampling = choose(args, &subject)?;
     let mut front = None;
-    if sampling.mechanism() == Mechanism::Traps {
+    if sampling.mechanism() == Mechanism::Traps || subject.is_traced(&sampling) {
         match lwp_time::split(lets_go).map_err(|error| refusal(&error, &subject.name()))? {
             Side::Front(status) => return Ok(status.into()),
             Side::Back(it) => front = Some(it),
@@ -122,6 +122,7 @@ fn sample(
 fn choose(args: &RecordArgs, subject: &Subject) -> Result<Sampling, Failure> {
     let (kernel, stack_bytes) = (Arc::new(lwp_time::Linux), stack_bytes(args));
     let refused = match Sampling::choose(kernel, stack_bytes, args.freq) {
+        Ok(sampling) if subject.goes_on() => return Ok(reading_in(sampling, args, subject)),
         Ok(sampling) => return Ok(reading_languages(sampling, args, subject)),
         Err(refused) => refused,
     };
@@ -133,7 +134,7 @@ fn choose(args: &RecordArgs, subject: &Subject) -> Result<Sampling, Failure> {
             if !args.quiet {
                 say!("lwp: {}: lwp stops threads for samples instead", refused.cause);
             }
-            Ok(sampling.reading(subject.languages(args)))
+            Ok(sampling.reading(subject.languages(args), wants_whole_stacks(args)))
         }
         Err(error @ (Error::NoStops(_) | Error::NoAccounts)) => Err(Failure::new(
             OWN_FAILURE,
@@ -149,21 +150,52 @@ fn choose(args: &RecordArgs, subject: &Subject) -> Result<Sampling, Failure> {
     }
 }
 
-/// Has interpreters stopped for samples, so that the functions that they execute can be read.
+/// Has interpreters stopped for samples, so that the functions that they execute can be read, and
+/// other programs if whole stacks are wanted.
 fn reading_languages(sampling: Sampling, args: &RecordArgs, subject: &Subject) -> Sampling {
     let languages = subject.languages(args);
-    if languages.is_empty() {
+    if languages.is_empty() && !wants_whole_stacks(args) {
         return sampling;
     }
     match sampling.clone().by_traps(languages, args.freq) {
         Ok(sampling) => sampling,
         Err(error) => {
             if !args.quiet {
-                say!("lwp: {error}: functions of interpreted languages are not read");
+                say!("lwp: {error}: {}", missing(args));
             }
             sampling
         }
     }
+}
+
+/// What is missing where threads can't be stopped for samples.
+fn missing(args: &RecordArgs) -> &'static str {
+    match wants_whole_stacks(args) {
+        true => "no more of a stack is read than the kernel copies",
+        false => "functions of interpreted languages are not read",
+    }
+}
+
+/// Has lwp stop threads of an interpreter that runs already, if that is possible, so that the
+/// functions that they execute can be read, and of others if whole stacks are wanted.
+fn reading_in(sampling: Sampling, args: &RecordArgs, subject: &Subject) -> Sampling {
+    let languages = match subject {
+        Subject::Process(pid) if stack_bytes(args) > 0 => args.lang.read_in(*pid),
+        _ => Vec::new(),
+    };
+    let wanted = wants_whole_stacks(args) || !languages.is_empty();
+    let (Subject::Process(pid), true) = (subject, wanted) else { return sampling };
+    let refused = match lwp_time::untraceable(*pid) {
+        Some(why) => why,
+        None => match sampling.clone().by_interrupts(languages, args.freq) {
+            Ok(sampling) => return sampling,
+            Err(error) => error.to_string(),
+        },
+    };
+    if !args.quiet {
+        say!("lwp: {refused}: {}", missing(args));
+    }
+    sampling
 }
 
 /// What is timed.
@@ -211,15 +243,19 @@ impl Subject {
     }
 
     /// The languages whose functions are read from their interpreters, in threads that are stopped
-    /// for samples. A native run that is paired with a counted one has none: that counts what the
-    /// interpreter executes.
+    /// for samples. A native run that is paired with a counted one has those that are counted.
     fn languages(&self, args: &RecordArgs) -> Vec<Language> {
         match self {
-            Self::Program { program, .. } if !args.both && stack_bytes(args) > 0 => {
-                args.lang.read_at_stops(program)
-            }
+            Self::Program { .. } if stack_bytes(args) == 0 => Vec::new(),
+            Self::Program { .. } if args.both => args.lang.counted(),
+            Self::Program { program, .. } => args.lang.read_at_stops(program),
             _ => Vec::new(),
         }
+    }
+
+    /// Returns whether it runs already, and its threads are stopped for samples.
+    fn is_traced(&self, sampling: &Sampling) -> bool {
+        self.goes_on() && sampling.mechanism() != Mechanism::Events
     }
 
     /// Returns whether it runs before lwp does, and goes on afterwards.
@@ -256,7 +292,7 @@ impl Subject {
         let Launching { recorder, control, lets_go, duration, front } = launching;
         let sink = &mut *recorder.spans();
         let times = match (begun, self) {
-            (Some(Begun::Process(attached)), _) => attached.record(control, sink),
+            (Some(Begun::Process(attached)), _) => attached.record(control, front, sink),
             (Some(Begun::Machine(machine)), _) => machine.record(control, sink),
             (None, Self::Program { program, argv }) => {
                 let children = !args.counting.no_inherit;
@@ -341,6 +377,15 @@ fn stack_bytes(args: &RecordArgs) -> u32 {
     }
 }
 
+/// The most bytes of a stack that perf takes.
+const MOST_OF_PERF: u32 = 65_528;
+
+/// Returns whether stacks are wanted as a whole: more of them than the kernel copies.
+fn wants_whole_stacks(args: &RecordArgs) -> bool {
+    let graph = args.call_graph.filter(|_| !args.no_call_graph);
+    matches!(graph, Some(CallGraph::Dwarf(Some(bytes))) if bytes > MOST_OF_PERF)
+}
+
 /// Facts about the way in which time is sampled.
 fn facts(sampling: &Sampling) -> Vec<(String, String)> {
     let cost = sampling.cost().ns().map_or(String::new(), |ns| ns.to_string());
@@ -365,6 +410,9 @@ fn facts(sampling: &Sampling) -> Vec<(String, String)> {
 fn plan(sampling: &Sampling) -> String {
     let rate = sampling.rate();
     let cost = match sampling.cost().ns() {
+        Some(ns) if ns.saturating_mul(rate) > 1_000_000_000 => {
+            "the machine is too busy to measure what a sample costs".to_owned()
+        }
         Some(ns) => {
             let what = match sampling.mechanism() {
                 Mechanism::Events => "sample",
