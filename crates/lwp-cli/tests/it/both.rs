@@ -186,6 +186,8 @@ fn what_cannot_be_started_leaves_the_recording_alone() {
 }
 
 /// CPython 3.11 tells of each call of a function; the time is that of the native run.
+///
+/// Promise: R139
 #[test]
 fn python_s_functions_have_times_beside_their_calls() {
     let Some(dir) = prepared("python") else { return };

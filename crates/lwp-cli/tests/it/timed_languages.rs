@@ -205,6 +205,8 @@ fn sleepers_show_python_s_functions() {
 }
 
 /// The stack has 300 KiB, of which the kernel copies 63 at most.
+///
+/// Promise: R131
 #[test]
 fn stacks_are_read_as_a_whole_if_that_is_wanted() {
     let Some(dir) = prepared("whole") else { return };
@@ -256,6 +258,8 @@ const GENERATED: [(&str, &str); 2] = [
 ];
 
 /// lwp changes nothing of a program that it times: whoever wants names passes the options.
+///
+/// Promise: R150
 #[test]
 fn generated_code_has_names_if_its_runtime_is_asked() {
     let dir = tools::fresh("timed_languages", "generated");
@@ -373,6 +377,7 @@ fn tracer_of(pid: u32) -> String {
     line.expect("a tracer's number").trim().to_owned()
 }
 
+/// Promise: R149
 #[test]
 fn functions_of_a_python_that_runs_already_are_shown() {
     let Some(dir) = prepared("attached") else { return };
@@ -437,6 +442,7 @@ const ENDLESS: [(&str, &str); 4] = [
     ),
 ];
 
+/// Promise: R149
 #[test]
 fn functions_of_other_interpreters_that_run_already_are_shown() {
     let Some(dir) = prepared("attached_others") else { return };
@@ -463,6 +469,7 @@ fn functions_of_other_interpreters_that_run_already_are_shown() {
     }
 }
 
+/// Promise: R149
 #[test]
 fn sleepers_of_a_process_that_runs_already_show_python_s_functions() {
     let Some(dir) = prepared("attached_sleepers") else { return };
@@ -496,6 +503,8 @@ fn said_by_py_spy(dir: &Path, pid: u32) -> Vec<(String, u64)> {
 
 /// Both read the interpreter's memory: py-spy of a process that it has stopped, lwp of a thread
 /// that sleeps.
+///
+/// Promise: R149
 #[test]
 fn sleepers_have_the_functions_and_lines_that_py_spy_reads() {
     let Some(dir) = prepared("beside_py_spy") else { return };
@@ -521,6 +530,7 @@ fn sleepers_have_the_functions_and_lines_that_py_spy_reads() {
     }
 }
 
+/// Promise: R149
 #[test]
 fn a_process_that_runs_already_survives_lwp() {
     let Some(dir) = prepared("attached_survives") else { return };
@@ -541,6 +551,7 @@ fn a_process_that_runs_already_survives_lwp() {
     }
 }
 
+/// Promise: R149
 #[test]
 fn no_call_of_a_process_that_runs_already_is_interrupted() {
     let Some(dir) = prepared("attached_unnoticed") else { return };
@@ -558,6 +569,7 @@ fn no_call_of_a_process_that_runs_already_is_interrupted() {
     assert!(printed.lines().all(|line| line.ends_with(" 0")), "{printed}{said}");
 }
 
+/// Promise: R149
 #[test]
 fn a_process_that_is_traced_already_is_sampled_without_its_functions() {
     let Some(dir) = prepared("attached_traced") else { return };

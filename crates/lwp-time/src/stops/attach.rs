@@ -3,6 +3,8 @@
 //!
 //! Tracing stops no thread by itself. If this process ends, in whatever way, the kernel lets go of
 //! all threads, and those that stand for a sample go on.
+//!
+//! Promise: R149
 
 use std::ffi::OsString;
 

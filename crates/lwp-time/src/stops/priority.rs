@@ -2,6 +2,8 @@
 //!
 //! A stopped thread stands until lwp gets a processor, and a thread that runs is met only while lwp
 //! has one too. On a busy machine lwp goes first, if it may: CAP_SYS_NICE allows it.
+//!
+//! Promise: R149
 
 use rustix::process::{getpriority_process, setpriority_process};
 
