@@ -14,6 +14,7 @@ use std::sync::Arc;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use lwp_facts::Limits;
 use lwp_import::Format;
+use lwp_query::compare::Counted;
 use lwp_query::views::table_name;
 use lwp_query::{Budget, Filter, Format as TextFormat, Remote, Session};
 use lwp_store::{Kind, Location, Store};
@@ -514,6 +515,10 @@ pub struct CompareArgs {
     #[arg(short, long, value_name = "EVENT")]
     pub event: Option<String>,
 
+    /// Compare functions together with everything that they called
+    #[arg(long)]
+    pub children: bool,
+
     /// End with 3 if the count of a benchmark grew by more than this: +0.1%, +1000; otherwise end
     /// with 4 if a benchmark vanished
     #[arg(short, long, value_name = "LIMIT")]
@@ -534,6 +539,13 @@ pub struct CompareArgs {
     /// Print the answer in this format
     #[arg(long, value_enum, default_value_t)]
     pub format: CompareFormat,
+}
+
+impl CompareArgs {
+    /// The counts to compare.
+    pub fn counted(&self) -> Counted<'_> {
+        Counted { event: self.event.as_deref(), inclusive: self.children }
+    }
 }
 
 /// `lwp fleet steps`.
@@ -588,7 +600,8 @@ fn columns() -> String {
     format!(
         "Tables and their columns, \"date\" beside:\n{}\n\
          recording is the key that rows of a recording share, id its name. entered is how often \
-         a function was called, or one called another. Counts of exact recordings have columns, \
+         a function was called, or one called another; inclusive has the instructions of \
+         it and of everything that it called. Counts of exact recordings have columns, \
          other events have event, \"value\" and \"interval\". rollups keep totals of recordings \
          that have expired: runs, the least and the greatest of a run, and the sum, \"value\"; the \
          view series has them and the totals of recordings. The views recording_values and \

@@ -32,6 +32,7 @@ pub fn steps(all: &[Found]) -> Value {
             "before_commit": found.before, "started": found.started, "before": found.step.before,
             "after": found.step.after, "note": found.note,
             "functions": found.changes.changed.iter().map(change).collect::<Vec<_>>(),
+            "indistinguishable": found.changes.chance.iter().map(change).collect::<Vec<_>>(),
             "renamed": found.changes.renamed.iter().map(change).collect::<Vec<_>>(),
         })
     };
@@ -49,11 +50,12 @@ pub fn comparison(compared: &Comparison, names: (&str, &str)) -> Value {
             "rebuilt": pair.rebuilt, "caveats": pair.caveats(),
             "spread": pair.spread(),
             "functions": pair.changes.changed.iter().map(change).collect::<Vec<_>>(),
+            "indistinguishable": pair.changes.chance.iter().map(change).collect::<Vec<_>>(),
             "renamed": pair.changes.renamed.iter().map(change).collect::<Vec<_>>(),
         })
     };
     json!({
-        "event": compared.event, "before": names.0, "after": names.1,
+        "event": compared.event, "inclusive": compared.inclusive, "before": names.0, "after": names.1,
         "pairs": compared.pairs.iter().map(pair).collect::<Vec<_>>(),
         "only_before": singles(&compared.only_before), "only_after": singles(&compared.only_after),
     })
@@ -73,5 +75,6 @@ fn change(change: &Change) -> Value {
     json!({
         "module": change.module, "function": change.function,
         "before": change.before, "after": change.after, "was": was,
+        "margin": (change.margin > 0).then_some(change.margin),
     })
 }

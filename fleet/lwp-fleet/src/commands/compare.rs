@@ -40,7 +40,7 @@ pub async fn execute(args: &CompareArgs, remote: AskedOf) -> Result<ExitCode, Fa
         "base" => base(&session, &filter, &args.onto).await?,
         text => side(text)?,
     };
-    let compared = compare(&session, (&before, &after), &filter, args.event.as_deref()).await?;
+    let compared = compare(&session, (&before, &after), &filter, args.counted()).await?;
     let found = Findings::of(&compared, limit.as_ref(), &args.allow_vanished);
     let names = (before.text.as_str(), after.text.as_str());
     match args.format {
@@ -168,7 +168,7 @@ impl Limit {
 }
 
 fn text(compared: &Comparison, names: (&str, &str), functions: usize) -> String {
-    let mut out = format!("# {}: {} compared with {}\n", compared.event, names.1, names.0);
+    let mut out = format!("# {}: {} compared with {}\n", compared.counted(), names.1, names.0);
     let identical = compared.pairs.iter().filter(|pair| pair.is_identical()).count();
     for pair in compared.pairs.iter().filter(|pair| !pair.is_identical()) {
         let (before, after) = (pair.before.value, pair.after.value);

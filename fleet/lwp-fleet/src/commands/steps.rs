@@ -53,15 +53,15 @@ pub fn lines(changes: &Changes, most: usize) -> String {
     if more > 0 {
         out += &format!("    {more} more functions changed\n");
     }
-    if let Some(renames) = changes.renames() {
-        out += &format!("    {renames}\n");
+    for line in [changes.indistinguishable(), changes.renames()].into_iter().flatten() {
+        out += &format!("    {line}\n");
     }
     out
 }
 
 fn line(change: &Change) -> String {
     let former = change.former().map_or(String::new(), |former| format!(", {former}"));
-    let (difference, name, module) =
-        (signed(change.difference()), &change.function, &change.module);
+    let difference = signed(change.difference()) + &change.plus_minus();
+    let (name, module) = (&change.function, &change.module);
     format!("    {difference:>16}  {name} [{module}]{former}\n")
 }

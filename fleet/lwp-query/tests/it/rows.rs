@@ -5,7 +5,7 @@ use crate::shared::facts;
 
 use facts::Recording;
 use lwp_facts::{Facts, Limits};
-use lwp_query::compare::{Selector, compare};
+use lwp_query::compare::{Counted, Selector, compare};
 use lwp_query::steps::steps;
 use lwp_query::{Budget, Error, Filter, Session};
 use lwp_store::{Location, Store};
@@ -38,7 +38,8 @@ async fn an_answer_of_few_rows_is_asked_for_in_parts() {
     for rows in [Budget::default().rows, 5 * pair, 2 * pair, pair] {
         let session = session(rows).await.unwrap();
         let found = steps(&session, &all, "instructions", &[], 3).await.unwrap();
-        let compared = compare(&session, (&before, &after), &all, None).await.unwrap();
+        let compared =
+            compare(&session, (&before, &after), &all, Counted::default()).await.unwrap();
         assert_eq!((found.len(), compared.pairs.len()), (BENCHMARKS.len(), BENCHMARKS.len()));
         assert!(found.iter().all(|step| step.changes.changed.len() == 3));
         assert!(compared.pairs.iter().all(|pair| pair.changes.changed.len() == FUNCTIONS as usize));

@@ -22,8 +22,7 @@ pub async fn show(reader: Reader) -> Page {
     let mut asking = reader.asking().await?;
     let (words, session) = (&asking.words, &asking.session);
     let (before, after) = (Selector::parse(&a)?, Selector::parse(&b)?);
-    let compared =
-        compare(session, (&before, &after), &words.filter()?, words.event_asked()).await?;
+    let compared = compare(session, (&before, &after), &words.filter()?, words.counted()).await?;
     asking.words.set_event(compared.event.clone());
     Ok(page("compare", &asking.words, body(&compared, &asking.words)))
 }
@@ -33,6 +32,11 @@ fn body(compared: &Comparison, words: &Words) -> Markup {
     let identical = compared.pairs.len() - changed.len();
     html! {
         h1 { (text(words.get("b"))) " compared with " (text(words.get("a"))) small { (identical) " of " (compared.pairs.len()) " benchmarks are identical" } }
+        p.switches {
+            @for (name, children) in [("own counts", ""), ("with what functions called", "1")] {
+                a.switch href=(links::query("compare", &[("a", words.get("a")), ("b", words.get("b")), ("e", words.event()), ("filter", words.get("filter")), ("children", children)])) aria-pressed=(if compared.inclusive != children.is_empty() { "true" } else { "false" }) { (name) }
+            }
+        }
         @for (list, what) in [(&compared.only_before, "Vanished, only before: "), (&compared.only_after, "New, only after: ")] {
             @if !list.is_empty() { p.note { (what) (text(&compared.names(list).join(", "))) } }
         }
