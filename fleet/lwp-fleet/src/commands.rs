@@ -1,17 +1,18 @@
 //! The subcommands.
 
-mod add;
+pub(crate) mod add;
 mod cluster;
-mod compare;
-mod flamegraph;
-mod get;
-mod history;
-mod maintain;
-mod push;
-mod question;
-mod serve;
-mod steps;
-mod token;
+pub(crate) mod compare;
+mod filing;
+pub(crate) mod flamegraph;
+pub(crate) mod get;
+pub(crate) mod history;
+pub(crate) mod maintain;
+pub(crate) mod push;
+pub(crate) mod question;
+pub(crate) mod serve;
+pub(crate) mod steps;
+pub(crate) mod token;
 
 use std::io::Write;
 use std::path::Path;

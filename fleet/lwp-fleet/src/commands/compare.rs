@@ -2,7 +2,9 @@
 
 use std::process::ExitCode;
 
+use clap::{Args, ValueEnum};
 use lwp_query::comment::comment;
+use lwp_query::compare::Counted;
 use lwp_query::compare::{Comparison, Pair, Selector, Single, compare};
 use lwp_query::json;
 use lwp_query::number::{grouped, percent, signed};
@@ -11,9 +13,72 @@ use lwp_query::{Filter, Session, matches};
 
 use super::steps::lines;
 use super::{AskedOf, print};
-use crate::args::{CompareArgs, CompareFormat};
+use crate::args::AskedArgs;
 use crate::failure::{EXCEEDED, Failure, VANISHED};
 use crate::git;
+
+/// The form of a comparison.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum CompareFormat {
+    /// For people
+    #[default]
+    Text,
+    /// For a comment on a pull request
+    Markdown,
+    /// JSON
+    Json,
+}
+
+/// `lwp fleet compare`.
+#[derive(Args, Clone, Debug)]
+pub struct CompareArgs {
+    /// The side before: a commit or id by its first letters, a name that git has for it (HEAD^,
+    /// v1.2), branch:NAME, label:KEY=VALUE, or base: the nearest ancestor of the other side that
+    /// has recordings
+    pub before: String,
+
+    /// The side after [default: HEAD]
+    pub after: Option<String>,
+
+    #[command(flatten)]
+    pub asked: AskedArgs,
+
+    /// Count this event [default: instructions, or the only event of the recordings]
+    #[arg(short, long, value_name = "EVENT")]
+    pub event: Option<String>,
+
+    /// Compare functions together with everything that they called
+    #[arg(long)]
+    pub children: bool,
+
+    /// End with 3 if the count of a benchmark grew by more than this: +0.1%, +1000; otherwise end
+    /// with 4 if a benchmark vanished
+    #[arg(short, long, value_name = "LIMIT")]
+    pub limit: Option<String>,
+
+    /// Let this benchmark vanish; * stands for any letters; the option may be repeated
+    #[arg(long, value_name = "BENCHMARK", requires = "limit")]
+    pub allow_vanished: Vec<String>,
+
+    /// Look for base on this branch
+    #[arg(long, value_name = "BRANCH", default_value = "origin/HEAD")]
+    pub onto: String,
+
+    /// Show at most N functions of a benchmark
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 5)]
+    pub functions: usize,
+
+    /// Print the answer in this format
+    #[arg(long, value_enum, default_value_t)]
+    pub format: CompareFormat,
+}
+
+impl CompareArgs {
+    /// The counts to compare.
+    pub fn counted(&self) -> Counted<'_> {
+        Counted { event: self.event.as_deref(), inclusive: self.children }
+    }
+}
 
 /// Compares.
 pub async fn execute(args: &CompareArgs, remote: AskedOf) -> Result<ExitCode, Failure> {

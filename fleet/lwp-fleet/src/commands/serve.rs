@@ -1,14 +1,63 @@
 //! `lwp fleet serve`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use clap::Args;
 use lwp_query::Budget;
 use lwp_serve::{Limits, Program, Server, ServerError, Settings, worker};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::print;
-use crate::args::{AnswerArgs, ServeArgs};
+use crate::args::StoreArgs;
 use crate::failure::Failure;
+
+/// `lwp fleet serve`.
+#[derive(Args, Clone, Debug)]
+pub struct ServeArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+
+    /// Listen at this address; other machines reach it only if the store has tokens
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8700")]
+    pub listen: SocketAddr,
+
+    /// Keep recordings in DIR while the store does not answer
+    #[arg(long, value_name = "DIR")]
+    pub spool: Option<PathBuf>,
+
+    /// Use at most MIB mebibytes of memory for all pages and canned questions together, and as many
+    /// for all questions in SQL
+    #[arg(long, value_name = "MIB", default_value_t = 1024)]
+    pub memory: usize,
+
+    /// Give a question up after SECONDS
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    pub timeout: u64,
+
+    /// Refuse recordings of more than MIB mebibytes, as they are sent
+    #[arg(long, value_name = "MIB", default_value_t = 64)]
+    pub largest: usize,
+}
+
+/// `lwp fleet answer`.
+#[derive(Args, Clone, Debug)]
+pub struct AnswerArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+
+    /// Mebibytes of memory of a question
+    #[arg(long)]
+    pub memory: usize,
+
+    /// Seconds of a question
+    #[arg(long)]
+    pub timeout: u64,
+
+    /// Rows of an answer
+    #[arg(long)]
+    pub rows: usize,
+}
 
 /// Mebibytes of temporary files of a question.
 const DISK_MIB: u64 = 4096;

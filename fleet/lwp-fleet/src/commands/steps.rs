@@ -1,5 +1,6 @@
 //! `lwp fleet steps`.
 
+use clap::Args;
 use lwp_query::compare::{Change, Changes};
 use lwp_query::events::event;
 use lwp_query::json;
@@ -7,9 +8,28 @@ use lwp_query::number::{grouped, percent, signed};
 use lwp_query::steps::{Found, steps};
 
 use super::{AskedOf, print};
-use crate::args::StepsArgs;
+use crate::args::AskedArgs;
 use crate::failure::Failure;
 use crate::git;
+
+/// `lwp fleet steps`.
+#[derive(Args, Clone, Debug)]
+pub struct StepsArgs {
+    #[command(flatten)]
+    pub asked: AskedArgs,
+
+    /// Count this event [default: instructions, or the only event of the recordings]
+    #[arg(short, long, value_name = "EVENT")]
+    pub event: Option<String>,
+
+    /// Show at most N functions of a step
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 5)]
+    pub functions: usize,
+
+    /// Print JSON
+    #[arg(short, long)]
+    pub json: bool,
+}
 
 /// Finds steps.
 pub async fn execute(args: &StepsArgs, remote: AskedOf) -> Result<(), Failure> {
