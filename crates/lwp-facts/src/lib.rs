@@ -124,7 +124,8 @@ impl Facts {
             + self.stacks.len()
     }
 
-    /// The index of the event that inclusive counts are of; `None` if instructions were not counted.
+    /// The index of the event that inclusive counts are of; `None` if instructions were not
+    /// counted.
     pub(crate) fn counted_instructions(&self) -> Option<usize> {
         let is_counted = |event: &Event| {
             event.name == Event::EXACT[0] && event.interval.is_none() && !event.modelled

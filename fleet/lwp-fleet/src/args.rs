@@ -1,122 +1,12 @@
-//! The command line, as clap sees it.
+//! Options that several commands have.
 
 use std::sync::Arc;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, ValueEnum};
 use lwp_query::{Budget, Filter, Format as TextFormat, Remote, Session};
 use lwp_store::{Location, Store};
 
-use crate::commands::add::AddArgs;
-use crate::commands::compare::CompareArgs;
-use crate::commands::flamegraph::FlamegraphArgs;
-use crate::commands::get::GetArgs;
-use crate::commands::history::HistoryArgs;
-use crate::commands::maintain::{
-    CheckArgs, CompactArgs, MaintainArgs, NoteArgs, RetentionArgs, VacuumArgs,
-};
-use crate::commands::push::PushArgs;
-use crate::commands::question::{ListArgs, ReportArgs, SqlArgs, ViewsArgs};
-use crate::commands::serve::{AnswerArgs, ServeArgs};
-use crate::commands::steps::StepsArgs;
-use crate::commands::token::TokenCommand;
 use crate::failure::Failure;
-
-/// Keeps recordings of many machines and commits, answers questions about them, compares them.
-#[derive(Debug, Parser)]
-#[command(
-    name = "lwp-fleet",
-    bin_name = "lwp fleet",
-    version,
-    propagate_version = true,
-    after_help = "The exit status is 0, or 125 if lwp-fleet failed, 75 if trying again may help, 3 if a limit is exceeded, 4 if a benchmark vanished."
-)]
-pub struct CommandLine {
-    /// The task.
-    #[command(subcommand)]
-    pub command: Command,
-}
-
-/// The subcommands.
-#[derive(Debug, Subcommand)]
-pub enum Command {
-    /// Make a store: in a directory, or in a bucket
-    Init(StoreArgs),
-    /// Add recordings; those that the store has already stay unchanged
-    Add(AddArgs),
-    /// Return the file of a recording that was added with --raw
-    Get(GetArgs),
-    /// Send recordings to a server of a fleet, or their profiles to one of OpenTelemetry's
-    Push(PushArgs),
-    /// Say that a step at a commit is expected
-    Note(NoteArgs),
-    /// A question
-    #[command(flatten)]
-    Ask(Question),
-    /// Take recordings in and show pages, for a store that others reach over the network
-    Serve(ServeArgs),
-    /// Answer the questions of a server, which starts this itself
-    #[command(hide = true)]
-    Answer(AnswerArgs),
-    /// Make, list and remove the tokens that open a server
-    #[command(subcommand)]
-    Token(TokenCommand),
-    /// Print statements that show the store to another engine
-    Views(ViewsArgs),
-    /// Make few large files of many small ones
-    Compact(CompactArgs),
-    /// Set the rules of retention: a file in TOML; - is standard input
-    Retention(RetentionArgs),
-    /// Remove recordings by the rules of retention
-    Expire(MaintainArgs),
-    /// Delete files that nobody needs any more
-    Vacuum(VacuumArgs),
-    /// Check that every file is there and whole
-    Check(CheckArgs),
-    /// Remove damaged recordings, so that they can be added again
-    Repair(MaintainArgs),
-}
-
-/// The questions that a store answers, alone or with a cluster.
-#[derive(Debug, Subcommand)]
-pub enum Question {
-    /// List recordings, the latest first
-    #[command(disable_version_flag = true)]
-    List(ListArgs),
-    /// Show the most executed functions, over all recordings or some
-    #[command(disable_version_flag = true)]
-    Report(ReportArgs),
-    /// Show a count by commit
-    #[command(disable_version_flag = true)]
-    History(HistoryArgs),
-    /// Compare two commits, branches or recordings, benchmark by benchmark
-    #[command(disable_version_flag = true)]
-    Compare(CompareArgs),
-    /// Find the commits where counts changed, and the functions that changed them
-    #[command(disable_version_flag = true)]
-    Steps(StepsArgs),
-    /// Draw recordings together as one flame graph
-    #[command(disable_version_flag = true)]
-    Flamegraph(FlamegraphArgs),
-    /// Answer a question in SQL
-    #[command(disable_version_flag = true)]
-    Sql(SqlArgs),
-}
-
-impl Question {
-    /// The cluster that is to answer, if one is named.
-    pub fn cluster(&self) -> Option<&ClusterArgs> {
-        let source = match self {
-            Self::List(args) => &args.asked.source,
-            Self::Report(args) => &args.asked.source,
-            Self::History(args) => &args.asked.source,
-            Self::Compare(args) => &args.asked.source,
-            Self::Steps(args) => &args.asked.source,
-            Self::Flamegraph(args) => &args.asked.source,
-            Self::Sql(args) => &args.source,
-        };
-        source.cluster.cluster.is_some().then_some(&source.cluster)
-    }
-}
 
 /// The store.
 #[derive(Args, Clone, Debug)]

@@ -80,7 +80,8 @@ impl Changes {
         self.changed.is_empty() && self.chance.is_empty() && self.renamed.is_empty()
     }
 
-    /// The functions whose difference may be a matter of chance, in a line; `None` if there are none.
+    /// The functions whose difference may be a matter of chance, in a line; `None` if there are
+    /// none.
     pub fn indistinguishable(&self) -> Option<String> {
         let most = self.chance.first()?;
         let many = match self.chance.len() {
@@ -277,8 +278,8 @@ fn of_functions(measure: &Measure, filter: &Filter, wanted: &str) -> String {
     )
 }
 
-/// The question for the inclusive values of functions in sampled recordings: a stack counts once for
-/// each function in it.
+/// The question for the inclusive values of functions in sampled recordings: a stack counts once
+/// for each function in it.
 fn inclusive_of_stacks(measure: &Measure, filter: &Filter, wanted: &str) -> String {
     let (value, interval) = (measure.value(), measure.interval());
     let (condition, chosen) = (measure.condition(), filter.sql());

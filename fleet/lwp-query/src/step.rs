@@ -36,8 +36,8 @@ const SPREADS: f64 = 3.0;
 /// A series is exact if that is `known`, as of deterministic runs, or half of all neighbours are
 /// equal: there a step is any change by a thousandth and a thousand events that the next point does
 /// not take back. Otherwise a step is where the medians of eight points before and behind differ by
-/// more than three times the greater spread, and half a per cent. A change that chance may have made
-/// is no step.
+/// more than three times the greater spread, and half a per cent. A change that chance may have
+/// made is no step.
 pub fn steps_in(values: &[Value], known: bool) -> Vec<Step> {
     let pairs = values.windows(2);
     let equal = pairs.clone().filter(|pair| pair[0].value == pair[1].value).count();

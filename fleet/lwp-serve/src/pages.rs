@@ -208,6 +208,8 @@ pub fn changes(changes: &Changes, most: usize, project: &str, benchmark: &str) -
                 }
             } } }
         } }
-        @for line in [changes.indistinguishable(), changes.renames()].into_iter().flatten() { p.note { (text(&line)) } }
+        @for line in [changes.indistinguishable(), changes.renames()].into_iter().flatten() {
+            p.note { (text(&line)) }
+        }
     }
 }

@@ -32,11 +32,7 @@ fn body(compared: &Comparison, words: &Words) -> Markup {
     let identical = compared.pairs.len() - changed.len();
     html! {
         h1 { (text(words.get("b"))) " compared with " (text(words.get("a"))) small { (identical) " of " (compared.pairs.len()) " benchmarks are identical" } }
-        p.switches {
-            @for (name, children) in [("own counts", ""), ("with what functions called", "1")] {
-                a.switch href=(links::query("compare", &[("a", words.get("a")), ("b", words.get("b")), ("e", words.event()), ("filter", words.get("filter")), ("children", children)])) aria-pressed=(if compared.inclusive != children.is_empty() { "true" } else { "false" }) { (name) }
-            }
-        }
+        (switches(compared.inclusive, words))
         @for (list, what) in [(&compared.only_before, "Vanished, only before: "), (&compared.only_after, "New, only after: ")] {
             @if !list.is_empty() { p.note { (what) (text(&compared.names(list).join(", "))) } }
         }
@@ -49,6 +45,22 @@ fn body(compared: &Comparison, words: &Words) -> Markup {
             @for caveat in pair.caveats() { p.note { (text(&caveat)) } }
             @if !pair.rebuilt.is_empty() { p.note { "Other builds: " (text(&pair.rebuilt.join(", "))) } }
             (changes(&pair.changes, MOST, &pair.project, &pair.benchmark))
+        }
+    }
+}
+
+/// Links to own and to inclusive counts.
+fn switches(is_inclusive: bool, words: &Words) -> Markup {
+    let kept = ["a", "b", "e", "filter"].map(|name| (name, words.get(name)));
+    let address =
+        |children| links::query("compare", &[&kept[..], &[("children", children)]].concat());
+    let pressed = |is: bool| if is { "true" } else { "false" };
+    html! {
+        p.switches {
+            a.switch href=(address("")) aria-pressed=(pressed(!is_inclusive)) { "own counts" }
+            a.switch href=(address("1")) aria-pressed=(pressed(is_inclusive)) {
+                "with what functions called"
+            }
         }
     }
 }
