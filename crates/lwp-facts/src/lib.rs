@@ -51,6 +51,9 @@ pub struct FunctionFact {
     pub entered: u64,
     /// Own counts, in the order of [`Facts::events`].
     pub own: Vec<u64>,
+    /// Instructions of the function and of everything that it called, where calling contexts were
+    /// measured.
+    pub inclusive: Option<u64>,
 }
 
 /// A source line in a function, with what was counted there.
@@ -119,6 +122,15 @@ impl Facts {
             + self.lines.len()
             + self.calls.len()
             + self.stacks.len()
+    }
+
+    /// The index of the event that inclusive counts are of; `None` if instructions were not
+    /// counted.
+    pub(crate) fn counted_instructions(&self) -> Option<usize> {
+        let is_counted = |event: &Event| {
+            event.name == Event::EXACT[0] && event.interval.is_none() && !event.modelled
+        };
+        self.events.iter().position(is_counted).filter(|_| self.mode == Mode::Exact)
     }
 
     /// The name of a function's module.

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use lwp_profile::{CallGraph, CallKind, FunctionId, Inferred, Mode, Origin, Profile, Values};
+use lwp_profile::{
+    CallGraph, CallKind, FunctionId, Inferred, Measured, Mode, Origin, Profile, Values,
+};
 use lwp_terminal::escape::is_hostile;
 use twox_hash::XxHash3_64;
 
@@ -20,6 +22,7 @@ impl Facts {
         making.lines();
         making.calls();
         making.stacks();
+        making.inclusive();
         making.facts
     }
 }
@@ -78,7 +81,8 @@ impl<'a> Making<'a> {
         if index == next {
             let own = vec![0; self.facts.events.len()];
             let (file, line) = (clean_name(&function.file), function.line);
-            self.facts.functions.push(FunctionFact { module, name, file, line, entered: 0, own });
+            let fact = FunctionFact { module, name, file, line, own, ..FunctionFact::default() };
+            self.facts.functions.push(fact);
         }
         self.known[id.index()] = Some(index);
         index
@@ -143,6 +147,25 @@ impl<'a> Making<'a> {
         }
         let call = |((caller, callee, how), count)| CallFact { caller, callee, how, count };
         self.facts.calls = sums.into_iter().map(call).collect();
+    }
+
+    /// The inclusive counts of all functions that have a row.
+    fn inclusive(&mut self) {
+        let (profile, facts) = (self.profile, &mut self.facts);
+        let Some(event) = facts.counted_instructions() else { return };
+        let Some(measured) = Measured::of(profile, event).filter(|_| profile.measures(event))
+        else {
+            return;
+        };
+        // Functions without a row are the last group.
+        let rest = facts.functions.len();
+        let group = |id: FunctionId| self.known[id.index()].map_or(rest, |index| index as usize);
+        let counts = measured.inclusive_by(rest + 1, group);
+        let total = facts.total[event];
+        for (fact, count) in facts.functions.iter_mut().zip(counts) {
+            let own = fact.own[event];
+            fact.inclusive = Some(count.min(total).max(own));
+        }
     }
 
     fn stacks(&mut self) {

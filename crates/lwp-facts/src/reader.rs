@@ -149,6 +149,7 @@ impl<'a> Reader<'a> {
             self.row(&Row(&value))?;
         }
         self.sums()?;
+        self.inclusive()?;
         match input.fill_buf()?.is_empty() {
             true => Ok(()),
             false => Err(Reason::Trailing),
@@ -223,6 +224,21 @@ impl<'a> Reader<'a> {
             "call" => facts.calls.push(row.call(functions)?),
             "stack" => facts.stacks.push(row.stack(limits, functions, events)?),
             other => return Err(Reason::Kind(other.chars().take(64).collect())),
+        }
+        Ok(())
+    }
+
+    /// An inclusive count lies between the function's own one and the total.
+    fn inclusive(&self) -> Result<(), Reason> {
+        let counted = self.facts.counted_instructions();
+        for row in &self.facts.functions {
+            let Some(inclusive) = row.inclusive else { continue };
+            let fits =
+                |event: usize| (row.own[event]..=self.facts.total[event]).contains(&inclusive);
+            if !counted.is_some_and(fits) {
+                let wanted = "a number of counted instructions from own to total";
+                return Err(Reason::Key { key: "inclusive", wanted });
+            }
         }
         Ok(())
     }

@@ -24,10 +24,14 @@ impl Facts {
             }));
         }
         for row in &self.functions {
-            line(&json!({
+            let mut function = json!({
                 "kind": "function", "module": row.module, "name": row.name, "file": row.file,
                 "line": row.line, "entered": row.entered, "own": row.own,
-            }));
+            });
+            if let Some(inclusive) = row.inclusive {
+                function["inclusive"] = json!(inclusive);
+            }
+            line(&function);
         }
         for row in &self.lines {
             line(&json!({

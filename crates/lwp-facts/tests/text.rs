@@ -9,6 +9,7 @@ fn facts() -> Facts {
         name: name.into(),
         own: vec![own, own / 2],
         entered: 3,
+        inclusive: Some(30 - own / 4),
         ..FunctionFact::default()
     };
     let event = |name: &str| Event { name: name.into(), ..Event::default() };
@@ -98,6 +99,14 @@ fn what_cannot_be_is_refused_by_its_line() {
     is(refused("[10,5]", "[10]"), "line 3: key \"own\": a number for each event is wanted");
     is(refused("[10,5]", "[-10,5]"), "line 3: key \"own\": a number for each event is wanted");
     is(refused("[10,5]", "[11,5]"), "line 9: functions add up to 31 instructions, the total is 30");
+    let wanted =
+        "line 9: key \"inclusive\": a number of counted instructions from own to total is wanted";
+    is(refused("\"inclusive\":28", "\"inclusive\":31"), wanted);
+    is(refused("\"inclusive\":28", "\"inclusive\":9"), wanted);
+    is(
+        refused("\"inclusive\":28", "\"inclusive\":-1"),
+        "line 3: key \"inclusive\": a number is wanted",
+    );
     is(refused("\"name\":\"g\"", "\"name\":\"f\""), "line 4: a second row for function 'f'");
     is(refused("\"kind\":\"line\"", "\"kind\":\"lime\""), "line 5: unknown kind 'lime'");
     is(
@@ -149,6 +158,8 @@ fn content_is_of_what_was_counted_and_of_nothing_else() {
     other.run.started += 5;
     other.run.commit = "abc".into();
     other.modules[0].build_id = "ff".into();
+    // An earlier lwp did not measure it.
+    other.functions[0].inclusive = None;
     other.lines[0].file = "/elsewhere/a.c".into();
     assert_eq!(one.content(), other.content());
     assert_ne!(one.id(), other.id());

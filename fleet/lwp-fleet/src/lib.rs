@@ -10,7 +10,8 @@ mod git;
 use std::process::ExitCode;
 use std::time::Duration;
 
-pub use args::{ClusterArgs, Command, CommandLine, Question, StoreArgs};
+pub use args::{ClusterArgs, StoreArgs};
+pub use commands::{Command, CommandLine, Question};
 pub use failure::Failure;
 
 /// Executes what a command line asks for, or says what is wrong with it, and returns the exit code

@@ -66,7 +66,8 @@ impl<'a> Making<'a> {
         if index == next {
             let own = vec![0; self.facts.events.len()];
             let (file, line) = (clean_name(place.0), place.1.min(i32::MAX as u32));
-            let function = FunctionFact { module, name, file, line, entered: 0, own };
+            let function =
+                FunctionFact { module, name, file, line, own, ..FunctionFact::default() };
             self.facts.functions.push(function);
             self.check_rows()?;
         }

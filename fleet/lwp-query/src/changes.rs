@@ -6,10 +6,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use lwp_store::COUNTS;
 
+use crate::chance::{Sampling, margin_of};
 use crate::error::{Error, Result};
 use crate::filter::Filter;
 use crate::measure::Measure;
-use crate::number::grouped;
+use crate::number::{grouped, signed};
 use crate::renames::{Body, paired};
 use crate::session::{Rows, Session};
 use crate::views::quoted;
@@ -28,6 +29,9 @@ pub struct Change {
     pub before: i64,
     /// The value after.
     pub after: i64,
+    /// Half the width of the interval that holds the difference in 95 of 100 pairs of recordings; 0
+    /// if both values were counted.
+    pub margin: i64,
     /// Its module and name before, if they were others.
     pub was: Option<Name>,
 }
@@ -36,6 +40,16 @@ impl Change {
     /// After minus before.
     pub fn difference(&self) -> i128 {
         i128::from(self.after) - i128::from(self.before)
+    }
+
+    /// Returns true if the difference may be a matter of chance.
+    pub fn is_chance(&self) -> bool {
+        self.difference().abs() <= self.margin.into()
+    }
+
+    /// ` ±` and the margin; empty if both values were counted.
+    pub fn plus_minus(&self) -> String {
+        if self.margin == 0 { String::new() } else { format!(" ±{}", grouped(self.margin.into())) }
     }
 
     /// The name before, and the module if it was another one; `None` if both are the same.
@@ -54,6 +68,8 @@ impl Change {
 pub struct Changes {
     /// Those whose values differ, the ones that changed most first.
     pub changed: Vec<Change>,
+    /// Those whose values differ by no more than chance explains, in the same order.
+    pub chance: Vec<Change>,
     /// Those that have another name and the same value.
     pub renamed: Vec<Change>,
 }
@@ -61,7 +77,19 @@ pub struct Changes {
 impl Changes {
     /// Returns true if there are none.
     pub fn is_empty(&self) -> bool {
-        self.changed.is_empty() && self.renamed.is_empty()
+        self.changed.is_empty() && self.chance.is_empty() && self.renamed.is_empty()
+    }
+
+    /// The functions whose difference may be a matter of chance, in a line; `None` if there are
+    /// none.
+    pub fn indistinguishable(&self) -> Option<String> {
+        let most = self.chance.first()?;
+        let many = match self.chance.len() {
+            1 => "not distinguishable".to_owned(),
+            many => format!("{} functions not distinguishable, at most", grouped(many as i128)),
+        };
+        let (change, margin) = (signed(most.difference()), most.plus_minus());
+        Some(format!("{many}: {change}{margin} {} ({})", most.function, most.module))
     }
 
     /// The functions that only have another name, in a line; `None` if there are none.
@@ -87,6 +115,7 @@ type Values = BTreeMap<Name, i64>;
 #[derive(Debug, Default)]
 pub struct Functions {
     by_recording: HashMap<i64, Values>,
+    samplings: HashMap<i64, Sampling>,
     /// Recordings that have functions, if none with values.
     known: HashSet<i64>,
     /// Functions that only one recording of a pair has.
@@ -127,13 +156,10 @@ impl Functions {
         pairs: &[(i64, i64)],
     ) -> Result<Self> {
         let Some(wanted) = either(pairs) else { return Ok(Self::default()) };
-        let sql = format!(
-            "select recording, module, function, sum({}) as v from functions \
-             where {} and {} and recording in ({wanted}) group by recording, module, function",
-            measure.value(),
-            measure.condition(),
-            filter.sql(),
-        );
+        let sql = match measure.is_inclusive() && !measure.is_exact() {
+            true => inclusive_of_stacks(measure, filter, &wanted),
+            false => of_functions(measure, filter, &wanted),
+        };
         let rows = session.ask(&sql).await?;
         let (recordings, values) = (rows.longs("recording"), rows.longs("v"));
         let names = rows.texts("module").into_iter().zip(rows.texts("function"));
@@ -142,11 +168,15 @@ impl Functions {
             let of = all.by_recording.entry(recording.unwrap_or(0)).or_default();
             of.insert(name, value.unwrap_or(0));
         }
+        all.samplings = samplings(measure, &rows);
         let (lonely, names) = all.lonely(pairs);
         if !names.is_empty() {
             all.bodies = bodies(session, &lonely, &names).await?;
         }
-        if pairs.iter().any(|(a, b)| [a, b].iter().any(|it| !all.by_recording.contains_key(it))) {
+        // Without inclusive counts, nothing is known of a function.
+        let lacks =
+            |(a, b): &(i64, i64)| [a, b].iter().any(|it| !all.by_recording.contains_key(it));
+        if !measure.is_inclusive() && pairs.iter().any(lacks) {
             let sql = format!(
                 "select distinct recording from functions where {} and recording in ({wanted})",
                 filter.sql(),
@@ -210,14 +240,18 @@ impl Functions {
         }
         let renames = self.renames(before, after);
         let moved: HashSet<&Name> = renames.values().copied().collect();
+        let samplings =
+            [before, after].map(|it| self.samplings.get(&it).copied().unwrap_or_default());
         let names: BTreeSet<&Name> = old.keys().chain(new.keys()).collect();
         let change = |name: &Name| {
             let was = renames.get(name).copied();
+            let (before, after) = (value(old, was.unwrap_or(name)), value(new, name));
             Change {
                 module: name.0.clone(),
                 function: name.1.clone(),
-                before: value(old, was.unwrap_or(name)),
-                after: value(new, name),
+                before,
+                after,
+                margin: margin_of([(samplings[0], before), (samplings[1], after)]),
                 was: was.cloned(),
             }
         };
@@ -226,9 +260,60 @@ impl Functions {
             all.partition(|change| change.before != change.after);
         // Names are in order already.
         changed.sort_by_key(|change| std::cmp::Reverse(change.difference().abs()));
+        let (chance, changed) = changed.into_iter().partition(Change::is_chance);
         let renamed = same.into_iter().filter(|change| change.was.is_some()).collect();
-        Some(Changes { changed, renamed })
+        Some(Changes { changed, chance, renamed })
     }
+}
+
+/// The question for the functions of some recordings, listed in SQL.
+fn of_functions(measure: &Measure, filter: &Filter, wanted: &str) -> String {
+    format!(
+        "select recording, module, function, sum({}) as v, max({}) as every from functions \
+         where {} and {} and recording in ({wanted}) group by recording, module, function",
+        measure.value(),
+        measure.interval(),
+        measure.condition(),
+        filter.sql(),
+    )
+}
+
+/// The question for the inclusive values of functions in sampled recordings: a stack counts once
+/// for each function in it.
+fn inclusive_of_stacks(measure: &Measure, filter: &Filter, wanted: &str) -> String {
+    let (value, interval) = (measure.value(), measure.interval());
+    let (condition, chosen) = (measure.condition(), filter.sql());
+    format!(
+        "with picked as (select recording, frames, {value} as v, {interval} as every from stacks \
+         where {condition} and {chosen} and recording in ({wanted})), \
+         wholes as (select recording, sum(v) as whole, max(every) as every from picked \
+         group by recording), \
+         framed as (select recording, unnest(array_distinct(frames)) as func, v from picked), \
+         summed as (select recording, func, sum(v) as v from framed group by recording, func), \
+         named as (select distinct recording, func, module, function from functions \
+         where recording in ({wanted})) \
+         select s.recording, n.module, n.function, s.v, w.every, w.whole from summed s \
+         join named n on n.recording = s.recording and n.func = s.func \
+         join wholes w on w.recording = s.recording"
+    )
+}
+
+/// How each recording of an answer was sampled.
+fn samplings(measure: &Measure, rows: &Rows) -> HashMap<i64, Sampling> {
+    let (recordings, values) = (rows.longs("recording"), rows.longs("v"));
+    let (intervals, wholes) = (rows.longs("every"), rows.longs("whole"));
+    let mut sums: HashMap<i64, (Option<i64>, i64)> = HashMap::new();
+    for (row, recording) in recordings.into_iter().enumerate() {
+        let (interval, whole) = sums.entry(recording.unwrap_or(0)).or_default();
+        *interval = intervals[row].max(*interval);
+        // Own values add up to the whole; inclusive ones come with it.
+        *whole = match wholes.get(row) {
+            Some(known) => known.unwrap_or(0),
+            None => whole.saturating_add(values[row].unwrap_or(0)),
+        };
+    }
+    let sampling = |(interval, whole)| Sampling::new(measure, interval, whole);
+    sums.into_iter().map(|(recording, of)| (recording, sampling(of))).collect()
 }
 
 /// The most names that a question lists; otherwise it asks for all functions.

@@ -23,7 +23,7 @@ pub fn comment(
         verdict(compared, over, changed.len()),
         markdown(names.1),
         markdown(names.0),
-        markdown(&compared.event)
+        markdown(&compared.counted())
     );
     out += &singles("Vanished", names.0, compared, &compared.only_before);
     out += &totals(compared, &changed);
@@ -113,16 +113,17 @@ fn details(compared: &Comparison, pair: &Pair, functions: usize) -> String {
     for change in changes.changed.iter().take(functions) {
         let former = change.former().map_or(String::new(), |former| format!(", {former}"));
         out += &format!(
-            "| {}{} ({}) | {} | {} | {} |\n",
+            "| {}{} ({}) | {} | {} | {}{} |\n",
             markdown(&change.function),
             markdown(&former),
             markdown(&change.module),
             grouped(change.before.into()),
             grouped(change.after.into()),
-            signed(change.difference())
+            signed(change.difference()),
+            change.plus_minus()
         );
     }
-    if let Some(line) = changes.renames() {
+    for line in [changes.indistinguishable(), changes.renames()].into_iter().flatten() {
         out += &format!("\n{}\n", markdown(&line));
     }
     out += "\n</details>\n";

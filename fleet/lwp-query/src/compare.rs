@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::chance::{Sampling, margin_of};
 use crate::changes::{Builds, Functions};
 pub use crate::changes::{Change, Changes};
 use crate::error::{Error, Result};
@@ -70,6 +71,8 @@ pub struct Side {
     pub runs: usize,
     /// The difference between the greatest and the least value among them.
     pub spread: i64,
+    /// The way in which the value was sampled.
+    pub sampling: Sampling,
     /// The version of the tool that recorded.
     pub tool: String,
     /// The processor that the program saw.
@@ -92,8 +95,8 @@ pub struct Pair {
     /// Functions that changed. None where everything is equal, and where the functions of a side
     /// have expired.
     pub changes: Changes,
-    /// True if the functions of a side have expired.
-    pub expired: bool,
+    /// What a side lacks of its functions, in words.
+    pub lacks: Option<&'static str>,
     /// Modules that are other builds.
     pub rebuilt: Vec<String>,
     /// The notes about the commit of the other side: the change is expected.
@@ -123,8 +126,13 @@ impl Pair {
     }
 
     /// The part of a change that needs no cause: the spread of the runs of one commit, where counts
-    /// do not repeat.
+    /// do not repeat, and the chance that samples leave.
     pub fn spread(&self) -> i64 {
+        let sides = [&self.before, &self.after].map(|side| (side.sampling, side.value));
+        self.spread_of_runs().max(margin_of(sides))
+    }
+
+    fn spread_of_runs(&self) -> i64 {
         if self.is_noisy() { self.before.spread.max(self.after.spread) } else { 0 }
     }
 
@@ -134,7 +142,7 @@ impl Pair {
             0 | 1 => "with one run of each, their spread is unknown".to_owned(),
             _ => format!(
                 "runs of one commit differ by up to {}",
-                crate::number::grouped(self.spread().into())
+                crate::number::grouped(self.spread_of_runs().into())
             ),
         };
         self.is_noisy().then(|| format!("neither recording is deterministic: {known}"))
@@ -156,9 +164,8 @@ impl Pair {
             .iter()
             .filter(|module| module.starts_with("libc.") || module.starts_with("ld-"));
         let libc = libc.map(|module| format!("{module} is another build"));
-        let expired = "functions of one of the two have expired: only totals are compared";
-        let expired = self.expired.then(|| expired.to_owned());
-        all.into_iter().flatten().chain(self.noise()).chain(libc).chain(expired).collect()
+        let lacks = self.lacks.map(|what| format!("{what}: only totals are compared"));
+        all.into_iter().flatten().chain(self.noise()).chain(libc).chain(lacks).collect()
     }
 }
 
@@ -177,11 +184,22 @@ fn named(text: &str) -> &str {
     if text.is_empty() { "unknown" } else { text }
 }
 
+/// What a comparison counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted<'a> {
+    /// The event; by default the one that the recordings have.
+    pub event: Option<&'a str>,
+    /// True if a function counts together with everything that it called.
+    pub inclusive: bool,
+}
+
 /// Two sides, compared.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Comparison {
     /// The event.
     pub event: String,
+    /// True if functions were counted together with everything that they called.
+    pub inclusive: bool,
     /// Benchmarks of both sides.
     pub pairs: Vec<Pair>,
     /// Benchmarks that only the first side has: they vanished.
@@ -191,6 +209,12 @@ pub struct Comparison {
 }
 
 impl Comparison {
+    /// The event, and whether counts of functions are inclusive, in words.
+    pub fn counted(&self) -> String {
+        let kind = if self.inclusive { ", functions with what they called" } else { "" };
+        format!("{}{kind}", self.event)
+    }
+
     /// The name of a benchmark, with its project if there are several.
     pub fn name(&self, project: &str, benchmark: &str) -> String {
         let singles = self.only_before.iter().chain(&self.only_after).map(|one| &one.project);
@@ -218,14 +242,16 @@ pub async fn compare(
     session: &Session,
     sides: (&Selector, &Selector),
     filter: &Filter,
-    event: Option<&str>,
+    counted: Counted<'_>,
 ) -> Result<Comparison> {
     let either = format!("({} or {})", sides.0.condition, sides.1.condition);
-    let event = &events::event(session, &filter.and_recordings(&either), event).await?;
+    let event = &events::event(session, &filter.and_recordings(&either), counted.event).await?;
     let measure = Measure::new(event, filter);
+    let of_functions = if counted.inclusive { measure.inclusive()? } else { measure.clone() };
     let before = latest(session, sides.0, filter, &measure).await?;
     let mut after = latest(session, sides.1, filter, &measure).await?;
-    let mut out = Comparison { event: event.clone(), ..Comparison::default() };
+    let inclusive = counted.inclusive;
+    let mut out = Comparison { event: event.clone(), inclusive, ..Comparison::default() };
     let notes = notes(session).await?;
     let commits: BTreeSet<String> = after.values().map(|side| side.commit.clone()).collect();
     for ((project, benchmark), before) in before {
@@ -241,7 +267,7 @@ pub async fn compare(
         out.pairs.iter_mut().filter(|pair| !pair.is_identical()).collect();
     let mut rest = &mut different[..];
     while !rest.is_empty() {
-        let many = explain_first(session, &measure, rest).await?;
+        let many = explain_first(session, &of_functions, rest).await?;
         rest = &mut rest[many..];
     }
     let single = |(project, benchmark)| Single { project, benchmark, ..Single::default() };
@@ -263,11 +289,19 @@ async fn explain_first(
     for pair in &mut pairs[..many] {
         let (before, after) = sides(pair);
         let changes = functions.changes(before, after);
-        pair.expired = changes.is_none();
+        pair.lacks = changes.is_none().then(|| lacking(measure));
         pair.changes = changes.unwrap_or_default();
         pair.rebuilt = builds.changed(before, after);
     }
     Ok(many)
+}
+
+/// The reason why functions of two recordings cannot be compared.
+fn lacking(measure: &Measure) -> &'static str {
+    match measure.is_inclusive() {
+        true => "one of the two has no inclusive counts",
+        false => "functions of one of the two have expired",
+    }
 }
 
 /// The latest recording of each benchmark on a side.
@@ -277,6 +311,7 @@ async fn latest(
     filter: &Filter,
     measure: &Measure,
 ) -> Result<BTreeMap<(String, String), Side>> {
+    let every = if measure.is_exact() { "cast(null as bigint)" } else { "t.\"interval\"" };
     let value = match measure.is_exact() {
         true => format!("r.{}", measure.value()),
         false => "t.\"value\"".to_owned(),
@@ -290,7 +325,7 @@ async fn latest(
     let sql = format!(
         "with picked as (select * from recordings where {} and {}) \
          select r.id, r.recording, r.\"commit\", r.content, {value} as v, r.tool_version, r.cpu, \
-         r.deterministic, r.project, r.benchmark from picked r {joined} \
+         r.deterministic, r.project, r.benchmark, {every} as every from picked r {joined} \
          where {value} is not null order by r.started, r.id",
         side.condition,
         filter.sql(),
@@ -311,7 +346,7 @@ async fn latest(
     }
     let names = rows.texts("project").into_iter().zip(rows.texts("benchmark"));
     let mut runs: BTreeMap<(String, String), Vec<Side>> = BTreeMap::new();
-    for (name, side) in names.zip(sides(&rows)) {
+    for (name, side) in names.zip(sides(&rows, measure)) {
         runs.entry(name).or_default().push(side);
     }
     Ok(runs.into_iter().filter_map(|(name, runs)| Some((name, last(runs)?))).collect())
@@ -328,17 +363,19 @@ fn last(mut runs: Vec<Side>) -> Option<Side> {
     Some(side)
 }
 
-fn sides(rows: &Rows) -> Vec<Side> {
+fn sides(rows: &Rows, measure: &Measure) -> Vec<Side> {
     let [ids, commits, contents, tools, cpus, fixed] =
         ["id", "commit", "content", "tool_version", "cpu", "deterministic"]
             .map(|name| rows.texts(name));
     let (recordings, values) = (rows.longs("recording"), rows.longs("v"));
+    let intervals = rows.longs("every");
     let side = |row: usize| Side {
         id: ids[row].clone(),
         recording: recordings[row].unwrap_or(0),
         commit: commits[row].clone(),
         content: contents[row].clone(),
         value: values[row].unwrap_or(0),
+        sampling: Sampling::new(measure, intervals[row], values[row].unwrap_or(0)),
         tool: tools[row].clone(),
         cpu: cpus[row].clone(),
         deterministic: fixed[row].clone(),

@@ -15,7 +15,7 @@ use lwp_store::COUNTS;
 use crate::error::{Error, Result};
 use crate::filter::Filter;
 use crate::measure::Measure;
-use crate::session::Session;
+use crate::session::{Rows, Session};
 
 /// The most edges, or stacks, of a picture: those with the greatest counts.
 const MOST: usize = 200_000;
@@ -144,14 +144,22 @@ struct Making {
     builder: Builder,
     modules: HashMap<String, ModuleId>,
     places: HashMap<i64, LocationId>,
+    /// Modules and names of functions, by their keys.
+    names: HashMap<i64, (String, String)>,
     events: usize,
     is_empty: bool,
 }
 
 impl Making {
     fn new(builder: Builder, events: usize) -> Self {
-        let (modules, places) = (HashMap::new(), HashMap::new());
-        Self { builder, modules, places, events, is_empty: true }
+        Self {
+            builder,
+            modules: HashMap::new(),
+            places: HashMap::new(),
+            names: HashMap::new(),
+            events,
+            is_empty: true,
+        }
     }
 
     fn place(&mut self, key: i64, module: &str, name: &str) -> LocationId {
@@ -183,6 +191,15 @@ impl Making {
         place
     }
 
+    /// The place of a function by its key alone.
+    fn place_of(&mut self, key: i64) -> LocationId {
+        let (module, name) = match self.names.get(&key) {
+            Some(names) => names.clone(),
+            None => (String::new(), format!("[{key:x}]")),
+        };
+        self.place(key, &module, &name)
+    }
+
     fn sample(&mut self, stack: StackKey, values: &Values) {
         let thread = self.builder.thread(Thread::default());
         let stack = self.builder.stack(stack);
@@ -207,7 +224,7 @@ impl Making {
         );
         let rows = session.ask(&sql).await?;
         let keys = rows.longs("func");
-        let (modules, names) = (rows.texts("module"), rows.texts("function"));
+        self.remember(&rows);
         let columns: Vec<Vec<Option<i64>>> =
             (0..measures.len()).map(|index| rows.longs(&format!("v{index}"))).collect();
         for row in 0..rows.len() {
@@ -219,33 +236,59 @@ impl Making {
             for (value, column) in values.0.iter_mut().zip(&columns) {
                 *value = u64::try_from(column[row].unwrap_or(0)).unwrap_or(0);
             }
-            let place = self.place(keys[row].unwrap_or(0), &modules[row], &names[row]);
+            let place = self.place_of(keys[row].unwrap_or(0));
             self.sample([place].into_iter().collect(), &values);
         }
         Ok(())
     }
 
+    fn knows(&self, keys: &[Option<i64>]) -> bool {
+        keys.iter().flatten().all(|key| self.names.contains_key(key))
+    }
+
+    /// Keeps the names of functions that an answer has.
+    fn remember(&mut self, rows: &Rows) {
+        let names = rows.texts("module").into_iter().zip(rows.texts("function"));
+        let keys = rows.longs("func").into_iter().flatten();
+        self.names.extend(keys.zip(names));
+    }
+
+    /// Adds calls. Their names are those of functions: to find them in the rows of calls takes three
+    /// times as long as to add up the calls.
     async fn calls(&mut self, session: &Session, filter: &Filter) -> Result<()> {
         let sql = format!(
-            "select func, max(module) as module, max(function) as function, callee, \
-             max(callee_module) as callee_module, max(callee_function) as callee_function, \
-             call_kind, sum(entered) as n from calls where {} group by func, callee, call_kind \
+            "select func, callee, call_kind, sum(entered) as n from calls where {} \
+             group by func, callee, call_kind \
              order by n desc, func, callee, call_kind limit {MOST}",
             filter.sql()
         );
         let rows = session.ask(&sql).await?;
         let (from, to, counts) = (rows.longs("func"), rows.longs("callee"), rows.longs("n"));
-        let [modules, names, callee_modules, callees, kinds] =
-            ["module", "function", "callee_module", "callee_function", "call_kind"]
-                .map(|name| rows.texts(name));
+        let kinds = rows.texts("call_kind");
+        if !self.knows(&from) || !self.knows(&to) {
+            self.names_of_calls(session, filter).await?;
+        }
         for row in 0..rows.len() {
-            let caller = from[row].map(|key| self.place(key, &modules[row], &names[row]));
-            let callee = self.place(to[row].unwrap_or(0), &callee_modules[row], &callees[row]);
+            let caller = from[row].map(|key| self.place_of(key));
+            let callee = self.place_of(to[row].unwrap_or(0));
             let callee = self.builder.location_at(callee).function();
             let kind = lwp_facts::call_kind(&kinds[row]).unwrap_or(CallKind::Direct);
             let count = u64::try_from(counts[row].unwrap_or(0)).unwrap_or(0);
             self.builder.call(caller, callee, kind, count);
         }
+        Ok(())
+    }
+
+    /// Finds the names of functions whose own rows have expired.
+    async fn names_of_calls(&mut self, session: &Session, filter: &Filter) -> Result<()> {
+        let chosen = filter.sql();
+        let sql = format!(
+            "select func, max(module) as module, max(function) as function from \
+             (select func, module, function from calls where {chosen} union all \
+             select callee, callee_module, callee_function from calls where {chosen}) \
+             where func is not null group by func"
+        );
+        self.remember(&session.ask(&sql).await?);
         Ok(())
     }
 

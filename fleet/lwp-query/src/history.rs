@@ -2,16 +2,17 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use crate::chance::Sampling;
 use crate::error::Result;
 use crate::filter::{Filter, like};
 use crate::measure::Measure;
 use crate::order::Parents;
 use crate::session::Session;
-use crate::step::{Step, steps_in};
+use crate::step::{Step, Value, steps_in};
 use crate::totals::totals;
 
 /// A value of one commit.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Point {
     /// The commit; the recording's id where it has none.
     pub commit: String,
@@ -21,6 +22,8 @@ pub struct Point {
     pub value: i64,
     /// The number of its recordings.
     pub runs: i64,
+    /// The standard error of the value; 0 if it was counted.
+    pub error: f64,
     /// The notes about the commit.
     pub note: String,
 }
@@ -65,7 +68,7 @@ pub async fn history(session: &Session, filter: &Filter, asked: &Asked<'_>) -> R
     };
     let sql = format!(
         "select project, benchmark, deterministic, point, cast(min(started) as bigint) as at, \
-         min(v) as v, sum(runs) as runs from ({counted}) \
+         min(v) as v, sum(runs) as runs, max(whole) as whole, max(every) as every from ({counted}) \
          group by project, benchmark, deterministic, point \
          order by project, benchmark, deterministic, at, point"
     );
@@ -77,6 +80,13 @@ pub async fn history(session: &Session, filter: &Filter, asked: &Asked<'_>) -> R
     let (projects, benchmarks) = (rows.texts("project"), rows.texts("benchmark"));
     let (fixed, points) = (rows.texts("deterministic"), rows.texts("point"));
     let (at, values, runs) = (rows.longs("at"), rows.longs("v"), rows.longs("runs"));
+    let (wholes, intervals) = (rows.longs("whole"), rows.longs("every"));
+    let error = |row: usize| {
+        let value = values[row].unwrap_or(0);
+        // Nothing of a total is a matter of chance but its last sample.
+        let whole = asked.function.map_or(value, |_| wholes[row].unwrap_or(0));
+        Sampling::new(&measure, intervals[row], whole).error(value)
+    };
     let mut all: Vec<Series> = Vec::new();
     for row in 0..rows.len() {
         let key = (&projects[row], &benchmarks[row], fixed[row] == "true");
@@ -94,13 +104,15 @@ pub async fn history(session: &Session, filter: &Filter, asked: &Asked<'_>) -> R
                 started: moment(at[row].unwrap_or(0)),
                 value: values[row].unwrap_or(0),
                 runs: runs[row].unwrap_or(0),
+                error: error(row),
                 note,
             });
         }
     }
     arrange_all(session, &mut all, asked.order).await?;
     for series in &mut all {
-        let values: Vec<f64> = series.points.iter().map(|point| point.value as f64).collect();
+        let value = |point: &Point| Value { value: point.value as f64, error: point.error };
+        let values: Vec<Value> = series.points.iter().map(value).collect();
         series.steps = steps_in(&values, measure.is_exact() && series.deterministic);
     }
     Ok(all)
@@ -110,11 +122,13 @@ pub async fn history(session: &Session, filter: &Filter, asked: &Asked<'_>) -> R
 /// that never called the function has 0.
 fn of_functions(measure: &Measure, filter: &Filter, name: &str) -> String {
     let (value, condition, chosen) = (measure.value(), measure.condition(), filter.sql());
+    let interval = measure.interval();
     format!(
-        "select project, benchmark, deterministic, point, started, v, 1 as runs from \
+        "select project, benchmark, deterministic, point, started, v, 1 as runs, whole, every from \
          (select recording, project, benchmark, deterministic, coalesce(\"commit\", id) as point, \
          started from recordings where {chosen}) picked \
-         join (select recording, sum(case when {} then {value} else 0 end) as v from functions \
+         join (select recording, sum(case when {} then {value} else 0 end) as v, \
+         sum({value}) as whole, max({interval}) as every from functions \
          where {condition} and {chosen} group by recording) counted \
          on picked.recording = counted.recording",
         like("function", name)

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::compare::{Change, Comparison, Pair, Single};
+use crate::compare::{Change, Comparison, Pair, Side, Single};
 use crate::history::Series;
 use crate::steps::Found;
 
@@ -25,17 +25,18 @@ pub fn histories(all: &[Series]) -> Value {
 }
 
 /// Steps.
-pub fn steps(all: &[Found]) -> Value {
+pub fn steps(found: &[Found]) -> Value {
     let step = |found: &Found| {
         json!({
             "project": found.project, "benchmark": found.benchmark, "commit": found.commit,
             "before_commit": found.before, "started": found.started, "before": found.step.before,
             "after": found.step.after, "note": found.note,
-            "functions": found.changes.changed.iter().map(change).collect::<Vec<_>>(),
-            "renamed": found.changes.renamed.iter().map(change).collect::<Vec<_>>(),
+            "functions": all(&found.changes.changed),
+            "indistinguishable": all(&found.changes.chance),
+            "renamed": all(&found.changes.renamed),
         })
     };
-    json!(all.iter().map(step).collect::<Vec<_>>())
+    json!(found.iter().map(step).collect::<Vec<_>>())
 }
 
 /// A comparison of two sides, which are named as they were asked for.
@@ -44,25 +45,34 @@ pub fn comparison(compared: &Comparison, names: (&str, &str)) -> Value {
         json!({
             "project": pair.project, "benchmark": pair.benchmark,
             "identical": pair.is_identical(), "note": pair.note,
-            "before": { "id": pair.before.id, "commit": pair.before.commit, "value": pair.before.value },
-            "after": { "id": pair.after.id, "commit": pair.after.commit, "value": pair.after.value },
+            "before": side(&pair.before),
+            "after": side(&pair.after),
             "rebuilt": pair.rebuilt, "caveats": pair.caveats(),
             "spread": pair.spread(),
-            "functions": pair.changes.changed.iter().map(change).collect::<Vec<_>>(),
-            "renamed": pair.changes.renamed.iter().map(change).collect::<Vec<_>>(),
+            "functions": all(&pair.changes.changed),
+            "indistinguishable": all(&pair.changes.chance),
+            "renamed": all(&pair.changes.renamed),
         })
     };
     json!({
-        "event": compared.event, "before": names.0, "after": names.1,
+        "event": compared.event, "inclusive": compared.inclusive, "before": names.0, "after": names.1,
         "pairs": compared.pairs.iter().map(pair).collect::<Vec<_>>(),
         "only_before": singles(&compared.only_before), "only_after": singles(&compared.only_after),
     })
+}
+
+fn side(of: &Side) -> Value {
+    json!({ "id": of.id, "commit": of.commit, "value": of.value })
 }
 
 fn singles(of: &[Single]) -> Value {
     let one =
         |it: &Single| json!({ "project": it.project, "benchmark": it.benchmark, "note": it.note });
     json!(of.iter().map(one).collect::<Vec<_>>())
+}
+
+fn all(changes: &[Change]) -> Value {
+    json!(changes.iter().map(change).collect::<Vec<_>>())
 }
 
 fn change(change: &Change) -> Value {
@@ -73,5 +83,6 @@ fn change(change: &Change) -> Value {
     json!({
         "module": change.module, "function": change.function,
         "before": change.before, "after": change.after, "was": was,
+        "margin": (change.margin > 0).then_some(change.margin),
     })
 }

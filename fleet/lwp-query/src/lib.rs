@@ -5,6 +5,7 @@
 //! [`report`], [`history`], [`compare`], [`steps`], [`flame`].
 #![forbid(unsafe_code)]
 
+pub mod chance;
 mod changes;
 pub mod check;
 pub mod comment;
@@ -41,5 +42,5 @@ pub use output::{Format, render};
 pub use place::Place;
 pub use remote::Remote;
 pub use session::{Budget, Rows, Session};
-pub use step::{Step, steps_in};
+pub use step::{Step, Value, steps_in};
 pub use table::{KindTable, schema_of};

@@ -1,5 +1,16 @@
 //! Steps in a series of counts.
 
+use lwp_report::chance::margin;
+
+/// A value of a series.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Value {
+    /// The value.
+    pub value: f64,
+    /// Its standard error; 0 if it was counted.
+    pub error: f64,
+}
+
 /// A change that stays.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Step {
@@ -25,19 +36,23 @@ const SPREADS: f64 = 3.0;
 /// A series is exact if that is `known`, as of deterministic runs, or half of all neighbours are
 /// equal: there a step is any change by a thousandth and a thousand events that the next point does
 /// not take back. Otherwise a step is where the medians of eight points before and behind differ by
-/// more than three times the greater spread, and half a per cent.
-pub fn steps_in(values: &[f64], known: bool) -> Vec<Step> {
+/// more than three times the greater spread, and half a per cent. A change that chance may have
+/// made is no step.
+pub fn steps_in(values: &[Value], known: bool) -> Vec<Step> {
     let pairs = values.windows(2);
-    let equal = pairs.clone().filter(|pair| pair[0] == pair[1]).count();
+    let equal = pairs.clone().filter(|pair| pair[0].value == pair[1].value).count();
     match known || 2 * equal >= pairs.len() {
         true => exact(values),
         false => jittery(values),
     }
 }
 
-fn exact(values: &[f64]) -> Vec<Step> {
-    let is_step =
-        |before: f64, after: f64| (after - before).abs() >= (EXACT.0 * before.abs()).max(EXACT.1);
+fn exact(values: &[Value]) -> Vec<Step> {
+    let is_step = |before: Value, after: Value| {
+        let change = (after.value - before.value).abs();
+        let least = (EXACT.0 * before.value.abs()).max(EXACT.1);
+        change >= least && change > margin(&[before.error, after.error])
+    };
     let mut steps = Vec::new();
     let Some(mut level) = values.first().copied() else { return steps };
     for (at, value) in values.iter().copied().enumerate().skip(1) {
@@ -48,14 +63,14 @@ fn exact(values: &[f64]) -> Vec<Step> {
         // One run that was disturbed is none.
         let taken_back = values.get(at + 1).is_some_and(|next| !is_step(level, *next));
         if !taken_back {
-            steps.push(Step { at, before: level, after: value });
+            steps.push(Step { at, before: level.value, after: value.value });
             level = value;
         }
     }
     steps
 }
 
-fn jittery(values: &[f64]) -> Vec<Step> {
+fn jittery(values: &[Value]) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     let mut best: Option<(f64, Step)> = None;
     let window = WINDOW.min(values.len() / 2);
@@ -64,13 +79,16 @@ fn jittery(values: &[f64]) -> Vec<Step> {
     }
     for at in window..=values.len() - window {
         let (before, after) = (&values[at - window..at], &values[at..at + window]);
-        let (old, new) = (median(before), median(after));
-        let spread = spread(before, old).max(spread(after, new));
+        let chance = margin(&[error_of_median(before), error_of_median(after)]);
+        let [before, after] = [before, after].map(|side| side.iter().map(|it| it.value).collect());
+        let [before, after]: [Vec<f64>; 2] = [before, after];
+        let (old, new) = (median(&before), median(&after));
+        let spread = spread(&before, old).max(spread(&after, new));
         let change = (new - old).abs();
         let step = Step { at, before: old, after: new };
-        let least = (SPREADS * spread).max(JITTERY * old.abs());
+        let least = (SPREADS * spread).max(JITTERY * old.abs()).max(chance);
         // Of neighbours that are all past the limit, the place where most moved.
-        let clear = (values[at] - values[at - 1]).abs();
+        let clear = (values[at].value - values[at - 1].value).abs();
         match (change > least, &best) {
             (true, Some((most, _))) if *most >= clear => {}
             (true, _) => best = Some((clear, step)),
@@ -83,6 +101,12 @@ fn jittery(values: &[f64]) -> Vec<Step> {
     }
     steps.extend(best.map(|(_, step)| step));
     steps
+}
+
+/// The standard error of the median of values with an error each: √(π/2) times that of their mean.
+fn error_of_median(values: &[Value]) -> f64 {
+    let squares: f64 = values.iter().map(|it| it.error * it.error).sum();
+    std::f64::consts::FRAC_PI_2.sqrt() * squares.sqrt() / values.len() as f64
 }
 
 fn median(values: &[f64]) -> f64 {
@@ -105,8 +129,36 @@ fn spread(values: &[f64], median_of: f64) -> f64 {
 mod tests {
     use super::*;
 
-    fn at(values: &[f64]) -> Vec<usize> {
+    fn counted(values: &[f64]) -> Vec<Value> {
+        sampled(values, 0.0)
+    }
+
+    fn sampled(values: &[f64], error: f64) -> Vec<Value> {
+        values.iter().map(|value| Value { value: *value, error }).collect()
+    }
+
+    fn places(values: &[Value]) -> Vec<usize> {
         steps_in(values, false).iter().map(|step| step.at).collect()
+    }
+
+    fn at(values: &[f64]) -> Vec<usize> {
+        places(&counted(values))
+    }
+
+    #[test]
+    fn a_change_that_chance_may_have_made_is_no_step() {
+        // A function without samples until it has four of them, as half of its neighbours.
+        let mut values = [0.0; 16];
+        values[8..].fill(4e6);
+        assert_eq!(places(&sampled(&values, 0.0)), [8]);
+        assert_eq!(places(&sampled(&values, 2e6)), [0; 0]);
+        assert_eq!(places(&sampled(&values, 1e6)), [8]);
+        // No two values are equal: medians of eight are surer than the values themselves.
+        let jitter = |n: usize| [0.0, 3e5, 1e5, 2e5][n % 4] + n as f64;
+        let values: Vec<f64> =
+            (0..16).map(|n| 9e6 + jitter(n) + if n < 8 { 0.0 } else { 4e6 }).collect();
+        assert_eq!(places(&sampled(&values, 2e6)), [8]);
+        assert_eq!(places(&sampled(&values, 5e6)), [0; 0]);
     }
 
     #[test]
@@ -115,11 +167,15 @@ mod tests {
         assert_eq!(at(&values), [0; 0]);
         values[12..].fill(1.05e6);
         assert_eq!(at(&values), [12]);
-        assert_eq!(steps_in(&values, false)[0], Step { at: 12, before: 1e6, after: 1.05e6 });
+        assert_eq!(
+            steps_in(&counted(&values), false)[0],
+            Step { at: 12, before: 1e6, after: 1.05e6 }
+        );
         // Also at the last point, which nothing takes back yet.
         assert_eq!(at(&[1e6, 1e6, 1e6, 2e6]), [3]);
         // Two points tell nothing, unless it is known that they are exact.
-        assert_eq!([at(&[1e6, 2e6]).len(), steps_in(&[1e6, 2e6], true).len()], [0, 1]);
+        let two = counted(&[1e6, 2e6]);
+        assert_eq!([places(&two).len(), steps_in(&two, true).len()], [0, 1]);
         assert_eq!([at(&[]), at(&[1.0])], [vec![], vec![]] as [Vec<usize>; 2]);
     }
 

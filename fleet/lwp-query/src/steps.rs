@@ -70,6 +70,7 @@ pub async fn steps(
             let [before, after] = sides_of(series, step);
             let mut changes = changed.changes(*old, *new).unwrap_or_default();
             changes.changed.truncate(functions);
+            changes.chance.truncate(functions);
             Found {
                 project: series.project.clone(),
                 benchmark: series.benchmark.clone(),

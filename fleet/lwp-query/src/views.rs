@@ -101,7 +101,9 @@ pub fn statements(engine: Engine, url: &str, files: &dyn Fn(Kind) -> Vec<String>
                     continue;
                 }
                 let list = files.join(", ");
-                let from = format!("read_parquet([{list}], hive_partitioning = true)");
+                let from = format!(
+                    "read_parquet([{list}], hive_partitioning = true, union_by_name = true)"
+                );
                 out += &format!(
                     "create or replace view {name} as select {columns}, \"date\" from {from};\n"
                 );

@@ -76,7 +76,7 @@ pub async fn comparison(asking: Asking, headers: HeaderMap) -> Answer {
     let (words, session) = (&asking.words, &asking.session);
     let (before, after) = (Selector::parse(words.get("a"))?, Selector::parse(words.get("b"))?);
     let filter = words.filter()?;
-    let compared = compare(session, (&before, &after), &filter, words.event_asked()).await?;
+    let compared = compare(session, (&before, &after), &filter, words.counted()).await?;
     let names = (before.text.as_str(), after.text.as_str());
     if wants(&headers, "text/markdown") {
         let kind = [(header::CONTENT_TYPE, "text/markdown; charset=utf-8")];

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
+use lwp_query::compare::Counted;
 use lwp_query::events::{self, event};
 use lwp_query::{Filter, Rows, Session};
 
@@ -40,6 +41,11 @@ impl Words {
     /// The event, if the address names one.
     pub fn event_asked(&self) -> Option<&str> {
         Some(self.get("e")).filter(|event| !event.is_empty())
+    }
+
+    /// The counts to compare: `children=1` asks for inclusive ones.
+    pub fn counted(&self) -> Counted<'_> {
+        Counted { event: self.event_asked(), inclusive: self.get("children") == "1" }
     }
 
     /// Names the event, where the address does not.

@@ -199,7 +199,7 @@ pub fn changes(changes: &Changes, most: usize, project: &str, benchmark: &str) -
         div.scroll { table.rows {
             thead { tr { th.num { "Difference" } th.num { "Before" } th.num { "After" } th.name { "Function" } } }
             tbody { @for change in changes.changed.iter().take(most) { tr data-row {
-                td class=(direction(change.before, change.after)) { (lwp_report::number::signed(change.difference())) }
+                td class=(direction(change.before, change.after)) { (lwp_report::number::signed(change.difference())) (change.plus_minus()) }
                 td.num { (count(change.before)) }
                 td.num { (count(change.after)) }
                 td.name {
@@ -208,6 +208,8 @@ pub fn changes(changes: &Changes, most: usize, project: &str, benchmark: &str) -
                 }
             } } }
         } }
-        @if let Some(renames) = changes.renames() { p.note { (text(&renames)) } }
+        @for line in [changes.indistinguishable(), changes.renames()].into_iter().flatten() {
+            p.note { (text(&line)) }
+        }
     }
 }

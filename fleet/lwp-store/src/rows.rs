@@ -250,6 +250,9 @@ impl<'a> Rows<'a> {
             "entered" => {
                 longs(&|at| Some(signed(facts.functions[at.row].entered)).filter(|_| wide(at)))
             }
+            "inclusive" => {
+                longs(&|at| facts.functions[at.row].inclusive.filter(|_| wide(at)).map(signed))
+            }
             "value" => longs(&|at| Some(signed(own(at.row)?[at.event?]))),
             "interval" => longs(&|at| facts.events[at.event?].interval.map(signed)),
             "event" => Some(Arc::new(StringArray::from_iter(

@@ -76,6 +76,7 @@ pub(crate) const COLUMNS: &[(&str, Type, &str)] = &[
     ("returns",              Type::Long,   "rfl"),
     ("indirect_branches",    Type::Long,   "rfl"),
     ("entered",              Type::Long,   "fc"),
+    ("inclusive",            Type::Long,   "f"),
     ("event",                Type::Text,   "tflsu"),
     ("value",                Type::Long,   "tflsu"),
     ("interval",             Type::Long,   "tflsu"),

@@ -49,6 +49,11 @@ fn two_deterministic_runs_have_the_same_content() {
     assert_eq!([own, one.total[0]], [reported(&dir, "1.data"); 2]);
     let main = one.functions.iter().position(|row| row.name == "main").expect("main");
     assert_eq!(one.functions[main].entered, 1);
+    // main did what its own code did and what it called, and less than the whole program.
+    let inclusive = one.functions[main].inclusive.expect("contexts are measured");
+    assert!((one.functions[main].own[0] + 1..one.total[0]).contains(&inclusive), "{inclusive}");
+    let least = |row: &lwp_facts::FunctionFact| row.inclusive >= Some(row.own[0]);
+    assert!(one.functions.iter().all(least));
     assert_eq!(one.module_name(main as u32), "program");
     assert!(
         one.lines.iter().any(|row| row.function == main as u32 && row.file.ends_with("calls.c"))

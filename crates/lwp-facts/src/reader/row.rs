@@ -71,6 +71,10 @@ impl Row<'_> {
             line: self.source_line()?,
             entered: self.number_or("entered", 0)?,
             own: self.numbers("own", events)?,
+            inclusive: match self.0["inclusive"].is_null() {
+                true => None,
+                false => Some(self.number("inclusive")?),
+            },
         })
     }
 

@@ -55,6 +55,7 @@ pub fn facts(benchmark: u64, commit: u64) -> Facts {
         line: 10 + (index % 900) as u32,
         entered: count(benchmark, index, 0) / 50,
         own: own(index),
+        inclusive: Some(own(index)[0]),
     };
     let functions: Vec<FunctionFact> = (0..number).map(function).collect();
     let total = (0..8).map(|event| functions.iter().map(|row| row.own[event]).sum()).collect();

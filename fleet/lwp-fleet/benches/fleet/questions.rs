@@ -1,6 +1,6 @@
 //! The questions of the design's table, each with the processor time and the memory that it takes.
 
-use lwp_query::compare::{Selector, compare};
+use lwp_query::compare::{Counted, Selector, compare};
 use lwp_query::history::{Asked, history};
 use lwp_query::report::{By, report};
 use lwp_query::steps::steps;
@@ -46,8 +46,10 @@ pub async fn ask(store: &Store, table: &mut Table) {
         .texts("commit");
     let side = |n: usize| Selector::parse(&commits[n]).expect("a commit");
     let (new, old) = (side(0), side(1));
-    let two =
-        repeated(async || drop(compare(&session, (&old, &new), &all, None).await.expect("pairs")));
+    let two = repeated(async || {
+        let counted = Counted::default();
+        drop(compare(&session, (&old, &new), &all, counted).await.expect("pairs"))
+    });
     table.row("two commits compared, all benchmarks", two.await);
     let window = "select count(*) as n from (select func, instructions, lag(instructions) over \
                   (partition by project, benchmark, func order by started) as last from functions) \

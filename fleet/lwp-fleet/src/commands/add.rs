@@ -6,14 +6,41 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use clap::Args;
 use lwp_facts::{Facts, Id, Limits, Run};
 use lwp_import::Format;
 use lwp_profile::chunk;
 use lwp_store::Store;
 use lwp_terminal::escape::printable;
 
-use crate::args::{AddArgs, FilingArgs};
+use super::filing::FilingArgs;
+use crate::args::StoreArgs;
 use crate::failure::Failure;
+
+/// `lwp fleet add`.
+#[derive(Args, Clone, Debug)]
+pub struct AddArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+
+    #[command(flatten)]
+    pub filing: FilingArgs,
+
+    /// Recordings: lwp.data, facts as `lwp export -f facts` writes them, profiles of perf, pprof,
+    /// OpenTelemetry and callgrind, folded stacks, results of criterion, Bencher, CodSpeed,
+    /// hyperfine, pytest-benchmark, Google Benchmark, go test, JMH and github-action-benchmark; - is
+    /// standard input
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+
+    /// Refuse truncated recordings
+    #[arg(long)]
+    pub strict: bool,
+
+    /// Also store the files of lwp record themselves, for lwp fleet get
+    #[arg(long)]
+    pub raw: bool,
+}
 
 /// The most that a file may have.
 const LARGEST: u64 = 8 << 30;

@@ -2,7 +2,9 @@
 
 use std::process::ExitCode;
 
+use clap::{Args, ValueEnum};
 use lwp_query::comment::comment;
+use lwp_query::compare::Counted;
 use lwp_query::compare::{Comparison, Pair, Selector, Single, compare};
 use lwp_query::json;
 use lwp_query::number::{grouped, percent, signed};
@@ -11,9 +13,72 @@ use lwp_query::{Filter, Session, matches};
 
 use super::steps::lines;
 use super::{AskedOf, print};
-use crate::args::{CompareArgs, CompareFormat};
+use crate::args::AskedArgs;
 use crate::failure::{EXCEEDED, Failure, VANISHED};
 use crate::git;
+
+/// The form of a comparison.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum CompareFormat {
+    /// For people
+    #[default]
+    Text,
+    /// For a comment on a pull request
+    Markdown,
+    /// JSON
+    Json,
+}
+
+/// `lwp fleet compare`.
+#[derive(Args, Clone, Debug)]
+pub struct CompareArgs {
+    /// The earlier side: the first letters of a commit or id, a name that git knows (HEAD^, v1.2),
+    /// branch:NAME, label:KEY=VALUE, or base: the nearest ancestor of the later side that has
+    /// recordings
+    pub before: String,
+
+    /// The later side [default: HEAD]
+    pub after: Option<String>,
+
+    #[command(flatten)]
+    pub asked: AskedArgs,
+
+    /// Count this event [default: instructions, or the only event of the recordings]
+    #[arg(short, long, value_name = "EVENT")]
+    pub event: Option<String>,
+
+    /// Compare functions together with everything that they called
+    #[arg(long)]
+    pub children: bool,
+
+    /// Exit with status 3 if the count of a benchmark grew by more than this: +0.1%, +1000;
+    /// otherwise with 4 if a benchmark vanished
+    #[arg(short, long, value_name = "LIMIT")]
+    pub limit: Option<String>,
+
+    /// Let this benchmark vanish; * stands for any letters; the option may be repeated
+    #[arg(long, value_name = "BENCHMARK", requires = "limit")]
+    pub allow_vanished: Vec<String>,
+
+    /// Look for base on this branch
+    #[arg(long, value_name = "BRANCH", default_value = "origin/HEAD")]
+    pub onto: String,
+
+    /// Show at most N functions of a benchmark
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 5)]
+    pub functions: usize,
+
+    /// Print the answer in this format
+    #[arg(long, value_enum, default_value_t)]
+    pub format: CompareFormat,
+}
+
+impl CompareArgs {
+    /// The counts to compare.
+    pub fn counted(&self) -> Counted<'_> {
+        Counted { event: self.event.as_deref(), inclusive: self.children }
+    }
+}
 
 /// Compares.
 pub async fn execute(args: &CompareArgs, remote: AskedOf) -> Result<ExitCode, Failure> {
@@ -40,7 +105,7 @@ pub async fn execute(args: &CompareArgs, remote: AskedOf) -> Result<ExitCode, Fa
         "base" => base(&session, &filter, &args.onto).await?,
         text => side(text)?,
     };
-    let compared = compare(&session, (&before, &after), &filter, args.event.as_deref()).await?;
+    let compared = compare(&session, (&before, &after), &filter, args.counted()).await?;
     let found = Findings::of(&compared, limit.as_ref(), &args.allow_vanished);
     let names = (before.text.as_str(), after.text.as_str());
     match args.format {
@@ -168,7 +233,7 @@ impl Limit {
 }
 
 fn text(compared: &Comparison, names: (&str, &str), functions: usize) -> String {
-    let mut out = format!("# {}: {} compared with {}\n", compared.event, names.1, names.0);
+    let mut out = format!("# {}: {} compared with {}\n", compared.counted(), names.1, names.0);
     let identical = compared.pairs.iter().filter(|pair| pair.is_identical()).count();
     for pair in compared.pairs.iter().filter(|pair| !pair.is_identical()) {
         let (before, after) = (pair.before.value, pair.after.value);

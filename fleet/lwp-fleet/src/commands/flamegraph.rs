@@ -1,13 +1,35 @@
 //! `lwp fleet flamegraph`.
 
+use std::path::PathBuf;
+
+use clap::Args;
 use lwp_query::Filter;
 use lwp_query::events::event;
 use lwp_query::flame::{Picture, flame};
 use lwp_terminal::escape::printable;
 
 use super::AskedOf;
-use crate::args::FlamegraphArgs;
+use crate::args::AskedArgs;
 use crate::failure::Failure;
+
+/// `lwp fleet flamegraph`.
+#[derive(Args, Clone, Debug)]
+pub struct FlamegraphArgs {
+    #[command(flatten)]
+    pub asked: AskedArgs,
+
+    /// Count this event [default: instructions, or the only event of the recordings]
+    #[arg(short, long, value_name = "EVENT")]
+    pub event: Option<String>,
+
+    /// Colour functions by their change since these recordings: terms of a filter in one word
+    #[arg(long, value_name = "FILTER")]
+    pub baseline: Option<String>,
+
+    /// Write to FILE, an .svg picture or an .html page; - is standard output, a picture
+    #[arg(short, long, value_name = "FILE", default_value = "fleet.svg")]
+    pub output: PathBuf,
+}
 
 /// Draws.
 pub async fn execute(args: &FlamegraphArgs, remote: AskedOf) -> Result<(), Failure> {

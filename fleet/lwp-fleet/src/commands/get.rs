@@ -1,12 +1,28 @@
 //! `lwp fleet get`.
 
 use std::io::Write;
+use std::path::PathBuf;
 
+use clap::Args;
 use lwp_facts::Id;
 use lwp_query::{Budget, Filter, Session};
 
-use crate::args::GetArgs;
+use crate::args::StoreArgs;
 use crate::failure::Failure;
+
+/// `lwp fleet get`.
+#[derive(Args, Clone, Debug)]
+pub struct GetArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+
+    /// The recording's id, or the first letters of it
+    pub id: String,
+
+    /// Write to FILE; - is standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+}
 
 /// Writes the file that a recording was made of, as `lwp record` wrote it.
 pub async fn execute(args: &GetArgs) -> Result<(), Failure> {

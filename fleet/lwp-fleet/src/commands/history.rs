@@ -1,14 +1,34 @@
 //! `lwp fleet history`.
 
+use clap::Args;
 use lwp_query::events::event;
 use lwp_query::history::{Asked, Series, history};
 use lwp_query::json;
 use lwp_query::number::{grouped, percent};
 
 use super::{AskedOf, print};
-use crate::args::{FormatArg, HistoryArgs};
+use crate::args::{AskedArgs, FormatArg};
 use crate::failure::Failure;
 use crate::git;
+
+/// `lwp fleet history`.
+#[derive(Args, Clone, Debug)]
+pub struct HistoryArgs {
+    #[command(flatten)]
+    pub asked: AskedArgs,
+
+    /// Count this event [default: instructions, or the only event of the recordings]
+    #[arg(short, long, value_name = "EVENT")]
+    pub event: Option<String>,
+
+    /// Count only in this function; * stands for any letters
+    #[arg(short, long, value_name = "FUNCTION")]
+    pub function: Option<String>,
+
+    /// Print the answer in this format
+    #[arg(long, value_enum, default_value_t)]
+    pub format: FormatArg,
+}
 
 /// Shows a count by commit.
 pub async fn execute(args: &HistoryArgs, remote: AskedOf) -> Result<(), Failure> {

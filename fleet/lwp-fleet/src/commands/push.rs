@@ -2,8 +2,10 @@
 
 use std::io::Write;
 use std::path::Path;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use clap::{Args, ValueEnum};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use lwp_facts::Facts;
@@ -12,8 +14,49 @@ use reqwest::header::{CONTENT_TYPE, RETRY_AFTER};
 use reqwest::{Client, Response, StatusCode};
 
 use super::add;
-use crate::args::{PushArgs, SentArg};
+use super::filing::FilingArgs;
 use crate::failure::Failure;
+
+/// The form in which recordings are sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum SentArg {
+    /// Facts, to a fleet server
+    #[default]
+    Facts,
+    /// OpenTelemetry profiles, to Pyroscope or a collector
+    Otlp,
+}
+
+/// `lwp fleet push`.
+#[derive(Args, Clone, Debug)]
+pub struct PushArgs {
+    /// The server: http://HOST:PORT, https://HOST
+    #[arg(long, env = "LWP_FLEET_SERVER", value_name = "URL")]
+    pub to: String,
+
+    /// The file with the server's token [default: the variable LWP_FLEET_TOKEN]
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+
+    /// Send recordings in this form
+    #[arg(long = "as", value_enum, default_value_t, value_name = "FORM")]
+    pub form: SentArg,
+
+    #[command(flatten)]
+    pub filing: FilingArgs,
+
+    /// Recordings, as lwp fleet add takes them
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+
+    /// Refuse truncated recordings
+    #[arg(long)]
+    pub strict: bool,
+
+    /// Retry a busy or silent server for SECONDS
+    #[arg(long, value_name = "SECONDS", default_value_t = 120)]
+    pub patience: u64,
+}
 
 /// The time that one attempt may take.
 const ATTEMPT: Duration = Duration::from_secs(120);

@@ -1,14 +1,134 @@
 //! `lwp fleet list`, `report`, `sql`, `views`.
 
+use clap::{Args, ValueEnum};
 use lwp_query::events::event;
 use lwp_query::render;
 use lwp_query::report::{self, By};
+use lwp_query::views::table_name;
 use lwp_query::views::{self, Engine};
 use lwp_store::Kind;
 
 use super::{AskedOf, print};
-use crate::args::{ByArg, EngineArg, ListArgs, ReportArgs, SqlArgs, ViewsArgs};
+use crate::args::{AskedArgs, FormatArg, SourceArgs, StoreArgs};
 use crate::failure::Failure;
+
+/// `lwp fleet list`.
+#[derive(Args, Clone, Debug)]
+pub struct ListArgs {
+    #[command(flatten)]
+    pub asked: AskedArgs,
+
+    /// List at most N recordings
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
+    pub limit: usize,
+
+    /// Print the answer in this format
+    #[arg(long, value_enum, default_value_t)]
+    pub format: FormatArg,
+}
+
+/// The subject of a report's rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ByArg {
+    /// Functions
+    #[default]
+    Function,
+    /// Programs and libraries
+    Module,
+    /// Source lines
+    Line,
+    /// Benchmarks
+    Benchmark,
+    /// Machines
+    Host,
+    /// Commits
+    Commit,
+}
+
+/// `lwp fleet report`.
+#[derive(Args, Clone, Debug)]
+pub struct ReportArgs {
+    #[command(flatten)]
+    pub asked: AskedArgs,
+
+    /// Count this event [default: instructions, or the only event of the recordings]
+    #[arg(short, long, value_name = "EVENT")]
+    pub event: Option<String>,
+
+    /// Group counts by this subject
+    #[arg(short, long, value_enum, default_value_t)]
+    pub sort: ByArg,
+
+    /// Print at most N rows
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
+    pub limit: usize,
+
+    /// Print the answer in this format
+    #[arg(long, value_enum, default_value_t)]
+    pub format: FormatArg,
+}
+
+/// The tables and their columns.
+fn columns() -> String {
+    let table = |(kind, _): (Kind, &str)| {
+        let schema = lwp_store::arrow_schema(kind);
+        let names = schema.fields().iter().map(|field| match field.name().as_str() {
+            // Words of SQL.
+            name @ ("commit" | "interval" | "value" | "text") => format!("\"{name}\""),
+            name => name.to_owned(),
+        });
+        format!("  {}: {}\n", table_name(kind), names.collect::<Vec<_>>().join(", "))
+    };
+    format!(
+        "Tables and their columns, \"date\" beside:\n{}\n\
+         recording is the key that rows of a recording share, id its name. entered is how often \
+         a function was called, or one called another; inclusive has the instructions of \
+         it and of everything that it called. Counts of exact recordings have columns, \
+         other events have event, \"value\" and \"interval\". rollups keep totals of recordings \
+         that have expired: runs, the least and the greatest of a run, and the sum, \"value\"; the \
+         view series has them and the totals of recordings. The views recording_values and \
+         function_values have a row for each event.",
+        Kind::ALL.map(table).concat()
+    )
+}
+
+/// `lwp fleet sql`.
+#[derive(Args, Clone, Debug)]
+#[command(after_long_help = columns())]
+pub struct SqlArgs {
+    #[command(flatten)]
+    pub source: SourceArgs,
+
+    /// The query. Tables: recordings, functions, lines, calls, stacks, modules, totals, rollups,
+    /// notes; views: recording_values, function_values, series; --help lists their columns
+    pub question: String,
+
+    /// Print the answer in this format
+    #[arg(long, value_enum, default_value_t)]
+    pub format: FormatArg,
+}
+
+/// An engine that reads the files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum EngineArg {
+    /// DuckDB, for the store as it is now
+    Duckdb,
+    /// Spark with Delta Lake
+    Spark,
+    /// Trino, for the table `facts` of a Delta Lake catalog
+    Trino,
+}
+
+/// `lwp fleet views`.
+#[derive(Args, Clone, Debug)]
+pub struct ViewsArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+
+    /// The engine
+    #[arg(long, value_enum)]
+    pub engine: EngineArg,
+}
 
 /// Lists recordings.
 pub async fn list(args: &ListArgs, remote: AskedOf) -> Result<(), Failure> {

@@ -1,14 +1,63 @@
 //! `lwp fleet serve`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use clap::Args;
 use lwp_query::Budget;
 use lwp_serve::{Limits, Program, Server, ServerError, Settings, worker};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::print;
-use crate::args::{AnswerArgs, ServeArgs};
+use crate::args::StoreArgs;
 use crate::failure::Failure;
+
+/// `lwp fleet serve`.
+#[derive(Args, Clone, Debug)]
+pub struct ServeArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+
+    /// Listen at this address; addresses that other machines can reach need a store with tokens
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8700")]
+    pub listen: SocketAddr,
+
+    /// Keep recordings in DIR while the store does not answer
+    #[arg(long, value_name = "DIR")]
+    pub spool: Option<PathBuf>,
+
+    /// Use at most MIB mebibytes of memory for all pages and canned queries together, and as many
+    /// again for all SQL queries
+    #[arg(long, value_name = "MIB", default_value_t = 1024)]
+    pub memory: usize,
+
+    /// Abandon a query after SECONDS
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    pub timeout: u64,
+
+    /// Refuse recordings of more than MIB mebibytes, measured as sent
+    #[arg(long, value_name = "MIB", default_value_t = 64)]
+    pub largest: usize,
+}
+
+/// `lwp fleet answer`.
+#[derive(Args, Clone, Debug)]
+pub struct AnswerArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+
+    /// Mebibytes of memory of a question
+    #[arg(long)]
+    pub memory: usize,
+
+    /// Seconds of a question
+    #[arg(long)]
+    pub timeout: u64,
+
+    /// Rows of an answer
+    #[arg(long)]
+    pub rows: usize,
+}
 
 /// Mebibytes of temporary files of a question.
 const DISK_MIB: u64 = 4096;

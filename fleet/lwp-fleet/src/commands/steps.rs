@@ -1,5 +1,6 @@
 //! `lwp fleet steps`.
 
+use clap::Args;
 use lwp_query::compare::{Change, Changes};
 use lwp_query::events::event;
 use lwp_query::json;
@@ -7,9 +8,28 @@ use lwp_query::number::{grouped, percent, signed};
 use lwp_query::steps::{Found, steps};
 
 use super::{AskedOf, print};
-use crate::args::StepsArgs;
+use crate::args::AskedArgs;
 use crate::failure::Failure;
 use crate::git;
+
+/// `lwp fleet steps`.
+#[derive(Args, Clone, Debug)]
+pub struct StepsArgs {
+    #[command(flatten)]
+    pub asked: AskedArgs,
+
+    /// Count this event [default: instructions, or the only event of the recordings]
+    #[arg(short, long, value_name = "EVENT")]
+    pub event: Option<String>,
+
+    /// Show at most N functions of a step
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 5)]
+    pub functions: usize,
+
+    /// Print JSON
+    #[arg(short, long)]
+    pub json: bool,
+}
 
 /// Finds steps.
 pub async fn execute(args: &StepsArgs, remote: AskedOf) -> Result<(), Failure> {
@@ -53,15 +73,15 @@ pub fn lines(changes: &Changes, most: usize) -> String {
     if more > 0 {
         out += &format!("    {more} more functions changed\n");
     }
-    if let Some(renames) = changes.renames() {
-        out += &format!("    {renames}\n");
+    for line in [changes.indistinguishable(), changes.renames()].into_iter().flatten() {
+        out += &format!("    {line}\n");
     }
     out
 }
 
 fn line(change: &Change) -> String {
     let former = change.former().map_or(String::new(), |former| format!(", {former}"));
-    let (difference, name, module) =
-        (signed(change.difference()), &change.function, &change.module);
+    let difference = signed(change.difference()) + &change.plus_minus();
+    let (name, module) = (&change.function, &change.module);
     format!("    {difference:>16}  {name} [{module}]{former}\n")
 }

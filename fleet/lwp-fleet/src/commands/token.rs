@@ -1,11 +1,67 @@
 //! `lwp fleet token`.
 
+use clap::{Args, Subcommand, ValueEnum};
 use lwp_serve::{Scope, Token, Tokens, secret};
 use lwp_terminal::escape::printable;
 
 use super::print;
-use crate::args::{ScopeArg, TokenAddArgs, TokenCommand, TokenRemoveArgs};
+use crate::args::StoreArgs;
 use crate::failure::Failure;
+
+/// `lwp fleet token`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum TokenCommand {
+    /// Create a token and print its secret, which can't be shown again
+    Add(TokenAddArgs),
+    /// List tokens, without their secrets
+    List(StoreArgs),
+    /// Remove a token; its holders are refused within seconds
+    Remove(TokenRemoveArgs),
+}
+
+/// A scope of tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ScopeArg {
+    /// Questions and pages
+    Read,
+    /// Adding recordings and notes
+    Write,
+    /// Being a machine of a cluster
+    Node,
+}
+
+/// `lwp fleet token add`.
+#[derive(Args, Clone, Debug)]
+pub struct TokenAddArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+
+    /// The token's name
+    pub name: String,
+
+    /// Allow these requests; the option may be repeated
+    #[arg(long = "scope", value_enum, required = true)]
+    pub scopes: Vec<ScopeArg>,
+
+    /// Only recordings of this project; * stands for any letters. For tokens that write and do not
+    /// read
+    #[arg(long)]
+    pub project: Option<String>,
+
+    /// Refuse the token after DAYS
+    #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u16).range(1..))]
+    pub days: Option<u16>,
+}
+
+/// `lwp fleet token remove`.
+#[derive(Args, Clone, Debug)]
+pub struct TokenRemoveArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+
+    /// The token's name
+    pub name: String,
+}
 
 /// Makes, lists or removes tokens.
 pub async fn execute(command: &TokenCommand) -> Result<(), Failure> {

@@ -4,6 +4,7 @@ use crate::shared::facts;
 use crate::shared::store;
 
 use facts::{Recording, commit, of};
+use lwp_facts::{Facts, Limits};
 use store::Store;
 
 /// A comparison of the first two commits: its text, what it says beside, and its exit status.
@@ -168,4 +169,93 @@ fn recordings_without_instructions_are_compared_in_the_event_that_they_have() {
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert_eq!(refused.status.code(), Some(125), "{said}");
     assert!(said.contains("choose one of size, wall-time-ps"), "{said}");
+}
+
+/// A recording of time with a sample each millisecond: `main` calls `work` and `rest`.
+fn timed(n: u64, work: u64, rest: u64) -> String {
+    let (commit, started, total) = (commit(n), 1_700_000_000 + n, work + rest);
+    let own = [0, work, rest].map(|value| value * 1_000_000);
+    let function = |(name, own): (&str, u64)| {
+        format!(r#"{{"kind":"function","module":0,"name":"{name}","own":[{own}]}}"#)
+    };
+    let stack =
+        |index: usize| format!(r#"{{"kind":"stack","frames":[0,{index}],"own":[{}]}}"#, own[index]);
+    let head = format!(
+        r#"{{"facts":1,"project":"p","benchmark":"b","commit":"{commit}","started":{started},"source":"lwp","mode":"sampled","deterministic":false,"complete":true,"labels":{{}},"events":[{{"name":"cpu-time","interval":1000000}}],"total":[{}]}}"#,
+        total * 1_000_000
+    );
+    let mut lines = vec![head, r#"{"kind":"module","name":"m"}"#.to_owned()];
+    lines.extend(["main", "work", "rest"].into_iter().zip(own).map(function));
+    lines.extend([stack(1), stack(2)]);
+    lines.push(format!(r#"{{"end":{}}}"#, lines.len()));
+    lines.join("\n") + "\n"
+}
+
+#[test]
+fn what_chance_explains_is_no_change_of_a_function() {
+    let store = Store::new();
+    store.add(&timed(1, 100, 900));
+    store.add(&timed(2, 120, 900));
+    // 100 and 120 of about 1000 samples: 1.96 standard errors of the difference are 27.
+    let (text, said, _) = compare(&store, &[]);
+    assert!(text.contains("    not distinguishable: +20,000,000 ±27,"), "{text}{said}");
+    assert!(!text.contains("work [m]"), "{text}");
+    let (comment, ..) = compare(&store, &["--format", "markdown"]);
+    assert!(comment.contains("not distinguishable: +20,000,000 ±27,"), "{comment}");
+    let (json, ..) = compare(&store, &["--format", "json"]);
+    assert!(json.contains(r#""functions":[]"#) && json.contains(r#""margin":27"#), "{json}");
+    // Twice as much is no chance.
+    store.add(&timed(3, 200, 900));
+    let text = store.fleet(&["compare", &commit(1), &commit(3)]);
+    assert!(text.contains(" +100,000,000 ±31,") && text.contains("  work [m]"), "{text}");
+}
+
+#[test]
+fn what_chance_explains_is_no_step_of_a_function() {
+    let steps = |before: u64, after: u64| {
+        let store = Store::new();
+        for n in 1..=12 {
+            store.add(&timed(n, if n <= 6 { before } else { after }, 900));
+        }
+        let json = store.fleet(&["history", "-f", "work", "--format", "json"]);
+        json.matches(r#""step":true"#).count()
+    };
+    assert_eq!([steps(4, 8), steps(40, 80)], [0, 1]);
+}
+
+#[test]
+fn functions_are_compared_with_what_they_called() {
+    // Sampled recordings have stacks.
+    let store = Store::new();
+    store.add(&timed(1, 100, 900));
+    store.add(&timed(2, 200, 900));
+    let (text, ..) = compare(&store, &[]);
+    assert!(!text.contains("main [m]"), "{text}");
+    let (text, said, _) = compare(&store, &["--children"]);
+    assert!(text.starts_with("# cpu-time, functions with what they called: "), "{text}{said}");
+    assert!(text.contains(" +100,000,000 ±") && text.contains("  main [m]"), "{text}");
+    assert!(text.contains("  work [m]") && !text.contains("rest [m]"), "{text}");
+    // Exact ones have measured contexts, of instructions.
+    let store = Store::new();
+    let exact = |n: u64, scale: u64, root: bool| {
+        let text = Recording { scale, ..Recording::new(n) }.text();
+        let mut facts = Facts::read(text.as_bytes(), &Limits::default()).unwrap();
+        let total = facts.total[0];
+        for (index, row) in facts.functions.iter_mut().enumerate() {
+            row.inclusive = root.then_some(if index == 0 { total } else { row.own[0] });
+        }
+        store.add(&facts.write());
+    };
+    exact(1, 1, true);
+    exact(2, 2, true);
+    exact(3, 3, false);
+    let (text, said, _) = compare(&store, &["--children", "-n", "1"]);
+    assert!(text.contains("            +210,000  function_0 [m]\n"), "{text}{said}");
+    assert!(store.fleet(&["sql", "select max(inclusive) from functions"]).contains("420000"));
+    let (_, said, code) = compare(&store, &["--children", "-e", "branches"]);
+    assert_eq!(code, Some(125));
+    assert!(said.contains("measured in instructions, not in branches"), "{said}");
+    // An earlier lwp did not measure them.
+    let text = store.fleet(&["compare", &commit(1), &commit(3), "--children"]);
+    assert!(text.contains("note: one of the two has no inclusive counts"), "{text}");
 }

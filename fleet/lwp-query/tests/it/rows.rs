@@ -3,9 +3,13 @@
 
 use crate::shared::facts;
 
+use std::collections::BTreeSet;
+
 use facts::Recording;
 use lwp_facts::{Facts, Limits};
-use lwp_query::compare::{Selector, compare};
+use lwp_query::compare::{Counted, Selector, compare};
+use lwp_query::expire::expire;
+use lwp_query::flame::sums;
 use lwp_query::steps::steps;
 use lwp_query::{Budget, Error, Filter, Session};
 use lwp_store::{Location, Store};
@@ -38,7 +42,8 @@ async fn an_answer_of_few_rows_is_asked_for_in_parts() {
     for rows in [Budget::default().rows, 5 * pair, 2 * pair, pair] {
         let session = session(rows).await.unwrap();
         let found = steps(&session, &all, "instructions", &[], 3).await.unwrap();
-        let compared = compare(&session, (&before, &after), &all, None).await.unwrap();
+        let compared =
+            compare(&session, (&before, &after), &all, Counted::default()).await.unwrap();
         assert_eq!((found.len(), compared.pairs.len()), (BENCHMARKS.len(), BENCHMARKS.len()));
         assert!(found.iter().all(|step| step.changes.changed.len() == 3));
         assert!(compared.pairs.iter().all(|pair| pair.changes.changed.len() == FUNCTIONS as usize));
@@ -48,4 +53,36 @@ async fn an_answer_of_few_rows_is_asked_for_in_parts() {
     let session = session(pair - 1).await.unwrap();
     let none = steps(&session, &all, "instructions", &[], 3).await;
     assert!(matches!(none, Err(Error::Rows(_))), "a pair is not divided");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_keep_the_names_of_functions_that_have_expired() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let store = Store::init(Location::parse(path.to_str().unwrap()).unwrap()).await.unwrap();
+    let today = facts::days_ago(0);
+    for (functions, branch, started) in [(30, "topic", today - 9 * 86_400), (20, "main", today)] {
+        let text = Recording { functions, branch, started, ..Recording::new(1) }.text();
+        let facts = Facts::read(text.as_bytes(), &Limits::default()).unwrap();
+        store.add(&[facts]).await.unwrap();
+    }
+    let named = async || {
+        let session = Session::new(&store, Budget::default()).await.unwrap();
+        let profile = sums(&session, &Filter::default()).await.unwrap();
+        let names: BTreeSet<String> = profile.functions.into_iter().map(|it| it.name).collect();
+        let calls: u64 = profile.calls.iter().map(|call| call.count).sum();
+        (names, calls)
+    };
+    let all = (0..30).map(|n| format!("function_{n}")).collect();
+    let calls = (0..30).chain(0..20).sum();
+    assert_eq!(named().await, (all, calls));
+    let rules = "[[retention]]\nkinds = ['function']\ndays = 5\nfilter = ['branch=topic']\n";
+    store.set_retention(rules).await.unwrap();
+    expire(&store, Budget::default()).await.unwrap();
+    let session = Session::new(&store, Budget::default()).await.unwrap();
+    let left = session.ask("select count(*) as n from functions").await.unwrap();
+    assert_eq!(left.longs("n"), [Some(20)]);
+    let (names, counted) = named().await;
+    assert!(names.contains("function_29") && names.iter().all(|name| !name.starts_with('[')));
+    assert_eq!((names.len(), counted), (30, calls));
 }

@@ -22,8 +22,7 @@ pub async fn show(reader: Reader) -> Page {
     let mut asking = reader.asking().await?;
     let (words, session) = (&asking.words, &asking.session);
     let (before, after) = (Selector::parse(&a)?, Selector::parse(&b)?);
-    let compared =
-        compare(session, (&before, &after), &words.filter()?, words.event_asked()).await?;
+    let compared = compare(session, (&before, &after), &words.filter()?, words.counted()).await?;
     asking.words.set_event(compared.event.clone());
     Ok(page("compare", &asking.words, body(&compared, &asking.words)))
 }
@@ -33,6 +32,7 @@ fn body(compared: &Comparison, words: &Words) -> Markup {
     let identical = compared.pairs.len() - changed.len();
     html! {
         h1 { (text(words.get("b"))) " compared with " (text(words.get("a"))) small { (identical) " of " (compared.pairs.len()) " benchmarks are identical" } }
+        (switches(compared.inclusive, words))
         @for (list, what) in [(&compared.only_before, "Vanished, only before: "), (&compared.only_after, "New, only after: ")] {
             @if !list.is_empty() { p.note { (what) (text(&compared.names(list).join(", "))) } }
         }
@@ -45,6 +45,22 @@ fn body(compared: &Comparison, words: &Words) -> Markup {
             @for caveat in pair.caveats() { p.note { (text(&caveat)) } }
             @if !pair.rebuilt.is_empty() { p.note { "Other builds: " (text(&pair.rebuilt.join(", "))) } }
             (changes(&pair.changes, MOST, &pair.project, &pair.benchmark))
+        }
+    }
+}
+
+/// Links to own and to inclusive counts.
+fn switches(is_inclusive: bool, words: &Words) -> Markup {
+    let kept = ["a", "b", "e", "filter"].map(|name| (name, words.get(name)));
+    let address =
+        |children| links::query("compare", &[&kept[..], &[("children", children)]].concat());
+    let pressed = |is: bool| if is { "true" } else { "false" };
+    html! {
+        p.switches {
+            a.switch href=(address("")) aria-pressed=(pressed(!is_inclusive)) { "own counts" }
+            a.switch href=(address("1")) aria-pressed=(pressed(is_inclusive)) {
+                "with what functions called"
+            }
         }
     }
 }
