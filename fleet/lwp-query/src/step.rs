@@ -1,4 +1,6 @@
 //! Steps in a series of counts.
+//!
+//! Promise: FL37
 
 use lwp_report::chance::margin;
 

@@ -26,7 +26,7 @@ fn reported(dir: &Path, recording: &str) -> u64 {
     rows.iter().map(|row| row["self"].as_u64().expect("count")).sum()
 }
 
-/// Promise: FL1
+/// Promise: FL1, FL38
 #[test]
 fn two_deterministic_runs_have_the_same_content() {
     let dir = fresh("facts", "same");

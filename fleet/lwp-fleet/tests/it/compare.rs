@@ -191,6 +191,7 @@ fn timed(n: u64, work: u64, rest: u64) -> String {
     lines.join("\n") + "\n"
 }
 
+/// Promise: FL37
 #[test]
 fn what_chance_explains_is_no_change_of_a_function() {
     let store = Store::new();
@@ -210,6 +211,7 @@ fn what_chance_explains_is_no_change_of_a_function() {
     assert!(text.contains(" +100,000,000 ±31,") && text.contains("  work [m]"), "{text}");
 }
 
+/// Promise: FL37
 #[test]
 fn what_chance_explains_is_no_step_of_a_function() {
     let steps = |before: u64, after: u64| {
@@ -223,6 +225,7 @@ fn what_chance_explains_is_no_step_of_a_function() {
     assert_eq!([steps(4, 8), steps(40, 80)], [0, 1]);
 }
 
+/// Promise: FL38
 #[test]
 fn functions_are_compared_with_what_they_called() {
     // Sampled recordings have stacks.
