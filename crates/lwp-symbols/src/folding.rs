@@ -78,9 +78,10 @@ impl Folded {
             caller.is_some_and(|by| about.stub || !about.interpreted && by.interpreted)
         };
         let outermost = options.only.is_some();
+        // A stub stands for a function that is on the stack too, if functions are known.
+        let known = has_interpreted(recording);
         let left_out = (0..frames).map(frame).map(|it| match outermost {
-            // A stub stands for a function that is on the stack too, if that is known.
-            true => !it.0.wanted || it.0.stub && evaluates(it) && it.1.is_some_and(|by| by.wanted),
+            true => !it.0.wanted || it.0.stub && known,
             false => evaluates(it),
         });
         Self { left_out: left_out.collect(), outermost }
@@ -128,8 +129,11 @@ fn language(recording: &Recording, module: Option<u32>) -> Option<&str> {
 
 /// Returns true if `options` leave frames of `recording` out.
 fn leaves_out(recording: &Recording, options: &Options) -> bool {
-    let interpreted = || recording.modules.values().any(|module| module.language().is_some());
-    options.only.is_some() || !options.no_fold && interpreted()
+    options.only.is_some() || !options.no_fold && has_interpreted(recording)
+}
+
+fn has_interpreted(recording: &Recording) -> bool {
+    recording.modules.values().any(|module| module.language().is_some())
 }
 
 fn about(

@@ -1,7 +1,7 @@
 //! `lwp report`: a recording as a table.
 
 use clap::{Args, ValueEnum};
-use lwp_profile::{Event, Unequal};
+use lwp_profile::{Event, Recording, Unequal};
 use lwp_report::number::grouped;
 use lwp_report::tree_text::{self, Shown};
 use lwp_report::{Options, SortKey, Table};
@@ -135,16 +135,12 @@ pub fn execute(args: &ReportArgs) -> Result<Ending, Failure> {
         return loops(args, form);
     }
     let sort = sort_keys(&args.sort)?;
-    let mut recording = profiles::read(&args.input.input)?;
-    // Of a native run beside counts, the table of these has the CPU time alone.
-    if args.event.as_deref() == Some(Event::OFF_CPU) {
-        recording = profiles::of_event(recording, args.event.as_deref());
-    }
+    let (input, names) = (&args.input, args.input.names());
+    let recording = shown(args)?;
+    names.check(&recording)?;
     let table = form.is_some() || !interactive();
     let instructions = args.inline || sort.iter().any(|key| key.is_of_instructions());
     let detail = if table && !instructions { Detail::Functions } else { Detail::Lines };
-    let (input, names) = (&args.input, args.input.names());
-    names.check(&recording)?;
     let profile = profiles::resolve_to(detail, &input.input, &recording, &names);
     let options = Options {
         sort,
@@ -180,6 +176,16 @@ pub fn execute(args: &ReportArgs) -> Result<Ending, Failure> {
     // They may be large, and the process is about to end.
     std::mem::forget((recording, profile, table));
     Ok(Ending::SUCCESS)
+}
+
+/// The recording that the table is of.
+fn shown(args: &ReportArgs) -> Result<Recording, Failure> {
+    let (recording, event) = (profiles::read(&args.input.input)?, args.event.as_deref());
+    // Of a native run beside counts, the table of these has the CPU time alone.
+    Ok(match event {
+        Some(Event::OFF_CPU) => profiles::of_event(recording, event),
+        _ => recording,
+    })
 }
 
 /// Returns whether there is a terminal to show a view on.

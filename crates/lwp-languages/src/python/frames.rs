@@ -49,10 +49,11 @@ pub fn read(
         let begin = all.len();
         all.extend(frames.into_iter().take(DEEPEST - begin));
         let moved = |end: usize| all.len().min(begin + end);
-        activations.extend(of_part.into_iter().map(|Activation { anchor, frames }| Activation {
+        let of_part = of_part.into_iter().map(|Activation { anchor, frames }| Activation {
             anchor,
             frames: moved(frames.start)..moved(frames.end),
-        }));
+        });
+        activations.extend(of_part.filter(|it| !it.frames.is_empty()));
     }
     (all, activations)
 }

@@ -1,8 +1,8 @@
 //! Names that compilers put together after simple rules: OCaml's and Fortran's.
 
-/// `Stdlib.List.map` for OCaml's `camlStdlib__List__map_123`, or `camlStdlib__List.map_123` from 5.2
-/// on: the number differs from build to build. Characters that assemblers do not take are `$` and
-/// two hexadecimal digits.
+/// `Stdlib.List.map` for OCaml's `camlStdlib__List__map_123`, or `camlStdlib__List.map_123` from
+/// 5.2 on: the number differs from build to build. Characters that assemblers do not take are `$`
+/// and two hexadecimal digits.
 pub fn ocaml(symbol: &str) -> Option<String> {
     // The runtime's own functions in C begin with `caml_`.
     let name = symbol.strip_prefix("caml").filter(|it| it.starts_with(is_capital))?;
