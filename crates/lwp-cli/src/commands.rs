@@ -31,13 +31,22 @@ use lwp_terminal::{Plain, escape};
 use crate::args::{Command, CommandLine};
 use crate::ending::Ending;
 use crate::failure::Failure;
+use crate::illegal::explained;
 
 /// Executes what the command line asks for.
 pub fn dispatch(line: CommandLine) -> Result<Ending, Failure> {
     match line.command {
-        Command::Stat(args) => stat::execute(&args),
-        Command::Run(args) => run::execute(&args),
-        Command::Record(args) => record::execute(&args),
+        Command::Stat(args) => {
+            let counting = &args.counting;
+            explained(stat::execute(&args), counting.offers_lwp(), &counting.command)
+        }
+        Command::Run(args) => {
+            let has_lwp = args.machine.lwp.config(args.machine.cpu, false).is_some();
+            explained(run::execute(&args), has_lwp, &args.command)
+        }
+        Command::Record(args) => {
+            explained(record::execute(&args), args.offers_lwp(), &args.counting.command)
+        }
         Command::Top(args) => top::execute(&args),
         Command::Report(args) => report::execute(&args),
         Command::Export(args) => export::execute(&args),

@@ -9,6 +9,7 @@ use lwp_report::escape::printable;
 use lwp_symbols::ModulePair;
 
 use crate::args::usage_error;
+use crate::compilers;
 use crate::failure::{Failure, OWN_FAILURE};
 use crate::profiles::{self, NameArgs};
 
@@ -58,6 +59,7 @@ impl MapArgs {
 /// samples is wanted as a whole.
 pub fn open(path: &Path, names: &NameArgs) -> Result<Profile, Failure> {
     let recording = profiles::read(path)?;
+    names.check(&recording)?;
     Ok(profiles::resolve_whole(path, &recording, names))
 }
 
@@ -65,6 +67,9 @@ pub fn open(path: &Path, names: &NameArgs) -> Result<Profile, Failure> {
 pub fn warn(before: &Profile, after: &Profile) {
     for difference in Difference::between(before, after) {
         lwp_terminal::say!("lwp: these are different runs: {}", printable(&difference.to_string()));
+    }
+    if let Some(difference) = compilers::difference(before, after) {
+        lwp_terminal::say!("lwp: {difference}");
     }
     let random = |it: &Profile| it.mode == Mode::Exact && it.info("deterministic") == "false";
     if random(before) && random(after) && before.total() != after.total() {

@@ -77,6 +77,11 @@ pub struct CountingArgs {
 }
 
 impl CountingArgs {
+    /// Returns whether the program finds Lightweight Profiling, if nothing takes samples.
+    pub fn offers_lwp(&self) -> bool {
+        self.machine.lwp.config(self.machine.cpu, self.attaches()).is_some()
+    }
+
     /// The configuration of the run: translated for counting, or for sampling, which counts by
     /// itself.
     pub fn configuration(&self, plan: Plan) -> Result<Config, Failure> {

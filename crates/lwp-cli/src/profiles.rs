@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use lwp_profile::{Event, Modelled, Profile, ReadError, Recording, Tree};
 use lwp_report::loops::Loops;
-use lwp_symbols::{Detail, InContext, Options};
+use lwp_symbols::{Detail, InContext, Language, Options};
 use lwp_terminal::escape::printable;
 
 use crate::args::usage_error;
@@ -26,6 +26,37 @@ pub struct InputArgs {
 
     #[command(flatten)]
     pub names: NameArgs,
+
+    #[command(flatten)]
+    pub only: OnlyArgs,
+}
+
+impl InputArgs {
+    /// Sources of names, and the language that alone is shown.
+    pub fn names(&self) -> NameArgs {
+        self.only.with(&self.names)
+    }
+}
+
+/// The language that alone is shown.
+#[derive(Args, Clone, Debug, Default)]
+pub struct OnlyArgs {
+    /// Show functions of LANG alone (python, node, java, dotnet, ruby, php, perl, lua): what they
+    /// call in other languages is theirs. Needs samples
+    #[arg(long, value_name = "LANG", value_parser = language, help_heading = headings::NAMES)]
+    only: Option<Language>,
+}
+
+impl OnlyArgs {
+    /// These sources of names, and this language.
+    pub fn with(&self, names: &NameArgs) -> NameArgs {
+        NameArgs { only: self.only, ..names.clone() }
+    }
+}
+
+fn language(word: &str) -> Result<Language, String> {
+    const KNOWN: &str = "there are: python, node, java, dotnet, ruby, php, perl, lua";
+    Language::of_runtime(word).ok_or_else(|| KNOWN.to_owned())
 }
 
 /// Sources of names.
@@ -43,6 +74,10 @@ pub struct NameArgs {
     /// addition to the functions that they execute
     #[arg(long, help_heading = headings::NAMES)]
     pub no_fold: bool,
+
+    /// The language that alone is shown.
+    #[arg(skip)]
+    pub only: Option<Language>,
 }
 
 impl NameArgs {
@@ -56,7 +91,15 @@ impl NameArgs {
         let from_files = !self.debug_dirs.is_empty();
         let (debug_roots, no_fold) = (self.debug_dirs.clone(), self.no_fold);
         let builds = crate::builds::store(!self.no_debuginfod);
-        Options { debug_roots, from_files, no_fold, builds, ..Options::default() }
+        let only = self.only;
+        Options { debug_roots, from_files, no_fold, only, builds, ..Options::default() }
+    }
+
+    /// Fails where only one language is to be shown of a recording without stacks.
+    pub fn check(&self, recording: &Recording) -> Result<(), Failure> {
+        let Some(only) = self.only.filter(|_| recording.events.is_empty()) else { return Ok(()) };
+        let cause = format!("--only {}: exact counts have no stacks", only.word());
+        Err(usage_error(cause, "take samples: record with -c, -F or --time"))
     }
 }
 
@@ -115,7 +158,9 @@ pub fn file(path: &Path) -> Result<std::fs::File, Failure> {
 
 /// Reads a recording and finds its names.
 pub fn open(path: &Path, names: &NameArgs) -> Result<Profile, Failure> {
-    Ok(resolve(path, &read(path)?, names))
+    let recording = read(path)?;
+    names.check(&recording)?;
+    Ok(resolve(path, &recording, names))
 }
 
 /// Finds the names of a recording, and says on standard error what could not be found.
@@ -144,6 +189,7 @@ pub fn open_contexts(
     event: Option<&str>,
 ) -> Result<(Profile, Tree, usize), Failure> {
     let recording = of_event(read(path)?, event);
+    names.check(&recording)?;
     let options = names.options();
     let events: Vec<&str> = match recording.events.is_empty() {
         true if recording.is_modelled() => [&Event::EXACT[..], &Modelled::NAMES[..]].concat(),

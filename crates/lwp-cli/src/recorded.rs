@@ -66,6 +66,9 @@ pub fn hidden_file(module: &vcpu::Module) -> Option<RecordedFile> {
     Some(RecordedFile { path: path_text(&module.path), bytes })
 }
 
+/// Most characters of a process's arguments that are kept.
+const LONGEST_COMMAND: usize = 1024;
+
 /// A process image.
 pub fn image(id: usize, process: &ProcessReport) -> Image {
     Image {
@@ -74,6 +77,7 @@ pub fn image(id: usize, process: &ProcessReport) -> Image {
         parent: process.parent,
         comm: process.comm.clone(),
         uncounted: process.uncounted.clone(),
+        command: process.command.chars().take(LONGEST_COMMAND).collect(),
     }
 }
 

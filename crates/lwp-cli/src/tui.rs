@@ -33,7 +33,7 @@ fn older(input: &InputArgs) -> Option<Profile> {
     path.push(".old");
     let file = std::fs::File::open(path).ok()?;
     let recording = Recording::read(std::io::BufReader::with_capacity(1 << 20, file)).ok()?;
-    Some(lwp_symbols::profile(&recording, &input.names.options()).profile)
+    Some(lwp_symbols::profile(&recording, &input.names().options()).profile)
 }
 
 /// Shows the profile until the user has seen enough.

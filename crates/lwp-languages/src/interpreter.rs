@@ -332,6 +332,7 @@ mod tests {
                 [0x600, 0x800, 0xc00].map(|at| Self::START + at);
             self.set(Self::START + layout.interpreters, interpreter);
             self.set(interpreter + layout.interpreter.threads, thread);
+            self.set(interpreter + layout.interpreter.next, 0);
             self.set(thread + layout.thread.interpreter, interpreter);
             self.set(thread + layout.thread.pthread, descriptor);
             self.set(descriptor + 720, Self::NUMBER as u64);

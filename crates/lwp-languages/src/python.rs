@@ -28,6 +28,7 @@ use crate::gather::{Fact, Steps};
 use crate::interpreter::{Reader, Thread, Who};
 use crate::merge::Activation;
 use layout::{Layout, Version};
+use threads::Places;
 
 /// A file that has the interpreter in it. Addresses are the file's own.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,19 +113,14 @@ impl Reader for Process {
         functions: &mut Functions,
         memory: &mut dyn Memory,
     ) -> (Vec<Frame>, Vec<Activation>) {
-        let who = &thread.who;
         let (runtime, code_type) = (self.runtime, self.code_type);
         self.code.facts.clear();
         if self.layout.is_none() {
             self.layout = Layout::told(runtime, self.version, memory);
         }
         let Some(layout) = self.layout else { return Default::default() };
-        let Some(thread) = self.threads.find(&layout, runtime, who, memory) else {
-            return Default::default();
-        };
-        let mut reader = frames::Reader::new(&layout, memory);
-        reader.read(thread);
-        let (raw, mut activations) = reader.finish();
+        let states = self.threads.find(&Places { runtime, layout: &layout }, thread, memory);
+        let (raw, mut activations) = frames::read(&layout, &states, memory);
         let mut out = Vec::with_capacity(raw.len());
         for frame in &raw {
             let known = self.code.frame(&layout, code_type, frame, functions, memory);
@@ -142,7 +138,8 @@ impl Reader for Process {
     }
 
     fn steps(&self, who: &Who) -> Option<Steps> {
-        Some(steps::steps(self.layout.as_ref()?, self.threads.last(who)?, who))
+        let places = Places { runtime: self.runtime, layout: self.layout.as_ref()? };
+        Some(steps::steps(&places, self.threads.last(who)?, who))
     }
 
     fn facts(&self) -> &[Fact] {
@@ -208,10 +205,7 @@ mod tests {
         }
         for minor in 8..=12 {
             let layout = Layout::of(Version::three(minor)).expect("a layout");
-            let mut memory = Loop;
-            let mut reader = frames::Reader::new(&layout, &mut memory);
-            reader.read(0x100);
-            let (frames, activations) = reader.finish();
+            let (frames, activations) = frames::read(&layout, &[0x100, 0x200], &mut Loop);
             assert!((1..=1024).contains(&frames.len()), "3.{minor}: {}", frames.len());
             assert!(activations.len() <= 1024);
         }

@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use lwp_profile::{FunctionId, LocationId, Profile, Run, Samples, StackId, Taken, ThreadId};
 
-use crate::language::Language;
 use crate::selection::{Selection, Who};
 use crate::subject::{Label, Lane, Subject};
+use lwp_symbols::Language;
 
 /// Samples of some stacks.
 pub type Stacks = [(StackId, u32)];

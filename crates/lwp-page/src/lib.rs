@@ -15,7 +15,6 @@ mod connections;
 mod export;
 mod forms;
 mod key;
-mod language;
 mod loaded;
 #[cfg(test)]
 mod parts;
@@ -30,8 +29,8 @@ mod views;
 
 pub use behind::Behind;
 pub use key::Key;
-pub use language::Language;
 pub use loaded::{Maps, load};
+pub use lwp_symbols::Language;
 pub use picked::{By, Picked, Shape, Shaped};
 pub use request::{Query, Request, Shelf, View};
 pub use selection::{Selection, Who};

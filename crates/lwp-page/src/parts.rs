@@ -9,10 +9,10 @@ use lwp_profile::{
 use proptest::prelude::*;
 
 use crate::adding::blocks;
-use crate::language::Language;
 use crate::picked::{By, Picked, Shape, groups};
 use crate::selection::{Selection, Who};
 use crate::subject::{Lane, Material, Subject};
+use lwp_symbols::Language;
 
 /// Samples of a thread and an event, in order: numbers of stacks.
 type Course = Vec<usize>;

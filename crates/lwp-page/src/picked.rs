@@ -396,7 +396,11 @@ pub fn groups(subject: &Subject, by: By) -> Vec<(String, Who)> {
                 let comm = first.entry(thread.pid).or_insert(&thread.comm);
                 *comm = if thread.tid == thread.pid { &thread.comm } else { comm };
             }
-            let group = |(pid, comm): (i32, &str)| (format!("{comm} ({pid})"), Who::Process(pid));
+            let titles = profile.process_titles();
+            let group = |(pid, comm): (i32, &str)| {
+                let title = titles.get(&(pid, comm.to_owned())).map_or(comm, String::as_str);
+                (format!("{title} ({pid})"), Who::Process(pid))
+            };
             first.into_iter().map(group).collect()
         }
         By::Thread => {

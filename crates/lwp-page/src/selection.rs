@@ -2,7 +2,7 @@
 
 use lwp_profile::{Profile, Thread};
 
-use crate::language::Language;
+use lwp_symbols::Language;
 
 /// A condition on who executed something.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -13,9 +13,9 @@ use rustc_hash::FxHashMap;
 use crate::adding::{Block, LONG, Portion, blocks, portions};
 use crate::behind::Behind;
 use crate::key::Key;
-use crate::language::Language;
 use crate::picked::{Picked, Shape};
 use crate::selection::Selection;
+use lwp_symbols::Language;
 
 /// A function as pages name it.
 #[derive(Clone, Debug)]

@@ -114,8 +114,8 @@ pub enum Cause {
 impl Cause {
     /// Returns the advice: one sentence.
     pub fn help(&self) -> String {
-        let software =
-            "count software events such as task-clock, or run the program on the virtual CPU";
+        let software = "count software events such as task-clock, or count on the virtual CPU: \
+                        `cputrack --lwp`, `lwp stat`";
         match self {
             Self::NotBuilt => format!("use a kernel with CONFIG_PERF_EVENTS, or {software}"),
             Self::Seccomp => {

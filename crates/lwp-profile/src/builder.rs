@@ -63,6 +63,7 @@ pub struct Renumbered {
 pub struct Builder {
     command: String,
     info: BTreeMap<String, String>,
+    commands: BTreeMap<(i32, String), String>,
     mode: Mode,
     events: Vec<Event>,
     modules: Table<Module>,
@@ -94,6 +95,13 @@ impl Builder {
     /// Takes over what is known about the run.
     pub fn info(&mut self, info: BTreeMap<String, String>) {
         self.info = info;
+    }
+
+    /// Notes the arguments of a process with this name.
+    pub fn command(&mut self, pid: i32, comm: &str, command: &str) {
+        if !command.is_empty() {
+            self.commands.insert((pid, comm.to_owned()), command.to_owned());
+        }
     }
 
     /// Enters a module.
@@ -315,6 +323,7 @@ impl Builder {
             locations,
             stacks,
             threads,
+            commands: self.commands,
             samples,
             calls,
             contexts,

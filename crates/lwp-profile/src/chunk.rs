@@ -18,7 +18,7 @@ pub const MAGIC: [u8; 8] = *b"\x89LWP\r\n\x1a\n";
 /// Readers of another major version cannot read the file.
 pub const MAJOR: u16 = 1;
 /// A newer minor version adds kinds and fields at the end of records.
-pub const MINOR: u16 = 5;
+pub const MINOR: u16 = 6;
 /// Bytes of the file header.
 pub const HEADER_BYTES: usize = 16;
 /// Bytes before a chunk's payload.

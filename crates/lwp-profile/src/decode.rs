@@ -330,7 +330,9 @@ impl Recording {
         let comm = input.text()?;
         let known = input.number()? != 0;
         let uncounted = Some(input.text()?).filter(|_| known);
-        self.images.insert(id, Image { id, pid, parent, comm, uncounted });
+        // Recordings before 1.6 end here.
+        let command = if input.is_empty() { String::new() } else { input.text()? };
+        self.images.insert(id, Image { id, pid, parent, comm, uncounted, command });
         Ok(())
     }
 
@@ -446,7 +448,8 @@ mod tests {
             }],
             contexts: contexts(),
         };
-        let image = Image { id: 0, pid: 7, parent: 1, comm: "true".into(), uncounted: None };
+        let (comm, command) = ("true".into(), "/bin/true -x".into());
+        let image = Image { id: 0, pid: 7, parent: 1, comm, uncounted: None, command };
         let symbol = RecordedSymbol { pid: 7, address: 0x9000, size: 16, name: "jit f".into() };
         let event = SampledEvent { name: "instructions".into(), interval: 997, modelled: false };
         let frames = vec![

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::measured::Measured;
+use crate::moved_lines::MovedLines;
 use crate::profile::{Frame, FunctionId, Location, Profile, Values};
 
 /// Something with counts before and after.
@@ -15,7 +16,7 @@ pub struct Row {
     pub before: Option<Values>,
     /// Counts after; `None` where it did not occur.
     pub after: Option<Values>,
-    /// The name that a function had before, where that was another.
+    /// The name that a function had before, or the line's file and number, where that was another.
     pub renamed_from: Option<String>,
 }
 
@@ -40,6 +41,8 @@ pub struct Diff {
     pub rebuilt: Vec<String>,
     /// Programs of different names that are compared with each other.
     pub paired: Vec<Paired>,
+    /// The key of rows.
+    pub by: By,
 }
 
 /// Two programs of different names, compared as builds of one. They may be two programs.
@@ -157,9 +160,22 @@ impl Inlined {
 pub fn compare(before: &Profile, after: &Profile, by: By, matched: &Matched) -> Diff {
     let mut rows: BTreeMap<String, Row> = BTreeMap::new();
     let moved = moved_files(before, after);
-    let inlined = Inlined::of(&[(before, &matched.before), (after, &matched.after)]);
-    for (key, values) in keyed((before, &matched.before), by, &inlined, &moved) {
-        rows.entry(key).or_default().before = Some(values);
+    let sides = [(before, &matched.before), (after, &matched.after)];
+    let inlined = Inlined::of(&sides);
+    let file = |file| moved.get(file).copied().unwrap_or(file);
+    let moved_lines = match by {
+        By::Line => MovedLines::of(sides[0], sides[1], file),
+        _ => MovedLines::default(),
+    };
+    let then =
+        keyed(sides[0], by, &inlined, |name, line| match moved_lines.now(file(name), line) {
+            Some(now) => LineKey { key: format!("{}:{now}", file(name)), renamed: now != line },
+            // Another line may have this number now.
+            None => LineKey { key: format!("{}:{line} (before)", file(name)), renamed: false },
+        });
+    for (key, (values, renamed_from)) in then {
+        let row = rows.entry(key).or_default();
+        (row.before, row.renamed_from) = (Some(values), renamed_from);
     }
     // The same event may have another index in the other profile.
     let places: Vec<Option<usize>> =
@@ -167,15 +183,19 @@ pub fn compare(before: &Profile, after: &Profile, by: By, matched: &Matched) -> 
     let aligned = |values: &Values| {
         Values(places.iter().map(|at| at.map_or(0, |at| values.get(at))).collect())
     };
-    for (key, values) in keyed((after, &matched.after), by, &inlined, &BTreeMap::new()) {
+    let now = keyed(sides[1], by, &inlined, |name, line| LineKey {
+        key: format!("{name}:{line}"),
+        renamed: false,
+    });
+    for (key, (values, _)) in now {
         rows.entry(key).or_default().after = Some(aligned(&values));
     }
     let named = |(key, row): (String, Row)| {
-        let renamed_from = matched
-            .renamed
-            .get(&key)
-            .cloned()
-            .filter(|_| matches!(by, By::Function | By::Inclusive));
+        let renamed = matched.renamed.get(&key).cloned();
+        let renamed_from = match by {
+            By::Function | By::Inclusive => renamed,
+            By::Line | By::Module => row.renamed_from.clone(),
+        };
         Row { key, renamed_from, ..row }
     };
     let paired = paired((before, &matched.before), (after, &matched.after));
@@ -187,34 +207,46 @@ pub fn compare(before: &Profile, after: &Profile, by: By, matched: &Matched) -> 
         after: aligned(&after.total()),
         rebuilt,
         paired,
+        by,
     }
 }
 
-fn keyed(
-    (profile, keys): (&Profile, &Keys),
+/// The key of a source line.
+struct LineKey {
+    key: String,
+    /// It had another number.
+    renamed: bool,
+}
+
+/// Sums by key, and what lines were before.
+fn keyed<'a>(
+    (profile, keys): (&'a Profile, &Keys),
     by: By,
     inlined: &Inlined,
-    moved: &BTreeMap<&str, &str>,
-) -> BTreeMap<String, Values> {
+    line_key: impl Fn(&'a str, u32) -> LineKey,
+) -> BTreeMap<String, (Values, Option<String>)> {
     if by == By::Inclusive {
-        return inclusive(profile, keys);
+        return inclusive(profile, keys).into_iter().map(|(key, it)| (key, (it, None))).collect();
     }
-    let mut sums: BTreeMap<String, Values> = BTreeMap::new();
+    let mut sums: BTreeMap<String, (Values, Option<String>)> = BTreeMap::new();
     for (index, values) in profile.by_location().into_iter().enumerate() {
         if values.is_zero() {
             continue;
         }
         let location = &profile.locations[index];
-        let key = match by {
-            By::Module => keys.modules[location.module.index()].clone(),
-            By::Line if location.frames.first().is_some_and(|frame| frame.line != 0) => {
-                let file = &*location.frames[0].file;
-                let file = moved.get(file).copied().unwrap_or(file);
-                format!("{file}:{}", location.frames[0].line)
+        let mut renamed_from = None;
+        let line = location.frames.first().filter(|frame| frame.line != 0);
+        let key = match (by, line) {
+            (By::Module, _) => keys.modules[location.module.index()].clone(),
+            (By::Line, Some(Frame { file, line, .. })) => {
+                let LineKey { key, renamed } = line_key(file, *line);
+                renamed_from = renamed.then(|| format!("{file}:{line}"));
+                key
             }
             _ => keys.functions[inlined.function(profile, keys, location).index()].clone(),
         };
-        sums.entry(key).or_insert_with(|| Values::zero(values.0.len())).add(&values);
+        let zero = || (Values::zero(values.0.len()), renamed_from);
+        sums.entry(key).or_insert_with(zero).0.add(&values);
     }
     sums
 }

@@ -196,6 +196,7 @@ impl<W: Write> Writer<W> {
         output.text(&image.comm);
         output.number(u8::from(image.uncounted.is_some()));
         output.text(image.uncounted.as_deref().unwrap_or(""));
+        output.text(&image.command);
         self.chunk(Kind::IMAGE, &output)
     }
 

@@ -62,6 +62,9 @@ impl Profile {
             info.insert(key.clone(), sum.unwrap_or_else(|| value.clone()));
         }
         builder.info(info);
+        for ((pid, comm), command) in self.commands.iter().chain(&other.commands) {
+            builder.command(*pid, comm, command);
+        }
         enter(&mut builder, self);
         enter(&mut builder, other);
         // Inclusive counts of a sum need the contexts of both.

@@ -365,6 +365,8 @@ pub struct Profile {
     pub stacks: Vec<Stack>,
     /// Threads of all processes, by [`ThreadId`].
     pub threads: Vec<Thread>,
+    /// Arguments of processes, with blanks in between, by process id and name.
+    pub commands: BTreeMap<(i32, String), String>,
     /// Counts.
     pub samples: Vec<Sample>,
     /// Calls; only in exact profiles.

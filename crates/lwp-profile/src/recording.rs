@@ -207,6 +207,8 @@ pub struct Image {
     pub comm: String,
     /// The reason why it was not counted, if so.
     pub uncounted: Option<String>,
+    /// Its arguments, with blanks in between; empty where they are not known.
+    pub command: String,
 }
 
 /// A name of generated code, as a perf map or a jitdump file has it.

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use lwp_profile::Profile;
-use lwp_profile::diff::{Diff, Row};
+use lwp_profile::diff::{By, Diff, Row};
 use serde_json::{Value, json};
 
 use crate::chance::{margin, standard_error};
@@ -149,6 +149,10 @@ pub fn text(view: &View<'_>) -> String {
     line('#', &heads, 0, "What");
     for (row, cells) in shown.iter().zip(&cells) {
         let key = match &row.renamed_from {
+            Some(line) if diff.by == By::Line => {
+                let number = line.rsplit(':').next().unwrap_or(line);
+                format!("{} (line {number} before)", row.key)
+            }
             Some(name) => format!("{} (renamed from {name})", row.key),
             None => row.key.clone(),
         };

@@ -166,7 +166,7 @@ mod tests {
             before: sum(|row| row.1),
             after: sum(|row| row.2),
             rebuilt: vec!["prog".into()],
-            paired: Vec::new(),
+            ..Diff::default()
         }
     }
 

@@ -21,6 +21,8 @@ pub enum SortKey {
     Tid,
     /// Name and id of the thread.
     Thread,
+    /// Name and id of the process, and the arguments that tell it from others of that name.
+    Process,
     /// Module: program, shared library.
     Dso,
     /// Function.
@@ -58,6 +60,7 @@ impl FromStr for SortKey {
             "pid" => Self::Pid,
             "tid" => Self::Tid,
             "thread" => Self::Thread,
+            "process" => Self::Process,
             "dso" | "module" => Self::Dso,
             "sym" | "symbol" | "func" | "function" => Self::Sym,
             "srcfile" | "file" => Self::SrcFile,
@@ -70,7 +73,7 @@ impl FromStr for SortKey {
 
 impl SortKey {
     /// All names, for messages.
-    pub const NAMES: &'static str = "comm, pid, tid, thread, dso (module), sym (func), srcfile (file), srcline (line), addr (inst)";
+    pub const NAMES: &'static str = "comm, pid, tid, thread, process, dso (module), sym (func), srcfile (file), srcline (line), addr (inst)";
 
     /// Returns whether it tells instructions of one function apart.
     pub fn is_of_instructions(self) -> bool {
@@ -84,6 +87,7 @@ impl SortKey {
             Self::Pid => "Pid",
             Self::Tid => "Tid",
             Self::Thread => "Thread",
+            Self::Process => "Process",
             Self::Dso => "Module",
             Self::Sym => "Function",
             Self::SrcFile => "Source file",
@@ -99,6 +103,7 @@ impl SortKey {
             Self::Pid => "pid",
             Self::Tid => "tid",
             Self::Thread => "thread",
+            Self::Process => "process",
             Self::Dso => "dso",
             Self::Sym => "sym",
             Self::SrcFile => "srcfile",
@@ -348,11 +353,16 @@ struct Names<'a> {
     profile: &'a Profile,
     options: &'a Options,
     functions: FunctionNames<'a>,
+    titles: BTreeMap<(i32, String), String>,
 }
 
 impl<'a> Names<'a> {
     fn new(profile: &'a Profile, options: &'a Options) -> Self {
-        Self { profile, options, functions: FunctionNames::new(profile, options.demangle) }
+        let titles = match options.sort.contains(&SortKey::Process) {
+            true => profile.process_titles(),
+            false => BTreeMap::new(),
+        };
+        Self { profile, options, functions: FunctionNames::new(profile, options.demangle), titles }
     }
 
     fn function(&self, id: FunctionId) -> String {
@@ -373,13 +383,23 @@ impl<'a> Names<'a> {
         let location = profile.location(leaf);
         let thread = &profile.threads[sample.thread.index()];
         let innermost = location.frames.first();
+        let module = &profile.modules[location.module.index()];
         let options = self.options;
+        // Code without lines is at least known by its file.
+        let unknown = || match options.sort.contains(&SortKey::Dso) {
+            true => UNKNOWN.to_owned(),
+            false => format!("{UNKNOWN} [{}]", module.name()),
+        };
         let key = |key: &SortKey| match key {
             SortKey::Comm => thread.comm.clone(),
             SortKey::Pid => thread.pid.to_string(),
             SortKey::Tid => thread.tid.to_string(),
             SortKey::Thread => format!("{}-{}", thread.comm, thread.tid),
-            SortKey::Dso => profile.modules[location.module.index()].name().to_owned(),
+            SortKey::Process => {
+                let title = self.titles.get(&(thread.pid, thread.comm.clone()));
+                format!("{}  {}", thread.pid, title.unwrap_or(&thread.comm))
+            }
+            SortKey::Dso => module.name().to_owned(),
             SortKey::Sym => match innermost.filter(|_| options.inline) {
                 Some(frame) => self.function(frame.function),
                 None => self.function(location.function()),
@@ -390,15 +410,18 @@ impl<'a> Names<'a> {
             SortKey::SrcLine => innermost
                 .filter(|frame| frame.line != 0)
                 .map_or_else(unknown, |frame| format!("{}:{}", base(&frame.file), frame.line)),
-            SortKey::Address => format!("{:#x}", location.address),
+            // Two files have the same addresses.
+            SortKey::Address if options.sort.contains(&SortKey::Dso) => {
+                format!("{:#x}", location.address)
+            }
+            SortKey::Address => format!("{}+{:#x}", module.name(), location.address),
         };
         options.sort.iter().map(key).collect()
     }
 }
 
-fn unknown() -> String {
-    "??".to_owned()
-}
+/// What stands for a file or a line that is not known.
+const UNKNOWN: &str = "??";
 
 fn base(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)

@@ -1,5 +1,7 @@
 //! Names as programmers write them.
 
+mod conventions;
+
 use crate::parts::path;
 
 /// The end of the name of a stub that leads to another module's function.
@@ -31,7 +33,10 @@ pub fn demangle_as(symbol: &str, scheme: Scheme) -> String {
     let name = match rustc_demangle::try_demangle(base) {
         // The alternate form leaves the hash of legacy names out.
         Ok(name) => format!("{name:#}"),
-        Err(_) => cpp(base).unwrap_or_else(|| base.to_owned()),
+        Err(_) => cpp(base)
+            .or_else(|| conventions::ocaml(base))
+            .or_else(|| conventions::fortran(base))
+            .unwrap_or_else(|| base.to_owned()),
     };
     let name = match suffix.is_empty() {
         true => name,

@@ -8,62 +8,105 @@
 use lwp_profile::{Forest, Place, Recording};
 
 use crate::generated::Generated;
+use crate::language::Language;
+use crate::resolve::Options;
 
 /// The prefix of the stubs that CPython makes for perf.
 const STUB: &str = "py::";
 
 /// The frames that are left out, by index; of a recording without interpreted functions, none.
 #[derive(Clone, Debug, Default)]
-pub struct Folded(Vec<bool>);
+pub struct Folded {
+    left_out: Vec<bool>,
+    /// The outermost frames of stacks may be left out too.
+    outermost: bool,
+}
+
+/// What is asked of the code at a place.
+#[derive(Clone, Copy, Debug)]
+struct About {
+    /// It is a stub that CPython makes.
+    stub: bool,
+    /// It is an interpreted function.
+    interpreted: bool,
+    /// It is in the language that alone is wanted.
+    wanted: bool,
+}
 
 impl Folded {
     /// The frames that stacks of `recording` go without.
-    pub fn new(recording: &Recording, generated: &Generated) -> Self {
-        if !recording.modules.values().any(|module| module.language().is_some()) {
-            return Self::default();
-        }
-        let frames = &recording.frames;
-        let folded = frames.iter().map(|frame| {
-            let Some(caller) = frame.caller.and_then(|index| frames.get(index as usize)) else {
-                return false;
-            };
-            let (stub, interpreted) = about(recording, generated, (frame.module, frame.address));
-            stub || !interpreted && language(recording, caller.module).is_some()
-        });
-        Self(folded.collect())
+    pub fn new(recording: &Recording, generated: &Generated, options: &Options) -> Self {
+        let about = |place| about(recording, generated, options.only, place);
+        let frame = |index: usize| {
+            let frame = &recording.frames[index];
+            let caller = frame.caller.and_then(|caller| recording.frames.get(caller as usize));
+            let caller = caller.map(|caller| about((caller.module, caller.address)));
+            (about((frame.module, frame.address)), caller)
+        };
+        Self::of(recording, options, recording.frames.len(), frame)
     }
 
     /// The frames that stacks of `forest` go without; the recording has no stacks of its own.
-    pub fn apart(recording: &Recording, forest: &Forest, generated: &Generated) -> Self {
-        if !recording.modules.values().any(|module| module.language().is_some()) {
+    pub fn apart(
+        recording: &Recording,
+        forest: &Forest,
+        generated: &Generated,
+        options: &Options,
+    ) -> Self {
+        if !leaves_out(recording, options) {
             return Self::default();
         }
-        // The two questions that are asked of a frame, by its place.
-        let about: Vec<(bool, bool)> =
-            forest.places().iter().map(|place| about(recording, generated, *place)).collect();
-        let folded = (0..forest.len() as u32).map(|index| {
-            let (caller, place) = forest.frame(index);
-            let Some(caller) = caller else { return false };
-            let (stub, interpreted) = about[place];
-            stub || !interpreted && about[forest.frame(caller).1].1
+        let about = |place: &Place| about(recording, generated, options.only, *place);
+        let about: Vec<About> = forest.places().iter().map(about).collect();
+        let frame = |index: usize| {
+            let (caller, place) = forest.frame(index as u32);
+            (about[place], caller.map(|caller| about[forest.frame(caller).1]))
+        };
+        Self::of(recording, options, forest.len(), frame)
+    }
+
+    /// Asks each frame about itself and its caller.
+    fn of(
+        recording: &Recording,
+        options: &Options,
+        frames: usize,
+        frame: impl Fn(usize) -> (About, Option<About>),
+    ) -> Self {
+        if !leaves_out(recording, options) {
+            return Self::default();
+        }
+        let evaluates = |(about, caller): (About, Option<About>)| {
+            caller.is_some_and(|by| about.stub || !about.interpreted && by.interpreted)
+        };
+        let outermost = options.only.is_some();
+        // A stub stands for a function that is on the stack too, if functions are known.
+        let known = has_interpreted(recording);
+        let left_out = (0..frames).map(frame).map(|it| match outermost {
+            true => !it.0.wanted || it.0.stub && known,
+            false => evaluates(it),
         });
-        Self(folded.collect())
+        Self { left_out: left_out.collect(), outermost }
     }
 
     /// Returns true if no frame is left out.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.left_out.is_empty()
     }
 
     /// Returns true if the frame with this index is left out.
     pub fn contains(&self, index: u32) -> bool {
-        self.0.get(index as usize).copied().unwrap_or(false)
+        self.left_out.get(index as usize).copied().unwrap_or(false)
     }
 
-    /// The frame that stands for the one with this index.
+    /// Returns true if every frame is left out.
+    pub fn is_whole(&self) -> bool {
+        !self.left_out.is_empty() && self.left_out.iter().all(|left_out| *left_out)
+    }
+
+    /// The frame that stands for the one with this index: if none does, the outermost one.
     pub fn standing(&self, recording: &Recording, index: u32) -> u32 {
         let mut at = index;
-        while self.0.get(at as usize).copied().unwrap_or(false) {
+        while self.contains(at) {
             // A caller has a smaller index.
             match recording.frames[at as usize].caller.filter(|caller| *caller < at) {
                 Some(caller) => at = caller,
@@ -76,7 +119,8 @@ impl Folded {
     /// The frame that the one with this index was called from.
     pub fn caller(&self, recording: &Recording, index: u32) -> Option<u32> {
         let caller = recording.frames.get(index as usize)?.caller?;
-        Some(self.standing(recording, caller))
+        let standing = self.standing(recording, caller);
+        (!self.outermost || !self.contains(standing)).then_some(standing)
     }
 }
 
@@ -84,12 +128,30 @@ fn language(recording: &Recording, module: Option<u32>) -> Option<&str> {
     recording.modules.get(&module?)?.language()
 }
 
-/// Returns true if a stub of CPython's is at this place, and if an interpreted function is.
-fn about(recording: &Recording, generated: &Generated, (module, address): Place) -> (bool, bool) {
+/// Returns true if `options` leave frames of `recording` out.
+fn leaves_out(recording: &Recording, options: &Options) -> bool {
+    options.only.is_some() || !options.no_fold && has_interpreted(recording)
+}
+
+fn has_interpreted(recording: &Recording) -> bool {
+    recording.modules.values().any(|module| module.language().is_some())
+}
+
+fn about(
+    recording: &Recording,
+    generated: &Generated,
+    only: Option<Language>,
+    (module, address): Place,
+) -> About {
     let of_file = module.and_then(|module| recording.modules.get(&module));
-    let stub = of_file.is_some_and(|module| module.path.is_empty())
-        && generated.at(address).is_some_and(|it| it.name.starts_with(STUB));
-    (stub, language(recording, module).is_some())
+    let made = of_file.filter(|module| module.path.is_empty()).and_then(|_| generated.at(address));
+    let name = made.map(|it| it.name);
+    let language = language(recording, module);
+    let wanted = only.is_some_and(|only| {
+        language == Some(only.word()) || name.map(Language::of_generated) == Some(only)
+    });
+    let stub = name.is_some_and(|name| name.starts_with(STUB));
+    About { stub, interpreted: language.is_some(), wanted }
 }
 
 #[cfg(test)]
@@ -120,9 +182,14 @@ mod tests {
     }
 
     fn stack(recording: &Recording, leaf: u32) -> Vec<u32> {
-        let folded = Folded::new(recording, &Generated::new(&recording.symbols));
-        let apart =
-            Folded::apart(recording, &Forest::of(recording), &Generated::new(&recording.symbols));
+        stack_of(None, recording, leaf)
+    }
+
+    fn stack_of(only: Option<Language>, recording: &Recording, leaf: u32) -> Vec<u32> {
+        let (generated, options) =
+            (Generated::new(&recording.symbols), Options { only, ..Options::default() });
+        let folded = Folded::new(recording, &generated, &options);
+        let apart = Folded::apart((recording, &Forest::of(recording)), &generated, &options);
         assert!((0..8).all(|index| apart.contains(index) == folded.contains(index)));
         let first = folded.standing(recording, leaf);
         std::iter::successors(Some(first), |at| folded.caller(recording, *at)).collect()
@@ -135,6 +202,21 @@ mod tests {
         // The evaluator itself is at work.
         assert_eq!(stack(&recording, 6), [5, 4, 1, 0]);
         assert_eq!(stack(&recording, 3), [1, 0]);
+    }
+
+    #[test]
+    fn one_language_may_be_all_that_is_left() {
+        let mut recording = recording();
+        let only =
+            |language, recording: &Recording, leaf| stack_of(Some(language), recording, leaf);
+        assert_eq!(only(Language::Python, &recording, 7), [5, 4, 1]);
+        assert_eq!(only(Language::Python, &recording, 2), [1]);
+        // Where there is none, the outermost function stands for the stack.
+        assert_eq!(only(Language::Python, &recording, 0), [0]);
+        assert_eq!(only(Language::Ruby, &recording, 7), [0]);
+        // Without Python's own frames, its stubs are its functions.
+        recording.modules.remove(&1);
+        assert_eq!(only(Language::Python, &recording, 7), [3]);
     }
 
     #[test]

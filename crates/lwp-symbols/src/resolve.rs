@@ -28,6 +28,7 @@ use crate::files::Files;
 use crate::folding::Folded;
 use crate::generated::Generated;
 use crate::identity::Identity;
+use crate::language::Language;
 use crate::module::ModuleNames;
 
 pub use places::{Gathered, InSamples, samples};
@@ -52,6 +53,8 @@ pub struct Options {
     pub held: Vec<(String, Arc<File>)>,
     /// Show the evaluators of interpreted languages beside the functions that they execute.
     pub no_fold: bool,
+    /// Leave functions of all other languages out of stacks.
+    pub only: Option<Language>,
 }
 
 /// The detail in which code is told apart: the less, the sooner the profile is there.
@@ -297,10 +300,14 @@ impl<'a> Resolver<'a> {
         }
         let mut builder = Builder::new(recording.info("command"), mode, events);
         builder.info(recording.info.clone());
+        for image in recording.images.values() {
+            builder.command(image.pid, &image.comm, &image.command);
+        }
         let generated = Generated::new(&recording.symbols);
-        let folded = match options.no_fold {
-            true => Folded::default(),
-            false => Folded::new(recording, &generated),
+        let folded = Folded::new(recording, &generated, options);
+        let remarks = match options.only.filter(|_| folded.is_whole()) {
+            Some(only) => vec![format!("no stack has a function of {}", only.name())],
+            None => Vec::new(),
         };
         Self {
             recording,
@@ -321,7 +328,7 @@ impl<'a> Resolver<'a> {
             names_alone: false,
             code: FxHashMap::default(),
             whole: FxHashMap::default(),
-            remarks: Vec::new(),
+            remarks,
             options,
         }
     }

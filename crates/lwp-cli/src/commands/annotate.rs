@@ -75,7 +75,9 @@ pub fn execute(args: &AnnotateArgs) -> Result<Ending, Failure> {
     };
     let maps = prefix_maps(&args.sources)?;
     let recording = profiles::read(&args.input.input)?;
-    let profile = profiles::resolve_whole(&args.input.input, &recording, &args.input.names);
+    let names = args.input.names();
+    names.check(&recording)?;
+    let profile = profiles::resolve_whole(&args.input.input, &recording, &names);
     let event = profiles::event(&profile, args.event.as_deref())?;
     let id = chosen(&profile, event, args.function.as_deref())?;
     let mut origins = Origins::new(&recording, &args.input.names.debug_dirs);

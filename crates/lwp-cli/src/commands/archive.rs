@@ -10,15 +10,19 @@ use lwp_terminal::escape::printable;
 
 use crate::ending::Ending;
 use crate::failure::Failure;
-use crate::profiles::{self, InputArgs};
+use crate::profiles::{self, DEFAULT_FILE, NameArgs};
 use crate::sources::Files;
 
 /// `lwp archive`.
 #[derive(Args, Clone, Debug, Default)]
 pub struct ArchiveArgs {
-    /// The recording.
+    /// Read this recording
+    #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
+    pub input: PathBuf,
+
+    /// Sources of names.
     #[command(flatten)]
-    pub input: InputArgs,
+    pub names: NameArgs,
 
     /// Write the archive to FILE
     #[arg(short, long, value_name = "FILE", default_value = "lwp.archive")]
@@ -31,18 +35,18 @@ pub struct ArchiveArgs {
 
 /// Copies the recording and adds the files it needs.
 pub fn execute(args: &ArchiveArgs) -> Result<Ending, Failure> {
-    let recording = profiles::read(&args.input.input)?;
-    let bytes = std::fs::read(&args.input.input)
-        .map_err(|error| Failure::io(args.input.input.display(), &error))?;
+    let recording = profiles::read(&args.input)?;
+    let bytes =
+        std::fs::read(&args.input).map_err(|error| Failure::io(args.input.display(), &error))?;
     // The names it keeps name no files.
-    let options = Options { from_files: true, ..args.input.names.options() };
+    let options = Options { from_files: true, ..args.names.options() };
     let resolved = lwp_symbols::profile(&recording, &options);
-    profiles::say(&args.input.input, &recording, &resolved.warnings);
+    profiles::say(&args.input, &recording, &resolved.warnings);
     let failed = |error| Failure::output(&args.output, &error);
     let mut file = profiles::create(&args.output)?;
     std::io::Write::write_all(&mut file, &bytes).map_err(failed)?;
     let mut writer = Writer::resume(file);
-    let mut origins = Origins::new(&recording, &args.input.names.debug_dirs);
+    let mut origins = Origins::new(&recording, &args.names.debug_dirs);
     origins.learn(&resolved.profile);
     let (mut kept, mut sources) = (0, Files::new(Vec::new(), &[]).doubting(origins));
     for path in paths(args, &recording, &resolved) {

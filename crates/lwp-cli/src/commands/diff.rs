@@ -14,7 +14,7 @@ use crate::comparing::{self, MapArgs};
 use crate::ending::Ending;
 use crate::failure::Failure;
 use crate::output::OutputArgs;
-use crate::profiles::{self, NameArgs, PREVIOUS_FILE};
+use crate::profiles::{self, NameArgs, OnlyArgs, PREVIOUS_FILE};
 
 /// `lwp diff`.
 #[derive(Args, Clone, Debug, Default)]
@@ -60,6 +60,10 @@ pub struct DiffArgs {
     /// Sources of names.
     #[command(flatten)]
     pub names: NameArgs,
+
+    /// The language that alone is compared.
+    #[command(flatten)]
+    pub only: OnlyArgs,
 
     /// Colours and pages.
     #[command(flatten)]
@@ -115,8 +119,9 @@ pub fn execute(args: &DiffArgs) -> Result<Ending, Failure> {
     if others.len() > 1 {
         return series(args, by, &first, &others);
     }
-    let before = comparing::open(&first, &args.names)?;
-    let after = comparing::open(&others[0], &args.names)?;
+    let names = args.only.with(&args.names);
+    let before = comparing::open(&first, &names)?;
+    let after = comparing::open(&others[0], &names)?;
     comparing::warn(&before, &after);
     let event = profiles::event(&before, args.event.as_deref())?;
     let name = before.events.get(event).map_or(String::new(), |event| event.name.clone());
@@ -172,13 +177,14 @@ fn recordings(named: &[PathBuf]) -> (PathBuf, Vec<PathBuf>) {
 
 /// Compares several recordings with the first.
 fn series(args: &DiffArgs, by: By, first: &Path, others: &[PathBuf]) -> Result<Ending, Failure> {
-    let before = profiles::open(first, &args.names)?;
+    let sources = args.only.with(&args.names);
+    let before = profiles::open(first, &sources)?;
     let event = profiles::event(&before, args.event.as_deref())?;
     let name = before.events.get(event).map_or(String::new(), |event| event.name.clone());
     let mut names = vec![first.display().to_string()];
     let mut compared = Vec::with_capacity(others.len());
     for path in others {
-        let after = profiles::open(path, &args.names)?;
+        let after = profiles::open(path, &sources)?;
         refuse_estimates(by, &name, path, &after)?;
         names.push(path.display().to_string());
         comparing::warn(&before, &after);

@@ -75,7 +75,9 @@ pub fn execute(args: &ExportArgs) -> Result<Ending, Failure> {
         ));
     }
     let recording = profiles::of_event(profiles::read(&args.input.input)?, args.event.as_deref());
-    let profile = profiles::resolve(&args.input.input, &recording, &args.input.names);
+    let names = args.input.names();
+    names.check(&recording)?;
+    let profile = profiles::resolve(&args.input.input, &recording, &names);
     let event = profiles::event(&profile, args.event.as_deref())?;
     match format {
         Format::PerfData => perf_data(&args.output, &recording, &profile)?,

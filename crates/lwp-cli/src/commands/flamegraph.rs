@@ -1,10 +1,12 @@
 //! `lwp flamegraph`: a recording as a picture.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use lwp_profile::Tree;
+use lwp_profile::{Function, Mode, Profile, Tree};
 use lwp_report::flame::{self, Before, Graph, Style};
+use lwp_symbols::Language;
 use lwp_terminal::escape::printable;
 
 use crate::args::usage_error;
@@ -75,7 +77,7 @@ fn is_page(file: &Path) -> Result<bool, Failure> {
 /// Draws.
 pub fn execute(args: &FlamegraphArgs) -> Result<Ending, Failure> {
     let page = is_page(&args.output)?;
-    let names = &args.input.names;
+    let names = &args.input.names();
     let event = args.event.as_deref();
     let (profile, tree, event) = profiles::open_contexts(&args.input.input, names, event)?;
     let event = profile.events.get(event).map_or("", |event| event.name.as_str());
@@ -104,8 +106,27 @@ pub fn execute(args: &FlamegraphArgs) -> Result<Ending, Failure> {
     profiles::write_text(&args.output, &text)?;
     if args.output.as_os_str() != "-" {
         lwp_terminal::say!("lwp: wrote {}", printable(&args.output.display().to_string()));
+        if let Some(language) = interpreted(&profile).filter(|_| names.only.is_none()) {
+            lwp_terminal::say!(
+                "help: --only {} leaves out the interpreter's own functions",
+                language.word()
+            );
+        }
     }
     Ok(Ending::SUCCESS)
+}
+
+/// The language of the most functions that an interpreter executes.
+fn interpreted(profile: &Profile) -> Option<Language> {
+    let of = |function: &Function| {
+        let module = profile.modules.get(function.module.index())?;
+        let (word, _) = module.path.strip_prefix('[')?.split_once(']')?;
+        Language::of_runtime(word)
+    };
+    let mut counts: BTreeMap<Language, usize> = BTreeMap::new();
+    profile.functions.iter().filter_map(of).for_each(|it| *counts.entry(it).or_default() += 1);
+    let counts = counts.into_iter().filter(|_| profile.mode == Mode::Sampled);
+    counts.max_by_key(|(_, count)| *count).map(|(language, _)| language)
 }
 
 /// The tree in the shape that is asked for.

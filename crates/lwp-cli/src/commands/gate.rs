@@ -10,6 +10,7 @@ use lwp_terminal::escape::printable;
 
 use crate::args::{Command, CommandLine, usage_error};
 use crate::comparing::{self, MapArgs};
+use crate::compilers;
 use crate::ending::Ending;
 use crate::failure::{Failure, OWN_FAILURE};
 use crate::gate::counted;
@@ -307,8 +308,9 @@ fn benchmark(
     one: &Recorded,
     place: Option<&Path>,
 ) -> Result<Benchmark, Failure> {
-    let names = &args.input.names;
+    let names = &args.input.names();
     let recording = read(&one.path)?;
+    names.check(&recording)?;
     let mut notes = Vec::new();
     let before = match place {
         Some(path) if path.exists() => Some((path, read(path)?)),
@@ -331,6 +333,7 @@ fn benchmark(
             counted::refuse_fewer(&before, &recording)?;
             let before = profiles::resolve_whole(path, &before, names);
             comparing::refuse(&before, &after, &args.allow_different)?;
+            notes.extend(compilers::difference(&before, &after));
             Some(before)
         }
         None => None,

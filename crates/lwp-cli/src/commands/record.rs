@@ -10,11 +10,12 @@ use lwp_profile::{Event, Module, RecordedModule, RecordedNames, Recording, Sampl
 use lwp_report::{Options, Table};
 use lwp_symbols::{Detail, Options as Search};
 use lwp_terminal::escape::printable;
-use lwp_vcpu::{Config, Outcome, Plan};
+use lwp_vcpu::{Config, Outcome, Plan, Target};
 
 use crate::args::usage_error;
 use crate::builds;
 use crate::code_filter;
+use crate::compilers;
 use crate::counting::CountingArgs;
 use crate::ending::Ending;
 use crate::engine::Engine;
@@ -22,6 +23,7 @@ use crate::failure::{Failure, OWN_FAILURE};
 use crate::headings;
 use crate::languages::{self, Languages};
 use crate::profiles::{self, DEFAULT_FILE, NameArgs};
+use crate::program;
 use crate::progress::Progress;
 use crate::provenance;
 use crate::recorder::Recorder;
@@ -175,6 +177,15 @@ const VIRTUAL_SECOND: u64 = 1_000_000_000;
 
 /// Functions printed at the end.
 const HOTTEST: usize = 10;
+
+impl RecordArgs {
+    /// Returns whether the program finds Lightweight Profiling: not natively, and not if its
+    /// countdown takes the samples.
+    pub fn offers_lwp(&self) -> bool {
+        let samples = self.count.is_some() || self.freq.is_some() || !self.events.is_empty();
+        !self.time && !samples && self.counting.offers_lwp()
+    }
+}
 
 /// Records, and says what was found and what to do next.
 pub fn execute(args: &RecordArgs) -> Result<Ending, Failure> {
@@ -491,6 +502,11 @@ fn info(args: &RecordArgs, exact: bool) -> Vec<(String, String)> {
     .to_vec();
     let facts = provenance::facts(&directory, &|name| std::env::var(name).ok());
     info.extend(facts);
+    if let Ok(Target::Launch { program, .. }) = program::launch(&args.counting.command)
+        && let Some(compilers) = compilers::of(&program)
+    {
+        info.push(("compilers".to_owned(), compilers));
+    }
     if args.model {
         info.push(("model".to_owned(), machine.lwp.caches().to_string()));
     }

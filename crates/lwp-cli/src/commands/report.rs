@@ -1,7 +1,7 @@
 //! `lwp report`: a recording as a table.
 
 use clap::{Args, ValueEnum};
-use lwp_profile::{Event, Unequal};
+use lwp_profile::{Event, Recording, Unequal};
 use lwp_report::number::grouped;
 use lwp_report::tree_text::{self, Shown};
 use lwp_report::{Options, SortKey, Table};
@@ -26,8 +26,8 @@ pub struct ReportArgs {
     #[arg(short, long, value_name = "EVENT")]
     pub event: Option<String>,
 
-    /// Group rows by these keys: comm, pid, tid, thread, dso (module), sym (func), srcfile (file),
-    /// srcline (line), addr (inst)
+    /// Group rows by these keys: comm, pid, tid, thread, process, dso (module), sym (func), srcfile
+    /// (file), srcline (line), addr (inst)
     #[arg(short, long, value_name = "KEYS", default_value = "dso,sym")]
     pub sort: String,
 
@@ -135,16 +135,13 @@ pub fn execute(args: &ReportArgs) -> Result<Ending, Failure> {
         return loops(args, form);
     }
     let sort = sort_keys(&args.sort)?;
-    let mut recording = profiles::read(&args.input.input)?;
-    // Of a native run beside counts, the table of these has the CPU time alone.
-    if args.event.as_deref() == Some(Event::OFF_CPU) {
-        recording = profiles::of_event(recording, args.event.as_deref());
-    }
+    let (input, names) = (&args.input, args.input.names());
+    let recording = shown(args)?;
+    names.check(&recording)?;
     let table = form.is_some() || !interactive();
     let instructions = args.inline || sort.iter().any(|key| key.is_of_instructions());
     let detail = if table && !instructions { Detail::Functions } else { Detail::Lines };
-    let input = &args.input;
-    let profile = profiles::resolve_to(detail, &input.input, &recording, &input.names);
+    let profile = profiles::resolve_to(detail, &input.input, &recording, &names);
     let options = Options {
         sort,
         event: match &args.event {
@@ -181,6 +178,16 @@ pub fn execute(args: &ReportArgs) -> Result<Ending, Failure> {
     Ok(Ending::SUCCESS)
 }
 
+/// The recording that the table is of.
+fn shown(args: &ReportArgs) -> Result<Recording, Failure> {
+    let (recording, event) = (profiles::read(&args.input.input)?, args.event.as_deref());
+    // Of a native run beside counts, the table of these has the CPU time alone.
+    Ok(match event {
+        Some(Event::OFF_CPU) => profiles::of_event(recording, event),
+        _ => recording,
+    })
+}
+
 /// Returns whether there is a terminal to show a view on.
 fn interactive() -> bool {
     #[cfg(feature = "tui")]
@@ -191,8 +198,9 @@ fn interactive() -> bool {
 
 /// Prints the loops.
 fn loops(args: &ReportArgs, form: Option<Format>) -> Result<Ending, Failure> {
-    let (input, names) = (&args.input.input, &args.input.names);
+    let (input, names) = (&args.input.input, &args.input.names());
     let recording = profiles::read(input)?;
+    names.check(&recording)?;
     let profile = profiles::resolve_to(Detail::Lines, input, &recording, names);
     let found = profiles::loops(input, &profile)?;
     let limit = args.limit;
@@ -212,8 +220,9 @@ const UNEQUAL: u8 = 1;
 
 /// Says whether measured contexts add up to what was counted.
 fn check(args: &ReportArgs) -> Result<Ending, Failure> {
-    let (input, names) = (&args.input.input, &args.input.names);
+    let (input, names) = (&args.input.input, &args.input.names());
     let recording = profiles::read(input)?;
+    names.check(&recording)?;
     let profile = profiles::resolve_to(Detail::Functions, input, &recording, names);
     if !profile.has_contexts() {
         let cause = format!("{}: no calling contexts were measured", input.display());
@@ -239,7 +248,7 @@ const LEAST_PERCENT: f64 = 0.5;
 
 /// Prints who called whom.
 fn tree(args: &ReportArgs) -> Result<Ending, Failure> {
-    let (input, names) = (&args.input.input, &args.input.names);
+    let (input, names) = (&args.input.input, &args.input.names());
     let (profile, tree, event) = profiles::open_contexts(input, names, args.event.as_deref())?;
     let shown = Shown {
         event,

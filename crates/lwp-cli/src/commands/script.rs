@@ -41,7 +41,9 @@ pub fn execute(args: &ScriptArgs) -> Result<Ending, Failure> {
         return super::print_with(|out| out.write_all(header(&recording).as_bytes()));
     }
     let header = if args.header { header(&recording) } else { String::new() };
-    let profile = profiles::resolve(&args.input.input, &recording, &args.input.names);
+    let names = args.input.names();
+    names.check(&recording)?;
+    let profile = profiles::resolve(&args.input.input, &recording, &names);
     let only =
         args.event.as_deref().map(|name| profiles::event(&profile, Some(name))).transpose()?;
     super::print_with(|out| {

@@ -192,10 +192,10 @@ fn addresses_are_a_function_by_another_name() {
         return;
     }
     lwp(&dir, &["record", "-q", "-o", "exact", "--", "./program"]);
-    let mut addresses: Vec<u64> = rows(&dir, "exact", &["sym", "addr"])
+    let mut addresses: Vec<u64> = rows(&dir, "exact", &["dso", "sym", "addr"])
         .into_iter()
-        .filter(|(keys, _)| keys[0] == "fib")
-        .map(|(keys, _)| u64::from_str_radix(keys[1].trim_start_matches("0x"), 16).expect("hex"))
+        .filter(|(keys, _)| keys[1] == "fib")
+        .map(|(keys, _)| u64::from_str_radix(keys[2].trim_start_matches("0x"), 16).expect("hex"))
         .collect();
     addresses.sort_unstable();
     let (first, last) = (addresses[0], addresses[addresses.len() - 1]);

@@ -96,7 +96,10 @@ fn recording(path: &Path, sampled: bool, runs: u64) {
         bytes: vec![0x90, 0xc3],
     };
     writer.blocks(&[block(0, 0), block(1, 1), block(2, 1)]).unwrap();
-    let image = |id, uncounted| Image { id, pid: 7, parent: 1, comm: bad("comm"), uncounted };
+    let image = |id, uncounted| {
+        let (comm, command) = (bad("comm"), bad("command"));
+        Image { id, pid: 7, parent: 1, comm, uncounted, command }
+    };
     writer.image(&image(0, None)).unwrap();
     writer.image(&image(1, Some(bad("reason")))).unwrap();
     let symbol =

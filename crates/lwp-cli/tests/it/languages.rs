@@ -171,6 +171,98 @@ fn python_s_functions_and_lines_are_in_the_stacks_of_samples() {
 
 /// Promise: R80
 #[test]
+fn one_language_can_be_shown_alone() {
+    let dir = fresh("languages", "only");
+    let script = program("weights.py");
+    let Some((_, python)) = pythons().into_iter().next_back() else { return };
+    record(&dir, &["-c", "20011"], &[&python, &script]);
+    let folded = |options: &[&str]| {
+        let (text, _) = lwp(&dir, &[&["export", "-f", "folded"], options].concat());
+        text.lines().filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok()).sum::<u64>()
+    };
+    assert_eq!(folded(&["--only", "python"]), folded(&[]));
+    let all = stacks(&dir, "lwp.data", &[]);
+    let only = stacks(&dir, "lwp.data", &["--only", "python"]);
+    assert!(!only.is_empty());
+    for stack in &only {
+        assert!(stack.frames.iter().all(|frame| frame.is_of("python")), "{stack:?}");
+    }
+    for chain in [&["<module>", "main", "area", "heavy"][..], &["main", "twice", "light"]] {
+        let of = |stacks: &[Stack]| -> u64 {
+            stacks.iter().filter(|stack| ends_with(stack, chain)).map(|it| it.weight).sum()
+        };
+        assert!(of(&only) > 0, "{chain:?}");
+        assert_eq!(of(&only), of(&all), "{chain:?}");
+    }
+    // What Python's functions call is their own.
+    let own = |options: &[&str]| {
+        let (json, _) = lwp(&dir, &[&["report", "--json"], options].concat());
+        let document: Value = serde_json::from_str(&json).expect("JSON");
+        let rows = document["rows"].as_array().expect("rows");
+        let row = rows.iter().find(|row| row["sym"] == "heavy").expect("a row");
+        row["self"].as_u64().expect("a number")
+    };
+    assert!(own(&["--only", "python"]) > own(&[]));
+    let (_, said) = lwp(&dir, &["flamegraph", "-o", "all.svg"]);
+    assert!(said.contains("help: --only python leaves out"), "{said}");
+    let (_, said) = lwp(&dir, &["flamegraph", "--only", "python", "-o", "only.svg"]);
+    assert!(!said.contains("help:"), "{said}");
+    let (picture, _) = lwp(&dir, &["flamegraph", "--only", "python", "-o", "-"]);
+    assert!(picture.contains("heavy") && !picture.contains("Py_RunMain"));
+    let (_, said) = lwp(&dir, &["report", "--only", "ruby"]);
+    assert!(said.contains("no stack has a function of Ruby"), "{said}");
+    let unknown = run(&dir, &[LWP, "report", "--only", "cobol"]);
+    assert!(text(&unknown.stderr).contains("there are: python, node"));
+    record(&dir, &[], &["/bin/true"]);
+    let exact = run(&dir, &[LWP, "report", "--only", "python"]);
+    assert_eq!(exact.status.code(), Some(125));
+    assert!(text(&exact.stderr).contains("exact counts have no stacks"));
+}
+
+#[test]
+fn functions_of_python_s_subinterpreters_are_in_the_stacks() {
+    let dir = fresh("languages", "subinterpreters");
+    let script = program("subinterpreters.py");
+    for (minor, python) in pythons() {
+        let module = if minor < 13 { "_xxsubinterpreters" } else { "_interpreters" };
+        if !run(&dir, &[&python, "-c", &format!("import {module}")]).status.success() {
+            eprintln!("skipped: {python} has no {module}");
+            continue;
+        }
+        record(&dir, &["-c", "20011"], &[&python, &script]);
+        let stacks = stacks(&dir, "lwp.data", &[]);
+        let of = |chain: &[&str]| share(&stacks, |stack| ends_with(stack, chain));
+        let (nested, threaded) = (["<module>", "main", "nested"], ["run", "threaded"]);
+        for (outer, name) in [(&nested[..], "within"), (&threaded, "beside")] {
+            let chain = |function| [outer, &["execute", "<module>", name, function]].concat();
+            let (heavy, light) = (of(&chain("heavy")), of(&chain("light")));
+            assert!(light > 0.02, "{python}: {name} {light}");
+            let ratio = heavy / light / 3.0;
+            assert!((ratio - 1.0).abs() < 0.12, "{python}: {name} {heavy} {light}");
+            assert!(of(&[outer, &["alone"]].concat()) > 0.02, "{python}: {name}");
+        }
+        // Each belongs to the thread that executes it.
+        let executed = |stack: &Stack| {
+            let chain = stack.chain("python");
+            ["within", "beside"].map(|name| chain.contains(&name))
+        };
+        assert_eq!(share(&stacks, |stack| executed(stack) == [true, true]), 0.0, "{python}");
+        let chains = share(&stacks, |stack| executed(stack) != [false, false]);
+        let right = share(&stacks, |stack| {
+            let chain = stack.chain("python");
+            match executed(stack) {
+                [true, false] => chain.starts_with(&nested),
+                [false, true] => chain.windows(2).any(|pair| pair == threaded),
+                _ => false,
+            }
+        });
+        assert!((right / chains - 1.0).abs() < 1e-9, "{python}: {right} of {chains}");
+        let complete = share(&stacks, Stack::is_complete);
+        assert!(complete >= 0.99, "{python}: {complete}");
+    }
+}
+
+#[test]
 fn python_s_stubs_for_perf_change_nothing_in_the_stacks() {
     let dir = fresh("languages", "stubs");
     // A script of our own, by whose path its maps are known.

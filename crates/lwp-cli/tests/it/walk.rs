@@ -398,3 +398,109 @@ fn a_recording_whose_lwp_was_killed_falls_back_to_the_binary() {
         assert_eq!(lwp(&dir, &["report", "-i", "cut"]), whole);
     }
 }
+
+#[test]
+fn lines_are_compared_by_what_they_are() {
+    let dir = fresh("lines");
+    let source = |inserted: &str, rounds: u32| {
+        format!(
+            "#include <stdio.h>\nstatic volatile long s;\n{inserted}\
+             __attribute__((noinline)) void f(long n) {{\n  for (long i = 0; i < n; i++)\n    \
+             s += i;\n}}\nint main(void) {{ f({rounds});\n  f(20);\n  return 0; }}\n"
+        )
+    };
+    for (name, source) in [("old", source("", 1000)), ("new", source("/* one */\n\n", 1200))] {
+        std::fs::write(dir.join("program.c"), source).expect("a file");
+        let compile = ["gcc", "-O1", "-g", "-o", "program", "program.c"];
+        if !has("gcc") {
+            eprintln!("skipped: no gcc");
+            return;
+        }
+        assert!(run(&dir, &compile).status.success());
+        lwp(&dir, &["record", "-q", "-o", name, "--", "./program"]);
+    }
+    let json = lwp(&dir, &["diff", "--json", "-s", "srcline", "old", "new"]);
+    let document: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let rows = document["rows"].as_array().expect("rows");
+    let ours: Vec<_> =
+        rows.iter().filter(|row| row["what"].as_str().unwrap().contains("program.c")).collect();
+    assert_eq!(ours.len(), 2, "{ours:#?}");
+    for row in ours {
+        let what = row["what"].as_str().expect("a line");
+        let (_, line) = what.rsplit_once(':').expect("a number");
+        let line: u32 = line.parse().expect("a number");
+        let before = row["renamed_from"].as_str().and_then(|it| it.rsplit_once(':'));
+        assert_eq!(before.expect("a line").1.parse(), Ok(line - 2), "{row}");
+        let [before, after] = ["before", "after"].map(|side| row[side].as_u64().expect("counts"));
+        assert!((400..700).contains(&(after - before)), "{row}");
+    }
+    let text = lwp(&dir, &["diff", "-s", "srcline", "old", "new"]);
+    assert!(text.contains("program.c:6 (line 4 before)"), "{text}");
+}
+
+#[test]
+fn processes_of_one_name_are_told_apart_by_their_arguments() {
+    let dir = fresh("processes");
+    if !build(&dir, &source("work", 1000, ""), &[]) {
+        return;
+    }
+    let script = "./program -q a.c; ./program -q b.c";
+    lwp(&dir, &["record", "-q", "--", "sh", "-c", script]);
+    let json = lwp(&dir, &["report", "--json", "-s", "process"]);
+    let document: Value = serde_json::from_str(&json).expect("JSON");
+    let rows = document["rows"].as_array().expect("rows");
+    let mut names: Vec<&str> = rows
+        .iter()
+        .map(|row| row["process"].as_str().expect("a name").trim_start_matches(char::is_numeric))
+        .collect();
+    // The shell's children are shells before they execute the program.
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names, ["  program a.c", "  program b.c", "  sh"]);
+}
+
+#[test]
+fn a_program_that_profiles_itself_where_it_cannot_is_explained() {
+    let dir = fresh("illegal");
+    let source = "#include <x86gprintrin.h>\nint main(void) { __llwpcb(0); return 0; }\n";
+    if !build(&dir, source, &["-mlwp"]) {
+        return;
+    }
+    let said = |options: &[&str]| {
+        let output = run(&dir, &[&[LWP], options, &["--", "./program"]].concat());
+        (output.status.code(), text(&output.stderr))
+    };
+    for options in [&["run", "--no-lwp"][..], &["stat", "--no-lwp"], &["record", "-c", "1000"]] {
+        let (code, said) = said(options);
+        assert_eq!(code, None, "{options:?}: {said}");
+        assert!(said.contains("has instructions of AMD's Lightweight Profiling"), "{said}");
+    }
+    assert_eq!(said(&["run"]), (Some(0), String::new()));
+    // Other illegal instructions have other reasons.
+    if build(&dir, "int main(void) { __builtin_trap(); }\n", &[]) {
+        let (code, said) = said(&["run", "--no-lwp"]);
+        assert_eq!((code, said.contains("Lightweight")), (None, false), "{said}");
+    }
+}
+
+#[test]
+fn other_compilers_are_named() {
+    let dir = fresh("compilers");
+    let text_of = |before: &str| source("work", 1000, before);
+    if !build(&dir, &text_of(""), &[]) {
+        return;
+    }
+    lwp(&dir, &["record", "-q", "--deterministic", "-o", "old", "--", "./program"]);
+    build(&dir, &text_of("__asm__(\".ident \\\"other compiler 2\\\"\");"), &[]);
+    lwp(&dir, &["record", "-q", "--deterministic", "-o", "new", "--", "./program"]);
+    let (_, said) = done(&dir, &[LWP, "diff", "old", "new"]);
+    let line = said.lines().find(|line| line.contains("built by different compilers: "));
+    let (old, new) = line.and_then(|line| line.split_once(" -> ")).expect(&said);
+    assert!(old.contains("GCC") && !old.contains("other compiler 2"), "{line:?}");
+    assert!(new.contains("GCC") && new.contains("other compiler 2"), "{line:?}");
+    let gate = ["gate", "-b", "old", "-i", "new", "-l", "instructions=+1%"];
+    let verdict = lwp(&dir, &gate);
+    assert!(verdict.contains("note: the programs were built by different compilers"), "{verdict}");
+    let (_, said) = done(&dir, &[LWP, "diff", "old", "old"]);
+    assert!(!said.contains("compilers"), "{said}");
+}

@@ -22,8 +22,44 @@ pub struct Raw {
     pub instruction: u64,
 }
 
+/// Reads the frames of a thread whose `states` these are, one for each interpreter: all frames,
+/// innermost first, and what each activation of the evaluator executes.
+pub fn read(
+    layout: &Layout,
+    states: &[u64],
+    memory: &mut dyn Memory,
+) -> (Vec<Raw>, Vec<Activation>) {
+    let mut parts: Vec<_> = states
+        .iter()
+        .map(|&state| {
+            let mut reader = Reader::new(layout, memory);
+            reader.read(state);
+            reader.finish()
+        })
+        .filter(|(frames, _)| !frames.is_empty())
+        .collect();
+    // The stack grows downwards. Where nothing lies on it, a newer interpreter, which stands before
+    // older ones, is executed by those.
+    let place = |activations: &[Activation]| activations.iter().find_map(|it| it.anchor);
+    if parts.iter().all(|(_, activations)| place(activations).is_some()) {
+        parts.sort_by_key(|(_, activations)| place(activations));
+    }
+    let (mut all, mut activations) = (Vec::new(), Vec::new());
+    for (frames, of_part) in parts {
+        let begin = all.len();
+        all.extend(frames.into_iter().take(DEEPEST - begin));
+        let moved = |end: usize| all.len().min(begin + end);
+        let of_part = of_part.into_iter().map(|Activation { anchor, frames }| Activation {
+            anchor,
+            frames: moved(frames.start)..moved(frames.end),
+        });
+        activations.extend(of_part.filter(|it| !it.frames.is_empty()));
+    }
+    (all, activations)
+}
+
 /// Reads frames.
-pub struct Reader<'m> {
+struct Reader<'m> {
     layout: &'m Layout,
     memory: &'m mut dyn Memory,
     frames: Vec<Raw>,
@@ -32,12 +68,12 @@ pub struct Reader<'m> {
 
 impl<'m> Reader<'m> {
     /// A reader that has read nothing.
-    pub fn new(layout: &'m Layout, memory: &'m mut dyn Memory) -> Self {
+    fn new(layout: &'m Layout, memory: &'m mut dyn Memory) -> Self {
         Self { layout, memory, frames: Vec::new(), activations: Vec::new() }
     }
 
     /// Reads the frames of the thread whose state is at `state`.
-    pub fn read(&mut self, state: u64) {
+    fn read(&mut self, state: u64) {
         // `None` is the chain's end, or something that cannot be read.
         let _ = match self.layout.chain {
             Chain::Objects | Chain::ObjectsOnStack => self.objects(state),
@@ -47,7 +83,7 @@ impl<'m> Reader<'m> {
     }
 
     /// Frames innermost first, and what each activation of the evaluator executes.
-    pub fn finish(self) -> (Vec<Raw>, Vec<Activation>) {
+    fn finish(self) -> (Vec<Raw>, Vec<Activation>) {
         (self.frames, self.activations)
     }
 

@@ -3,7 +3,7 @@
 use super::code::Fields;
 use super::frames::{OF_CFRAME, STATE_BYTES};
 use super::layout::{Chain, Layout, SHIM};
-use super::threads;
+use super::threads::{Found, Places};
 use crate::gather::{FACT, Fact, Label, Step, Steps, Value};
 use crate::interpreter::Who;
 
@@ -15,12 +15,13 @@ const ANCHOR: Value = 3;
 const CODE: Value = 4;
 const OTHER: Value = 5;
 
-/// The steps for a thread whose state is at `state`.
-pub fn steps(layout: &Layout, state: u64, who: &Who) -> Steps {
+/// The steps for a thread with this state.
+pub fn steps(places: &Places<'_>, found: Found, who: &Who) -> Steps {
+    let layout = places.layout;
     let mut steps = Steps::default();
     let end = steps.label();
-    steps.add([Step::Set(STATE, state)]);
-    threads::Known::add_steps(layout, who, &mut steps);
+    steps.add([Step::Set(STATE, found.state())]);
+    found.add_steps(places, who, &mut steps);
     match layout.chain {
         Chain::Objects | Chain::ObjectsOnStack => objects(layout, &mut steps, end),
         Chain::Marked => marked(layout, &mut steps, end),

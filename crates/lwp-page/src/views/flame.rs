@@ -6,10 +6,10 @@ use lwp_report::number::{grouped, percent, signed};
 use maud::{Markup, html};
 
 use crate::cells::{self, Sure, badge, inclusive_is, text};
-use crate::language::Language;
 use crate::picture::{Picture, shape};
 use crate::request::{Request, View};
 use crate::views::tree::{outer, switches};
+use lwp_symbols::Language;
 
 /// Boxes narrower than this part of the picture are left out; zooming shows them.
 const LEAST: f64 = 0.0006;

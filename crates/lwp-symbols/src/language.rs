@@ -106,6 +106,12 @@ impl Language {
         Self::ALL.into_iter().find(|language| language.word() == word)
     }
 
+    /// The language of a runtime with this word; `node` is JavaScript.
+    pub fn of_runtime(word: &str) -> Option<Self> {
+        let word = if word == "node" { Self::JavaScript.word() } else { word };
+        Self::of_word(word).filter(|language| language.has_runtime())
+    }
+
     /// The language of `function`, by the form of its name: compilers mangle names each in its own
     /// way.
     pub fn of(function: &Function, module: &Module) -> Self {
@@ -129,7 +135,8 @@ impl Language {
         }
     }
 
-    fn of_generated(name: &str) -> Self {
+    /// The language of a function that was generated while the program ran, by its name.
+    pub fn of_generated(name: &str) -> Self {
         let word = name.split([':', ' ']).next().unwrap_or("");
         match word {
             "py" => Self::Python,
@@ -169,7 +176,7 @@ fn is_dotnet(name: &str) -> bool {
 fn is_go(name: &str) -> bool {
     let Some((package, rest)) = name.split_once('.') else { return false };
     !package.is_empty()
-        && lwp_symbols::stable_name(name) == name
+        && crate::stable_name(name) == name
         && !rest.is_empty()
         && !rest.starts_with(|first: char| first.is_ascii_digit())
 }
