@@ -3,6 +3,8 @@
 //! Sources may be gone, so a line is known by its code: the function that it belongs to, and the
 //! opcodes of its instructions. Lines of a file keep their order, so the two lists of its lines are
 //! aligned like two texts; as many lines between two known ones as before are those lines, changed.
+//!
+//! Promise: R153
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,6 @@
 //! The arguments that tell processes of one name apart.
+//!
+//! Promise: R154
 
 use std::collections::{BTreeMap, BTreeSet};
 

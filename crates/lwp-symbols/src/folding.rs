@@ -189,7 +189,7 @@ mod tests {
         let (generated, options) =
             (Generated::new(&recording.symbols), Options { only, ..Options::default() });
         let folded = Folded::new(recording, &generated, &options);
-        let apart = Folded::apart((recording, &Forest::of(recording)), &generated, &options);
+        let apart = Folded::apart(recording, &Forest::of(recording), &generated, &options);
         assert!((0..8).all(|index| apart.contains(index) == folded.contains(index)));
         let first = folded.standing(recording, leaf);
         std::iter::successors(Some(first), |at| folded.caller(recording, *at)).collect()
@@ -204,6 +204,7 @@ mod tests {
         assert_eq!(stack(&recording, 3), [1, 0]);
     }
 
+    /// Promise: R152
     #[test]
     fn one_language_may_be_all_that_is_left() {
         let mut recording = recording();

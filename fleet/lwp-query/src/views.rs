@@ -104,8 +104,10 @@ pub fn statements(engine: Engine, url: &str, files: &dyn Fn(Kind) -> Vec<String>
                 let from = format!(
                     "read_parquet([{list}], hive_partitioning = true, union_by_name = true)"
                 );
+                // Files that an earlier version has written may lack columns.
+                let all = format!("(from {from} union all by name {})", nothing(kind));
                 out += &format!(
-                    "create or replace view {name} as select {columns}, \"date\" from {from};\n"
+                    "create or replace view {name} as select {columns}, \"date\" from {all};\n"
                 );
             }
             Engine::Spark => {

@@ -169,7 +169,7 @@ fn python_s_functions_and_lines_are_in_the_stacks_of_samples() {
     }
 }
 
-/// Promise: R80
+/// Promise: R80, R152
 #[test]
 fn one_language_can_be_shown_alone() {
     let dir = fresh("languages", "only");
@@ -219,6 +219,7 @@ fn one_language_can_be_shown_alone() {
     assert!(text(&exact.stderr).contains("exact counts have no stacks"));
 }
 
+/// Promise: R151
 #[test]
 fn functions_of_python_s_subinterpreters_are_in_the_stacks() {
     let dir = fresh("languages", "subinterpreters");

@@ -399,6 +399,7 @@ fn a_recording_whose_lwp_was_killed_falls_back_to_the_binary() {
     }
 }
 
+/// Promise: R153
 #[test]
 fn lines_are_compared_by_what_they_are() {
     let dir = fresh("lines");
@@ -438,6 +439,7 @@ fn lines_are_compared_by_what_they_are() {
     assert!(text.contains("program.c:6 (line 4 before)"), "{text}");
 }
 
+/// Promise: R154
 #[test]
 fn processes_of_one_name_are_told_apart_by_their_arguments() {
     let dir = fresh("processes");
@@ -459,6 +461,7 @@ fn processes_of_one_name_are_told_apart_by_their_arguments() {
     assert_eq!(names, ["  program a.c", "  program b.c", "  sh"]);
 }
 
+/// Promise: R155
 #[test]
 fn a_program_that_profiles_itself_where_it_cannot_is_explained() {
     let dir = fresh("illegal");

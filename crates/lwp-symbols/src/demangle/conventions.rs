@@ -1,4 +1,6 @@
 //! Names that compilers put together after simple rules: OCaml's and Fortran's.
+//!
+//! Promise: R155
 
 /// `Stdlib.List.map` for OCaml's `camlStdlib__List__map_123`, or `camlStdlib__List.map_123` from
 /// 5.2 on: the number differs from build to build. Characters that assemblers do not take are `$`

@@ -50,7 +50,7 @@ pub struct Gathered {
 pub fn samples(recording: &Recording, mut forest: Forest, options: &Options) -> Gathered {
     let events = sampled_events(recording);
     let mut resolver = Resolver::new(recording, options, Mode::Sampled, events);
-    resolver.folded = Folded::apart((recording, &forest), &resolver.generated, options);
+    resolver.folded = Folded::apart(recording, &forest, &resolver.generated, options);
     let groups = std::mem::take(&mut forest.samples);
     let mut found = Found::new(&groups, forest.len(), forest.places().len());
     for index in 0..forest.len() as u32 {
