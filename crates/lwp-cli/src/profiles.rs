@@ -41,8 +41,8 @@ impl InputArgs {
 /// The language that alone is shown.
 #[derive(Args, Clone, Debug, Default)]
 pub struct OnlyArgs {
-    /// Show functions of LANG alone (python, node, java, dotnet, ruby, php, perl, lua): what they
-    /// call in other languages is theirs. Needs samples
+    /// Show only functions of LANG (python, node, java, dotnet, ruby, php, perl, lua); what they
+    /// call in other languages counts as their own. Needs samples
     #[arg(long, value_name = "LANG", value_parser = language, help_heading = headings::NAMES)]
     only: Option<Language>,
 }

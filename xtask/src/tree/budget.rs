@@ -63,7 +63,7 @@ pub const STRUCTURE: &[(&str, [usize; 3])] = &[
     ("lwp-perf",       [  0,  120,    2]),
     ("lwp-process",    [  0,   53,    5]),
     ("lwp-profile",    [  9,  254,    4]),
-    ("lwp-query",      [  1,   98,    0]),
+    ("lwp-query",      [  1,  107,    0]),
     ("lwp-reference",  [  0,   47,    0]),
     ("lwp-report",     [  1,  148,    2]),
     ("lwp-run",        [  0,  154,    0]),
