@@ -27,13 +27,23 @@ pub struct Way {
     pub first: bool,
     /// True if short programs are left out: what they would show is how it starts.
     pub long_only: bool,
+    /// How often it runs the program, which then prints as often.
+    runs: usize,
 }
 
 impl Way {
     fn new(name: &'static str, prefix: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
         let prefix = prefix.into_iter().map(Into::into).collect();
         let environment = Vec::new();
-        Self { name, prefix, environment, follows_children: true, first: false, long_only: false }
+        Self {
+            name,
+            prefix,
+            environment,
+            follows_children: true,
+            first: false,
+            long_only: false,
+            runs: 1,
+        }
     }
 
     /// A way that begins with an empty cache every time.
@@ -47,6 +57,11 @@ impl Way {
         (self.follows_children || !workload.many_processes)
             && (!self.first || workload.short)
             && (!self.long_only || !workload.short)
+    }
+
+    /// Returns whether a program that prints `expected` natively prints the right thing this way.
+    pub fn is_right(&self, printed: &[u8], expected: &[u8]) -> bool {
+        printed == expected.repeat(self.runs)
     }
 
     /// Empties the cache for a run that is to find none.
@@ -154,6 +169,7 @@ pub fn all(lwp: &Path, with_recordings: bool, with_peers: bool) -> (Vec<Way>, Ve
         let options = options.iter().map(|option| OsStr::new(*option));
         let mut way = Way::new(name, start.into_iter().chain(options).chain([OsStr::new("--")]));
         way.long_only = true;
+        way.runs = if name.ends_with("--both") { 2 } else { 1 };
         ways.push(way);
     }
     let mut notes = Vec::new();
