@@ -769,7 +769,8 @@ fn what_execution_profiles_know_is_translated_ahead_of_time() {
     assert!((200..5000).contains(&known), "{list}");
     assert_eq!(here.count(&[], &program).1, cold);
     let grown = fragments_of(&here.cache("list"), "/libc.so.6");
-    assert!(grown < known * 5 / 4, "{known} were known, then {grown}");
+    // Superblocks are laid by whichever of the two has the time for them.
+    assert!(grown < known * 9 / 4, "{known} were known, then {grown}");
 
     // All of them on demand, and where nothing is known of the program.
     let warmed = here.lwp(&["cache", "warm", "--functions", "/bin/seq"]);

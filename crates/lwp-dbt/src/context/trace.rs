@@ -2,7 +2,7 @@
 //! stand for contexts and have their counts.
 //!
 //! ```text
-//! PRESENT ──▶ record of the present context      TABLE: hash of caller's name, site and target
+//! PRESENT ──▶ record of the present context      TABLE: by caller's name, site and target
 //! FRAMES  ──▶ behind the innermost frame                   │
 //!                                                          ▼
 //! frames: where the return address lies,         records: -key, -target, name, next in the table,
