@@ -141,10 +141,7 @@ pub fn slot_offset(local: usize) -> u64 {
 
 /// Bytes of a slot.
 pub fn slot_bytes(local: usize) -> u64 {
-    match local {
-        0 => FIRST_SLOT_BYTES,
-        _ => SLOT_BYTES,
-    }
+    slot_offset(local + 1) - slot_offset(local)
 }
 
 /// Address in a tracee of the slot that is its address space's `local`th.
