@@ -68,13 +68,13 @@ pub(crate) enum Subject {
 impl Subject {
     /// Looks at accounts that cannot be read when it has ended. Returns whether it is a thread that
     /// has ended: a process's end is waited for.
-    fn look(&mut self) -> bool {
+    fn look(&mut self, live: &[i32], source: &Source) -> Result<bool, Errno> {
         match self {
-            Self::Child(_, clocks) | Self::Stranger(clocks) => clocks.look(),
-            Self::Thread(clock) => return !clock.look(),
+            Self::Child(_, clocks) | Self::Stranger(clocks) => clocks.look(live, source.count()?),
+            Self::Thread(clock) => return Ok(!clock.look(source.count()?)),
             Self::Machine(_) => {}
         }
-        false
+        Ok(false)
     }
 
     /// CPU time since the beginning; see [`Clocks::since`].
@@ -84,7 +84,7 @@ impl Subject {
             // All of its threads have stood at their ends.
             Self::Stranger(_) if matches!(source, Source::Stops(_)) => source.count()?,
             Self::Child(_, clocks) | Self::Stranger(clocks) => clocks.since(live, source.count()?),
-            Self::Thread(clock) => clock.since(),
+            Self::Thread(clock) => clock.since(source.count()?),
             Self::Machine(clock) => clock.since(source.processors()),
         })
     }
@@ -164,7 +164,7 @@ impl Attended<'_> {
             let ended = self.pause(process, patience, samples)?;
             let stop = self.attend(samples)?;
             let now = now_ns();
-            let gone = self.look();
+            let gone = self.look(samples)?;
             let child = self.subject.child();
             let status = child.map(|pid| self.status_of(pid)).transpose()?;
             self.source.read(samples, now);
@@ -200,11 +200,14 @@ impl Attended<'_> {
     }
 
     /// Looks at accounts: see [`Subject::look`].
-    fn look(&mut self) -> bool {
+    fn look(&mut self, samples: &Samples<'_>) -> Result<bool, Error> {
         match &self.source {
-            Source::Rings(_) => self.subject.look(),
+            Source::Rings(_) => {
+                let looked = self.subject.look(&samples.threads.live(), &self.source);
+                looked.map_err(failed("reading the kernel's clocks"))
+            }
             // It stands at its end, and is looked at there.
-            Source::Stops(_) => false,
+            Source::Stops(_) => Ok(false),
         }
     }
 
@@ -259,7 +262,6 @@ impl Attended<'_> {
     fn end_sampling(&mut self, samples: &mut Samples<'_>, over: bool) -> Result<(), Error> {
         let call = failed("reading the kernel's clocks");
         self.source.disable().map_err(&call)?;
-        let _ = self.subject.look();
         let now = now_ns();
         self.source.read(samples, u64::MAX);
         if !over {

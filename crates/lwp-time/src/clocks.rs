@@ -16,48 +16,75 @@ use lwp_process::sys;
 #[derive(Debug)]
 pub(crate) struct Clocks {
     children: bool,
-    /// By process: its account when sampling began, and when it was last looked at.
-    processes: BTreeMap<i32, (u64, u64)>,
+    processes: Vec<i32>,
+    /// By process, those that they made and nobody has waited for: when they started.
+    made: BTreeMap<i32, u64>,
+    began: Reading,
+    /// When all of the processes were last there.
+    looked: Reading,
     /// That of this process's children when sampling began.
     waited_for: u64,
-    /// Time that was taken from the processors, when sampling began.
+}
+
+/// What the clocks said at one moment, in ns.
+#[derive(Clone, Copy, Debug, Default)]
+struct Reading {
+    /// The sum of the accounts.
+    accounts: u64,
+    /// What perf's clock had counted.
+    counted: u64,
+    /// Time that was taken from the processors.
     taken_away: u64,
+}
+
+impl Reading {
+    fn of(accounts: u64, counted: u64) -> Self {
+        Self { accounts, counted, taken_away: taken_away() }
+    }
+
+    /// What perf's clock has counted since, without the time that was taken from the processors.
+    fn counted_since(&self, counted: u64) -> u64 {
+        let taken_away = taken_away().saturating_sub(self.taken_away);
+        counted.saturating_sub(self.counted).saturating_sub(taken_away)
+    }
 }
 
 impl Clocks {
     /// Begins with these processes; with those that they make if `children`.
     pub fn begin(processes: &[i32], children: bool) -> Self {
-        let account = |pid: &i32| {
-            let used = used(*pid, children).unwrap_or(0);
-            (*pid, (used, used))
-        };
+        let accounts = processes.iter().filter_map(|pid| Account::of(*pid, children));
+        let sum = accounts.map(|account| account.used).fold(0, u64::saturating_add);
+        let began = Reading::of(sum, 0);
         Self {
             children,
-            processes: processes.iter().map(account).collect(),
+            processes: processes.to_vec(),
+            made: BTreeMap::new(),
+            began,
+            looked: began,
             waited_for: waited_for(),
-            taken_away: taken_away(),
         }
     }
 
-    /// Looks at the accounts of processes that may end, which can't be read afterwards.
-    pub fn look(&mut self) {
-        for (pid, (_, last)) in &mut self.processes {
-            *last = used(*pid, self.children).unwrap_or(*last);
+    /// Looks at the accounts of processes that may end, which can't be read afterwards. The
+    /// arguments are those of [`since`](Self::since).
+    pub fn look(&mut self, live: &[i32], counted: u64) {
+        let (made, sum) = self.accounts(live);
+        self.made = made;
+        if let Some(sum) = sum {
+            self.looked = Reading::of(sum, counted);
         }
     }
 
     /// CPU time since the beginning, in ns, if `live` are the processes that go on.
     ///
-    /// `counted` is what perf's clock has counted. It knows of processes that nobody has waited
-    /// for, which no account has. It is taken, without the time that was taken from the processors
+    /// `counted` is what perf's clock has counted. It continues the accounts of processes that have
+    /// ended since they were looked at. It also knows of processes that nobody has waited for,
+    /// which no account has: it is taken, without the time that was taken from the processors
     /// meanwhile, if it is longer than the accounts by more than [`LONGER`].
     pub fn since(&self, live: &[i32], counted: u64) -> u64 {
-        let used_by = |pid: &i32| used(*pid, self.children);
-        let known = self.processes.iter();
-        let known = known.map(|(pid, (_, last))| used_by(pid).unwrap_or(*last).max(*last));
-        let others = live.iter().filter(|pid| !self.processes.contains_key(pid));
-        let sum = known.chain(others.filter_map(used_by)).fold(0, u64::saturating_add);
-        self.sum(sum, counted)
+        let ended = || self.looked.accounts.saturating_add(self.looked.counted_since(counted));
+        let accounts = self.accounts(live).1.unwrap_or_else(ended);
+        self.sum(accounts.saturating_sub(self.began.accounts), counted)
     }
 
     /// CPU time since the beginning of a child that this process has waited for.
@@ -65,16 +92,51 @@ impl Clocks {
         if !self.children {
             return self.since(live, counted);
         }
-        let going_on = live.iter().filter_map(|pid| used(*pid, true));
         let ended = waited_for().saturating_sub(self.waited_for);
+        let going_on = self.made_now(live).into_iter().map(|(_, account)| account.used);
         self.sum(going_on.fold(ended, u64::saturating_add), counted)
     }
 
+    /// Those that were made and nobody has waited for yet, with when they started; and the sum of
+    /// all accounts now, `None` once a process of the first ones has ended.
+    fn accounts(&self, live: &[i32]) -> (BTreeMap<i32, u64>, Option<u64>) {
+        loop {
+            let made = self.made_now(live);
+            let first = self.processes.iter().map(|pid| Account::of(*pid, self.children));
+            let first: Option<Vec<Account>> = first.collect();
+            // The account of one that ended meanwhile may have moved to the one that waited for it.
+            let still = |(pid, account): &(i32, Account)| account.is_still(*pid);
+            if first.is_some() && !made.iter().all(still) {
+                continue;
+            }
+            let started = made.iter().map(|(pid, account)| (*pid, account.started)).collect();
+            let all = |first: Vec<Account>| {
+                let all = first.into_iter().chain(made.iter().map(|(_, account)| *account));
+                all.map(|account| account.used).fold(0, u64::saturating_add)
+            };
+            return (started, first.map(all));
+        }
+    }
+
+    /// The accounts of processes that the first ones made: of those that go on, and of those that
+    /// have ended and nobody has waited for yet.
+    fn made_now(&self, live: &[i32]) -> Vec<(i32, Account)> {
+        if !self.children {
+            return Vec::new();
+        }
+        let ended = self.made.iter().filter(|(pid, _)| !live.contains(pid));
+        let ended = ended.map(|(pid, started)| (*pid, Some(*started)));
+        let live = live.iter().filter(|pid| !self.processes.contains(pid)).map(|pid| (*pid, None));
+        let account = |(pid, started): (i32, Option<u64>)| {
+            let account = Account::of(pid, true)?;
+            // Another process may have its number.
+            (started.unwrap_or(account.started) == account.started).then_some((pid, account))
+        };
+        live.chain(ended).filter_map(account).collect()
+    }
+
     fn sum(&self, accounts: u64, counted: u64) -> u64 {
-        let before: u64 = self.processes.values().map(|(before, _)| before).sum();
-        let taken_away = taken_away().saturating_sub(self.taken_away);
-        let accounts = accounts.saturating_sub(before);
-        let counted = counted.saturating_sub(taken_away);
+        let counted = self.began.counted_since(counted);
         if counted > accounts.saturating_add(accounts / LONGER) { counted } else { accounts }
     }
 }
@@ -85,26 +147,32 @@ pub(crate) struct ThreadClock {
     pid: i32,
     tid: i32,
     before: u64,
-    last: Option<u64>,
+    looked: Reading,
 }
 
 impl ThreadClock {
     /// Begins; `None` if there is no such thread.
     pub fn begin(pid: i32, tid: i32) -> Option<Self> {
         let before = used_by_thread(pid, tid)?;
-        Some(Self { pid, tid, before, last: Some(before) })
+        Some(Self { pid, tid, before, looked: Reading::of(before, 0) })
     }
 
-    /// Looks at the thread's account; returns whether there still is one.
-    pub fn look(&mut self) -> bool {
+    /// Looks at the thread's account when perf's clock has `counted` so much; returns whether there
+    /// still is one.
+    pub fn look(&mut self, counted: u64) -> bool {
         let now = used_by_thread(self.pid, self.tid);
-        self.last = now.or(self.last);
+        if let Some(account) = now {
+            self.looked = Reading::of(account, counted);
+        }
         now.is_some()
     }
 
-    /// CPU time since the beginning, in ns, as far as it was looked at.
-    pub fn since(&self) -> u64 {
-        self.last.unwrap_or(0).saturating_sub(self.before)
+    /// CPU time since the beginning, in ns, if perf's clock has `counted` so much. It continues the
+    /// account of a thread that has ended.
+    pub fn since(&self, counted: u64) -> u64 {
+        let ended = || self.looked.accounts.saturating_add(self.looked.counted_since(counted));
+        let account = used_by_thread(self.pid, self.tid).unwrap_or_else(ended);
+        account.saturating_sub(self.before)
     }
 }
 
@@ -145,26 +213,47 @@ fn idle() -> u64 {
     machine_time(3, 2)
 }
 
-/// The account of a process; with `children`, with those of the children that it has waited for.
-fn used(pid: i32, children: bool) -> Option<u64> {
-    let own = sys::cpu_time_of(pid).ok()?;
-    let stat = children.then(|| std::fs::read_to_string(format!("/proc/{pid}/stat")));
-    let waited_for = stat.and_then(Result::ok).and_then(|stat| of_children(&stat));
-    Some(own.saturating_add(waited_for.unwrap_or(0)))
+/// The account of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Account {
+    /// CPU time in ns.
+    used: u64,
+    /// When it started, in ticks; 0 if that was not asked for.
+    started: u64,
+}
+
+impl Account {
+    /// The account now; with `children`, with those of the children that it has waited for.
+    fn of(pid: i32, children: bool) -> Option<Self> {
+        let own = sys::cpu_time_of(pid).ok()?;
+        if !children {
+            return Some(Self { used: own, started: 0 });
+        }
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let [of_children, started] = children_and_start(&stat)?;
+        Some(Self { used: own.saturating_add(of_children), started })
+    }
+
+    /// Returns whether the process still has its account.
+    fn is_still(&self, pid: i32) -> bool {
+        Self::of(pid, true).is_some_and(|now| now.started == self.started)
+    }
 }
 
 /// Nanoseconds of a tick, in which files of `/proc` have times.
 const TICK_NS: u64 = 10_000_000;
 
-/// User and system time of the children that a process has waited for.
+/// User and system time of the children that a process has waited for, in ns, and when it started,
+/// in ticks.
 ///
-/// Spec: proc_pid_stat(5), `cutime` and `cstime`: fields 16 and 17, the second of which is the name
-/// in brackets.
-fn of_children(stat: &str) -> Option<u64> {
+/// Spec: proc_pid_stat(5), `cutime`, `cstime` and `starttime`: fields 16, 17 and 22, the second of
+/// which is the name in brackets.
+fn children_and_start(stat: &str) -> Option<[u64; 2]> {
     let (_, behind_name) = stat.rsplit_once(')')?;
     let mut fields = behind_name.split_ascii_whitespace().skip(16 - 3);
-    let mut ticks = || fields.next()?.parse::<u64>().ok();
-    Some(ticks()?.saturating_add(ticks()?).saturating_mul(TICK_NS))
+    let mut ticks = |skipped| fields.nth(skipped)?.parse::<u64>().ok();
+    let used = ticks(0)?.saturating_add(ticks(0)?).saturating_mul(TICK_NS);
+    Some([used, ticks(22 - 17 - 1)?])
 }
 
 /// User and system time of the children that this process has waited for, in ns.
@@ -204,9 +293,9 @@ mod tests {
 
     #[test]
     fn times_of_children_stand_behind_the_name() {
-        let stat = "7 (a) b (c) S 1 7 7 0 -1 4 5 6 7 8 11 12 13 14 20 0 1 0 99";
-        assert_eq!(of_children(stat), Some(27 * TICK_NS));
-        assert_eq!(of_children("7 (a) S 1"), None);
+        let stat = "7 (a) b (c) S 1 7 7 0 -1 4 5 6 7 8 11 12 13 14 20 0 1 0 99 4096";
+        assert_eq!(children_and_start(stat), Some([27 * TICK_NS, 99]));
+        assert_eq!(children_and_start("7 (a) S 1"), None);
         let stat = "cpu  2646879 1338710 845002 245368 3991 1 20 300 4 5\ncpu0 1";
         assert_eq!(machine_time_in(stat, 5, 3), Some(321 * TICK_NS));
         assert_eq!(machine_time_in(stat, 3, 2), Some(249_359 * TICK_NS));
@@ -217,8 +306,9 @@ mod tests {
     fn a_process_that_goes_on_has_an_account() {
         let own = std::process::id().cast_signed();
         let clocks = Clocks::begin(&[own], false);
-        let start = used(own, false).expect("an account");
-        while used(own, false).expect("an account") < start + 5_000_000 {}
+        let used = || Account::of(own, false).expect("an account").used;
+        let start = used();
+        while used() < start + 5_000_000 {}
         assert!(clocks.since(&[own], 0) >= 5_000_000);
     }
 
@@ -228,28 +318,100 @@ mod tests {
         let link = std::fs::read_link("/proc/thread-self").expect("a link");
         let tid = link.file_name().and_then(|tid| tid.to_str()?.parse().ok()).expect("a number");
         let mut clock = ThreadClock::begin(pid, tid).expect("an account");
-        while clock.since() < 5_000_000 {
-            assert!(clock.look());
+        while clock.since(0) < 5_000_000 {
+            assert!(clock.look(0));
         }
-        assert!(ThreadClock::begin(pid, (1 << 22) + 1).is_none());
-        let mut gone = ThreadClock { tid: (1 << 22) + 1, ..clock };
-        let before = gone.since();
-        assert!(!gone.look() && gone.since() == before);
+        assert!(clock.look(0));
+        assert!(ThreadClock::begin(pid, NOBODY).is_none());
+        let mut gone = ThreadClock { tid: NOBODY, ..clock };
+        let before = gone.since(0);
+        assert!(before >= 5_000_000 && !gone.look(70) && gone.since(0) == before);
+        let gone = ThreadClock { looked: Reading { taken_away: u64::MAX, ..gone.looked }, ..gone };
+        assert_eq!(gone.since(70), before + 70, "perf's clock continues");
+    }
+
+    /// No process has a number above 2²².
+    const NOBODY: i32 = (1 << 22) + 1;
+
+    #[test]
+    fn perf_s_clock_continues_the_accounts_of_processes_that_have_ended() {
+        // The last look was at 1,000 of perf's clock.
+        let taken_away = u64::MAX;
+        let clocks = Clocks {
+            children: true,
+            processes: vec![NOBODY],
+            made: BTreeMap::new(),
+            began: Reading { accounts: 10, counted: 0, taken_away },
+            looked: Reading { accounts: 1_005, counted: 1_000, taken_away },
+            waited_for: 0,
+        };
+        assert_eq!(clocks.since(&[], 1_000), 995);
+        assert_eq!(clocks.since(&[NOBODY], 1_060), 1_055);
+        let mut later = clocks;
+        later.look(&[], 1_060);
+        assert_eq!(later.looked.counted, 1_000, "there was nothing to look at");
     }
 
     #[test]
     fn accounts_that_are_missing_are_perf_s() {
-        // No process has a number above 2²².
+        let taken_away = u64::MAX;
         let clocks = Clocks {
             children: false,
-            processes: [((1 << 22) + 1, (10, 30))].into(),
+            processes: vec![NOBODY],
+            made: BTreeMap::new(),
+            began: Reading { accounts: 10, counted: 0, taken_away },
+            looked: Reading { accounts: 30, counted: 20, taken_away },
             waited_for: 0,
-            taken_away: taken_away(),
         };
         assert_eq!(clocks.since(&[], 0), 20);
-        assert_eq!(clocks.since(&[], 21), 20);
-        assert!(clocks.since(&[], 1 << 60) > 1 << 59);
-        let stolen = Clocks { taken_away: 0, ..clocks };
-        assert_eq!(stolen.since(&[], 25.min(taken_away())), 20);
+        assert_eq!(clocks.since(&[], 21), 21);
+        let of_one_not_waited_for = Reading { counted: 900, ..clocks.looked };
+        let clocks = Clocks { looked: of_one_not_waited_for, ..clocks };
+        assert_eq!(clocks.since(&[], 900), 900);
+        let stolen = Reading { accounts: 10, counted: 0, taken_away: 0 };
+        let clocks = Clocks { began: stolen, ..clocks };
+        assert_eq!(clocks.since(&[], 900.min(super::taken_away())), 20);
+    }
+
+    #[test]
+    fn a_child_counts_whether_it_goes_on_has_ended_or_was_waited_for() {
+        let own = std::process::id().cast_signed();
+        let mut clocks = Clocks::begin(&[own], true);
+        let script = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; read line";
+        let mut command = std::process::Command::new("sh");
+        let command = command.args(["-c", script]).stdin(std::process::Stdio::piped());
+        let mut child = command.spawn().expect("a shell");
+        let pid = child.id().cast_signed();
+        let within_a_minute = |is: &dyn Fn() -> bool| {
+            let start = Instant::now();
+            while !is() {
+                assert!(start.elapsed().as_secs() < 60, "the shell is not that far");
+            }
+        };
+        let used = || Account::of(pid, true).expect("an account").used;
+        within_a_minute(&|| used() >= 40_000_000 && state(pid) == 'S');
+        clocks.look(&[own, pid], 0);
+        let live = clocks.since(&[own, pid], 0);
+        assert!(live >= 40_000_000);
+        drop(child.stdin.take());
+        within_a_minute(&|| state(pid) == 'Z');
+        // It is among those that go on no more.
+        assert!(clocks.since(&[own], 0) >= live);
+        clocks.look(&[own], 0);
+        assert!(clocks.made.contains_key(&pid));
+        assert!(child.wait().is_ok());
+        // Waited for, its time is in ticks.
+        let after = clocks.since(&[own], 0);
+        assert!(after + 2 * TICK_NS >= live, "{live} {after}");
+        clocks.look(&[own], 0);
+        assert!(clocks.made.is_empty());
+        // Another process has its number.
+        clocks.made.insert(std::os::unix::process::parent_id().cast_signed(), 1);
+        assert!(clocks.made_now(&[own]).is_empty());
+    }
+
+    fn state(pid: i32) -> char {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("a process");
+        stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()).expect("a state")
     }
 }
