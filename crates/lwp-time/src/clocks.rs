@@ -92,47 +92,60 @@ impl Clocks {
         if !self.children {
             return self.since(live, counted);
         }
-        let ended = waited_for().saturating_sub(self.waited_for);
-        let going_on = self.made_now(live).into_iter().map(|(_, account)| account.used);
-        self.sum(going_on.fold(ended, u64::saturating_add), counted)
+        let ended = || Some(waited_for().saturating_sub(self.waited_for));
+        let (_, sum) = self.with_made(live, ended);
+        self.sum(sum.unwrap_or(0), counted)
     }
 
-    /// Those that were made and nobody has waited for yet, with when they started; and the sum of
-    /// all accounts now, `None` once a process of the first ones has ended.
+    /// As [`with_made`](Self::with_made), with the sum of the first ones' accounts: `None` once one
+    /// of them has ended.
     fn accounts(&self, live: &[i32]) -> (BTreeMap<i32, u64>, Option<u64>) {
+        self.with_made(live, || {
+            let account = |pid: &i32| Account::of(*pid, self.children).map(|account| account.used);
+            let first: Option<Vec<u64>> = self.processes.iter().map(account).collect();
+            first.map(|first| first.into_iter().fold(0, u64::saturating_add))
+        })
+    }
+
+    /// The processes that were made and nobody has waited for yet, with when they started; and the
+    /// sum of their accounts and of what `first` returns.
+    fn with_made(
+        &self,
+        live: &[i32],
+        first: impl Fn() -> Option<u64>,
+    ) -> (BTreeMap<i32, u64>, Option<u64>) {
+        let mut made = self.made(live);
         loop {
-            let made = self.made_now(live);
-            let first = self.processes.iter().map(|pid| Account::of(*pid, self.children));
-            let first: Option<Vec<Account>> = first.collect();
-            // The account of one that ended meanwhile may have moved to the one that waited for it.
-            let still = |(pid, account): &(i32, Account)| account.is_still(*pid);
-            if first.is_some() && !made.iter().all(still) {
-                continue;
-            }
-            let started = made.iter().map(|(pid, account)| (*pid, account.started)).collect();
-            let all = |first: Vec<Account>| {
-                let all = first.into_iter().chain(made.iter().map(|(_, account)| *account));
-                all.map(|account| account.used).fold(0, u64::saturating_add)
+            let account = |(pid, started): &(i32, Option<u64>)| {
+                let account = Account::of(*pid, true)?;
+                // Another process may have its number.
+                (started.unwrap_or(account.started) == account.started).then_some((*pid, account))
             };
-            return (started, first.map(all));
+            let found: Vec<(i32, Account)> = made.iter().filter_map(account).collect();
+            let first = first();
+            let still = |(pid, account): &(i32, Account)| account.is_still(*pid);
+            // The account of one that is gone may have moved to the one that waited for it, before
+            // or after that was looked at.
+            if first.is_none() || found.len() == made.len() && found.iter().all(still) {
+                let used = found.iter().map(|(_, account)| account.used);
+                let sum = first.map(|first| used.fold(first, u64::saturating_add));
+                let started = found.iter().map(|(pid, account)| (*pid, account.started));
+                return (started.collect(), sum);
+            }
+            made = found.iter().map(|(pid, account)| (*pid, Some(account.started))).collect();
         }
     }
 
-    /// The accounts of processes that the first ones made: of those that go on, and of those that
-    /// have ended and nobody has waited for yet.
-    fn made_now(&self, live: &[i32]) -> Vec<(i32, Account)> {
+    /// The processes that the first ones made, as far as they go on or may have ended without being
+    /// waited for; with when they started, if that is known.
+    fn made(&self, live: &[i32]) -> Vec<(i32, Option<u64>)> {
         if !self.children {
             return Vec::new();
         }
         let ended = self.made.iter().filter(|(pid, _)| !live.contains(pid));
         let ended = ended.map(|(pid, started)| (*pid, Some(*started)));
         let live = live.iter().filter(|pid| !self.processes.contains(pid)).map(|pid| (*pid, None));
-        let account = |(pid, started): (i32, Option<u64>)| {
-            let account = Account::of(pid, true)?;
-            // Another process may have its number.
-            (started.unwrap_or(account.started) == account.started).then_some((pid, account))
-        };
-        live.chain(ended).filter_map(account).collect()
+        live.chain(ended).collect()
     }
 
     fn sum(&self, accounts: u64, counted: u64) -> u64 {
@@ -407,7 +420,7 @@ mod tests {
         assert!(clocks.made.is_empty());
         // Another process has its number.
         clocks.made.insert(std::os::unix::process::parent_id().cast_signed(), 1);
-        assert!(clocks.made_now(&[own]).is_empty());
+        assert!(clocks.with_made(&[own], || Some(0)).0.is_empty());
     }
 
     fn state(pid: i32) -> char {
