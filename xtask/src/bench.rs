@@ -8,6 +8,7 @@ mod dispatch;
 mod memory;
 mod profiles_of_time;
 mod raw;
+mod records;
 mod reports;
 mod sampling;
 mod steady;
@@ -43,6 +44,9 @@ pub struct Options {
     /// Measure Lightweight Profiling too, turned on by the program
     #[arg(long)]
     with_profiling: bool,
+    /// Measure what a record of Lightweight Profiling costs, by its kind
+    #[arg(long)]
+    with_records: bool,
     /// Measure sampled misses of a modelled data cache too
     #[arg(long)]
     with_misses: bool,
@@ -194,6 +198,9 @@ fn others(
     }
     if options.with_dispatch {
         add("dispatch", dispatch::measure(dir))?;
+    }
+    if options.with_records {
+        add("records", records::measure(place.lwp, dir))?;
     }
     if options.with_memory {
         add("memory", memory::measure(workloads, ways, dir, limit))?;

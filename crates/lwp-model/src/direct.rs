@@ -16,8 +16,8 @@ use crate::unit::{LwpUnit, Profile, State};
 /// Spec: LWP §3.1, §5.7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Direct {
-    /// True if records may be stored directly: not with time stamps.
-    pub stores: bool,
+    /// Records have time stamps.
+    pub stamped: bool,
     /// A full ring loses its oldest record instead of the newest.
     pub continuous: bool,
     /// BufferBase.
@@ -52,7 +52,7 @@ impl LwpUnit {
         let constants = profile.constants.as_ref().filter(|_| plain)?;
         let fields = self.processor.fields(profile.lwpcb);
         Some(Direct {
-            stores: !profile.flags.contains(EventFlags::PTSC),
+            stamped: profile.flags.contains(EventFlags::PTSC),
             continuous: profile.flags.contains(EventFlags::CONT),
             ring: profile.buffer_base,
             size: profile.ring.size(),

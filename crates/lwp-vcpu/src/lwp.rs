@@ -40,7 +40,7 @@ use lwp_process::Tid;
 use lwp_process::regs::Raw;
 use lwp_run::config::{Config, LwpConfig};
 
-use crate::machine::Thread;
+use crate::machine::{Stamp, Thread};
 pub use component::{BeforeState, restores_lwp};
 use countdown::{Countdown, countdown};
 pub use dcache::masks;
@@ -151,8 +151,8 @@ impl Executed {
 #[derive(Clone, Debug)]
 struct Surroundings {
     random: Xorshift32,
-    /// The performance time-stamp counter, 100 MHz.
-    timestamp: u64,
+    /// The performance time-stamp counter.
+    stamp: Stamp,
     /// Interrupts raised since they were last delivered.
     interrupts: u32,
     /// True if records say on which processor the thread ran. All say 0 where runs are to repeat.
@@ -163,7 +163,7 @@ struct Surroundings {
 
 impl Surroundings {
     fn new(random: Xorshift32) -> Self {
-        Self { random, timestamp: 0, interrupts: 0, moves: false, core: 0 }
+        Self { random, stamp: Stamp::default(), interrupts: 0, moves: false, core: 0 }
     }
 
     /// Notes the processor on which the stopped thread `tid` is, which has not said it.
@@ -186,7 +186,7 @@ impl Signals for Surroundings {
     }
 
     fn timestamp(&mut self) -> u64 {
-        self.timestamp
+        self.stamp.now()
     }
 
     fn core(&mut self) -> Option<u8> {

@@ -34,7 +34,7 @@ pub use code_caches::{CodeCaches, Where};
 pub use counts::Counting;
 pub use errands::Errands;
 pub use observers::Observers;
-pub use processor::Processor;
+pub use processor::{Processor, Stamp, StampClock};
 pub use tasks::{
     Account, Dispatch, Errand, LwpState, Mode, Moving, Need, Process, Tasks, Thread, ThreadSignals,
 };

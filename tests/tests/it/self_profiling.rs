@@ -225,6 +225,24 @@ fn lwp_spec_5_7_what_a_full_ring_has_no_room_for_is_counted() {
     }
 }
 
+/// Records have the time at which they were stored, whoever stores them.
+///
+/// Spec: LWP §5.2
+/// Promise: W29
+#[test]
+fn lwp_spec_5_2_time_stamps_are_those_of_a_clock() {
+    let dir = TempDir::new();
+    let flags = ["-std=gnu17", "-O1", "-static", "-no-pie"];
+    let program = compile("gcc", &flags, "tests/lwp/stamps.c", dir.path());
+    for options in [&["--cpu", "full"][..], &["--cpu", "full", "--predictor", "zen4"]] {
+        let outcome = on_virtual_cpu(options, &program, &[], dir.path());
+        let stderr = String::from_utf8_lossy(&outcome.stderr);
+        assert_eq!(outcome.end, End::Code(0), "{options:?}: {stderr}");
+        let printed = String::from_utf8_lossy(&outcome.stdout);
+        assert!(printed.ends_with(" records, 40 inserted, 0 wrong\n"), "{printed}");
+    }
+}
+
 /// A handler in C that repairs a page of the ring is interrupted by no other fault of the ring, and
 /// the profile goes on.
 ///

@@ -150,6 +150,11 @@ context_page! {
         0x160 => Stored,
         /// Non-zero where the process has other threads.
         0x168 => Beside,
+        /// Ticks of the performance time-stamp counter for one of the processor's, times 2³²; 0
+        /// where records have no time stamps.
+        0x170 => LwpStampRate,
+        /// The processor's time stamp counter when the performance time-stamp counter was 0.
+        0x178 => LwpStampBase,
         /// The sum of the words when they were dealt out last.
         0x180 => LwpGiven,
         /// The amount of the high part that could pass then without an event.

@@ -112,6 +112,26 @@ pub fn cpuid(leaf: u32, subleaf: u32) -> [u32; 4] {
     [result.eax, result.ebx, result.ecx, result.edx]
 }
 
+/// The time stamp counter; `None` where it doesn't tell time: it stops or changes its rate, or the
+/// system has it fault.
+///
+/// Spec: AMD64 Architecture Programmer's Manual, volume 3, CPUID Fn8000_0007_EDX, TscInvariant;
+/// `PR_GET_TSC(2const)`.
+pub fn time_stamp_counter() -> Option<u64> {
+    static TELLS_TIME: OnceLock<bool> = OnceLock::new();
+    let tells = TELLS_TIME.get_or_init(|| {
+        const INVARIANT: u32 = 1 << 8;
+        let known = cpuid(0x8000_0000, 0)[0] >= 0x8000_0007;
+        let mut mode = 0i32;
+        // SAFETY: the kernel writes one int, and it lives through the call.
+        let asked = check(i64::from(unsafe { libc::prctl(libc::PR_GET_TSC, &raw mut mode) }));
+        let faults = asked.is_err() || mode != libc::PR_TSC_ENABLE;
+        known && cpuid(0x8000_0007, 0)[3] & INVARIANT != 0 && !faults
+    });
+    // SAFETY: RDTSC exists on every x86-64 processor, and does not fault in this process.
+    tells.then(|| unsafe { std::arch::x86_64::_rdtsc() })
+}
+
 /// The limit of the segment with this selector; `None` where there is none.
 pub fn segment_limit(selector: u32) -> Option<u32> {
     let (limit, found): (u32, u8);

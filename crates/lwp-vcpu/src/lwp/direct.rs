@@ -12,6 +12,7 @@ use lwp_process::sys;
 
 use super::countdown::Countdown;
 use super::unit::ThreadUnit;
+use crate::machine::StampClock;
 
 /// A threshold that no ring reaches.
 const NEVER: u64 = u64::MAX;
@@ -20,7 +21,7 @@ impl ThreadUnit {
     /// Publishes where records go and what SLWPCB writes.
     pub(super) fn write_direct(&self, context: Context<'_>, countdown: &Countdown) {
         let direct = self.model.direct();
-        context.set(Slot::LwpRing, direct.filter(|d| d.stores).map_or(0, |d| d.ring.0));
+        context.set(Slot::LwpRing, direct.filter(|_| self.stores()).map_or(0, |d| d.ring.0));
         let flushed = direct.and(self.model.block());
         let flushed = flushed.filter(|_| self.write_clocks(context, countdown));
         context.set(Slot::LwpBlock, flushed.map_or(0, |block| block.0));
@@ -28,6 +29,10 @@ impl ThreadUnit {
         let Some(direct) = direct else { return };
         let core = if self.surroundings.moves { core_source() } else { 0 };
         write_ring(context, &direct, core);
+        let clock = self.surroundings.stamp.clock().filter(|_| direct.stamped);
+        let (base, rate) = clock.map_or((0, 0), StampClock::base_and_rate);
+        context.set(Slot::LwpStampRate, rate);
+        context.set(Slot::LwpStampBase, base);
         countdown.write_counters(context, &self.model);
         let interval = self.model.interval(EventKind::ValueSample).unwrap_or(0);
         let mask = (1u64 << direct.random_bits) - 1;
@@ -36,6 +41,13 @@ impl ThreadUnit {
         self.write_events(context, countdown, mask);
         context.set(Slot::LwpRandomMask, mask);
         context.set(Slot::LwpRandom, u64::from(self.surroundings.random.state()));
+    }
+
+    /// Returns whether the thread may store records by itself: with time stamps, if it can read
+    /// their clock.
+    pub(super) fn stores(&self) -> bool {
+        let can_stamp = self.surroundings.stamp.clock().is_some();
+        self.model.direct().is_some_and(|direct| !direct.stamped || can_stamp)
     }
 
     /// Publishes what the counters of clocks follow from, if any are watched. Whether SLWPCB can

@@ -13,7 +13,7 @@ use lwp_run::config::{Config, LwpConfig};
 use super::Profiling;
 use super::memory::TraceeMemory;
 use super::{CPU, Executed, due};
-use crate::machine::{CodeCaches, Need, Observers, Tasks, Thread};
+use crate::machine::{CodeCaches, Need, Observers, Stamp, Tasks, Thread};
 use crate::server::{Answer, Backlog};
 
 /// An address that cannot be: touching it raises #GP(0).
@@ -56,7 +56,7 @@ impl Answer<'_> {
         if let Some(mut profiled) = self.machine.tasks.profiled(&self.machine.contexts, tid) {
             profiled.collect_but(in_cut.then_some(pc));
         }
-        let timestamp = self.machine.processor.timestamp(self.machine.observers.started);
+        let stamp = self.machine.processor.stamp();
         let context = self.context();
         let asked = Asked {
             kind,
@@ -66,7 +66,7 @@ impl Answer<'_> {
         };
         let thread = self.machine.tasks.threads.get_mut(&tid)?;
         let memory = &mut TraceeMemory::new(tid);
-        match thread.lwp_execute(&self.machine.config, &asked, timestamp, memory) {
+        match thread.lwp_execute(&self.machine.config, &asked, stamp, memory) {
             Ok(done) => {
                 let charged = !in_cut && matches!(kind, RequestKind::Lwpins | RequestKind::Lwpval);
                 if in_cut {
@@ -206,13 +206,12 @@ impl Profiling<'_> {
             lwp.unit.surroundings.look_for_core(tid);
         }
         self.processor.lwp_was_found.set(true);
-        let timestamp = self.processor.timestamp(self.observers.started);
+        let stamp = self.processor.stamp();
         let gs_base = self.context(tid).map_or(0, |context| context.get(Slot::AppGs));
         let mut registers = Stopped { regs: app.0, gs_base };
         let thread = self.tasks.threads.get_mut(&tid)?;
         let (at, memory) = ((pc, &instruction), &mut TraceeMemory::new(tid));
-        let executed =
-            thread.lwp_execute_stopped(self.config, at, &mut registers, timestamp, memory);
+        let executed = thread.lwp_execute_stopped(self.config, at, &mut registers, stamp, memory);
         executed.ok()?;
         let next = pc + u64::from(instruction.length);
         thread.account.correction.add(one(), 1);
@@ -239,12 +238,13 @@ impl Thread {
         &mut self,
         run: &Config,
         asked: &Asked<'_>,
-        timestamp: u64,
+        stamp: Stamp,
         memory: &mut M,
     ) -> Result<Done, Fault> {
         let Some(config) = &run.lwp else { return Err(Fault::Ud) };
+        let stamp = self.readable(stamp);
         let lwp = self.lwp_begin(config, run);
-        lwp.unit.surroundings.timestamp = timestamp;
+        lwp.unit.surroundings.stamp = stamp;
         let instruction = asked.instruction;
         let width = match instruction.op0_register().is_gpr64() {
             true => Width::W64,
@@ -301,12 +301,13 @@ impl Thread {
         run: &Config,
         (pc, instruction): (u64, &insn::Instruction),
         registers: &mut Stopped,
-        timestamp: u64,
+        stamp: Stamp,
         memory: &mut M,
     ) -> Result<(), Fault> {
         let Some(config) = &run.lwp else { return Err(Fault::Ud) };
+        let stamp = self.readable(stamp);
         let lwp = self.lwp_begin(config, run);
-        lwp.unit.surroundings.timestamp = timestamp;
+        lwp.unit.surroundings.stamp = stamp;
         let (unit, signals) = (&mut lwp.unit.model, &mut lwp.unit.surroundings);
         let executed = unit.execute(&CPU, instruction, Ip(pc), registers, memory, signals);
         let settled = executed.and_then(|()| lwp.unit.model.settle(memory));

@@ -147,7 +147,7 @@ impl Cut {
 impl ThreadUnit {
     /// Returns whether records of instructions and branches may be stored by the thread.
     pub(super) fn records_events(&self) -> bool {
-        self.model.direct().is_some_and(|direct| direct.stores) && self.counts_what_is_published()
+        self.stores() && self.counts_what_is_published()
     }
 
     /// Publishes what the thread needs to record events of `countdown` by itself.

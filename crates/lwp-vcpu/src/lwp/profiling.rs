@@ -74,13 +74,26 @@ impl Profiling<'_> {
         self.tasks.lwp_publish(self.contexts, tid);
     }
 
+    /// The thread may read the time stamp counter no longer, or again.
+    pub fn lwp_stamp_anew(&mut self, tid: Tid) {
+        self.tasks.lwp_collect(self.contexts, tid);
+        let stamp = self.processor.stamp();
+        let Some(thread) = self.tasks.threads.get_mut(&tid) else { return };
+        let stamp = thread.readable(stamp);
+        if let Some(lwp) = &mut thread.lwp {
+            lwp.unit.surroundings.stamp = stamp;
+        }
+        self.tasks.lwp_publish(self.contexts, tid);
+    }
+
     /// Reports an instruction that has been executed and cannot be restarted: a record that meets a
     /// fault now is lost.
     pub(super) fn lwp_retire(&mut self, tid: Tid, executed: &Executed) {
-        let timestamp = self.processor.timestamp(self.observers.started);
+        let stamp = self.processor.stamp();
+        let stamp = self.tasks.threads.get(&tid).map_or(stamp, |thread| thread.readable(stamp));
         self.tasks.filter_samples_at(self.config, self.caches, tid, executed.ip);
         if let Some(Profiled { lwp, context, .. }) = self.tasks.profiled(self.contexts, tid) {
-            lwp.unit.surroundings.timestamp = timestamp;
+            lwp.unit.surroundings.stamp = stamp;
             lwp.cache.finish_accesses(context, executed.ip);
             if lwp.retire(&mut TraceeMemory::new(tid), executed).is_err() {
                 lwp.unit.model.await_nothing();

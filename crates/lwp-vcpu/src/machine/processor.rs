@@ -1,12 +1,12 @@
 //! The processor that programs see.
 
-use std::cell::Cell;
-use std::time::Instant;
+use std::cell::{Cell, OnceCell};
+use std::time::{Duration, Instant};
 
 use lwp_arch::cpuid::fn8000_001c;
 use lwp_dbt::block::Emulated;
 use lwp_process::{SharedMemory, sys};
-use lwp_run::config::{Config, LwpConfig, Plan};
+use lwp_run::config::{Config, LwpConfig, Plan, Target};
 
 use crate::cpuid::VirtualCpu;
 
@@ -25,6 +25,108 @@ pub struct Processor {
     pub lwp_was_found: Cell<bool>,
     /// Under determinism, the replacement of the random devices, and its path.
     pub random_file: Option<(SharedMemory, String)>,
+    clock: PerformanceClock,
+}
+
+/// The performance time-stamp counter at one moment.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stamp {
+    /// Its value.
+    now: u64,
+    /// The means by which a thread can read it, if there are any.
+    clock: Option<StampClock>,
+}
+
+impl Stamp {
+    /// Its value.
+    pub fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// The means by which a thread can read it, if there are any.
+    pub fn clock(&self) -> Option<StampClock> {
+        self.clock
+    }
+
+    /// The counter for a thread that can't read it.
+    pub fn without_clock(self) -> Self {
+        Self { clock: None, ..self }
+    }
+}
+
+/// The relation of the performance time-stamp counter to the processor's time stamp counter, which
+/// stays the same during a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StampClock {
+    /// The processor's counter when the other was 0.
+    base: u64,
+    /// Ticks of the other for one of the processor's, times 2³².
+    rate: u64,
+}
+
+impl StampClock {
+    /// The relation that follows from the ticks of both in the time since the latter was `base`:
+    /// none if no time has passed.
+    fn of(base: u64, processor_ticks: u64, ticks: u64) -> Option<Self> {
+        let rate = (u128::from(ticks) << 32).checked_div(u128::from(processor_ticks))?;
+        let rate = u64::try_from(rate).ok().filter(|rate| *rate > 0)?;
+        Some(Self { base, rate })
+    }
+
+    /// The processor's counter when the other was 0, and ticks of the other for one of the
+    /// processor's, times 2³².
+    pub fn base_and_rate(self) -> (u64, u64) {
+        (self.base, self.rate)
+    }
+
+    /// The counter's value when the processor's is this.
+    fn at(self, processor: u64) -> u64 {
+        let passed = u128::from(processor.saturating_sub(self.base));
+        (passed * u128::from(self.rate) >> 32) as u64
+    }
+}
+
+/// The performance time-stamp counter: 100 MHz since the run began.
+#[derive(Debug)]
+struct PerformanceClock {
+    started: Instant,
+    /// The processor's time stamp counter at that time, if threads may read it.
+    base: Option<u64>,
+    related: OnceCell<Option<StampClock>>,
+}
+
+/// The shortest time in which the rate of the processor's counter is measured. Reading both clocks
+/// takes less than a ten-thousandth of it.
+const MEASURED: Duration = Duration::from_millis(1);
+
+impl PerformanceClock {
+    fn start(config: &Config) -> Self {
+        // A process that was attached to may have asked for faults.
+        let own = matches!(config.target, Target::Launch { .. });
+        let base = if own { sys::time_stamp_counter() } else { None };
+        Self { started: Instant::now(), base, related: OnceCell::new() }
+    }
+
+    /// Ticks since the run began.
+    fn ticks(&self) -> u64 {
+        self.started.elapsed().as_nanos() as u64 / 10
+    }
+
+    fn stamp(&self) -> Stamp {
+        let clock = *self.related.get_or_init(|| self.relate());
+        let now = clock.zip(sys::time_stamp_counter()).map(|(clock, tsc)| clock.at(tsc));
+        Stamp { now: now.unwrap_or_else(|| self.ticks()), clock }
+    }
+
+    /// Measures the rate of the processor's counter since the run began.
+    fn relate(&self) -> Option<StampClock> {
+        let base = self.base?;
+        while self.started.elapsed() < MEASURED {
+            std::hint::spin_loop();
+        }
+        let ticks = self.ticks();
+        StampClock::of(base, sys::time_stamp_counter()?.checked_sub(base)?, ticks)
+    }
 }
 
 impl Processor {
@@ -52,7 +154,8 @@ impl Processor {
             if config.program.deterministic { seeded_file(config.program.seed) } else { None };
         let lwp_was_found = Cell::new(false);
         let random = config.program.seed;
-        Self { cpu, emulated, random, tsc: 1 << 32, lwp_was_found, random_file }
+        let clock = PerformanceClock::start(config);
+        Self { cpu, emulated, random, tsc: 1 << 32, lwp_was_found, random_file, clock }
     }
 
     /// Answers CPUID.
@@ -72,12 +175,12 @@ impl Processor {
         z ^ (z >> 31)
     }
 
-    /// Returns the performance time-stamp counter: 100 MHz since the run began, at `started`, or
-    /// the virtual counter.
-    pub fn timestamp(&self, started: Instant) -> u64 {
+    /// Returns the performance time-stamp counter: 100 MHz since the run began, or the virtual
+    /// counter.
+    pub fn stamp(&self) -> Stamp {
         match self.emulated.tsc {
-            true => self.tsc,
-            false => started.elapsed().as_nanos() as u64 / 10,
+            true => Stamp { now: self.tsc, clock: None },
+            false => self.clock.stamp(),
         }
     }
 
@@ -101,4 +204,21 @@ fn seeded_file(seed: u64) -> Option<(SharedMemory, String)> {
     }
     let path = format!("/proc/{}/fd/{}", std::process::id(), file.fd());
     Some((file, path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_performance_counter_follows_from_the_processor_s() {
+        // 3 GHz, for a second.
+        let clock = StampClock::of(50, 3_000_000_000, 100_000_000).expect("a relation");
+        assert_eq!((clock.at(50), clock.at(49)), (0, 0));
+        // Less than a millionth off.
+        let hour = clock.at(50 + 3600 * 3_000_000_000);
+        assert!(hour.abs_diff(3600 * 100_000_000) < 360_000, "{hour}");
+        assert_eq!(StampClock::of(50, 0, 10), None);
+        assert_eq!(StampClock::of(50, u64::MAX, 1), None);
+    }
 }

@@ -11,6 +11,7 @@ use lwp_model::Xorshift32;
 use lwp_process::Tid;
 use lwp_process::regs::Regs;
 
+use super::Stamp;
 use crate::guarding::FaultAction;
 use crate::lwp::{KnownCuts, ThreadLwp};
 use crate::markers::Bounds;
@@ -150,6 +151,13 @@ pub struct Thread {
     pub clock_faults: bool,
     /// Its counts and times.
     pub account: Account,
+}
+
+impl Thread {
+    /// The performance time-stamp counter, with its clock if the thread may read that.
+    pub fn readable(&self, stamp: Stamp) -> Stamp {
+        if self.clock_faults { stamp.without_clock() } else { stamp }
+    }
 }
 
 /// The system calls that a thread has become signals.

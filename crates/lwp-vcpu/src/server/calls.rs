@@ -94,6 +94,7 @@ impl Answer<'_> {
         let known = sets && matches!(mode, PR_TSC_ENABLE | PR_TSC_SIGSEGV);
         if known && let Some(thread) = self.machine.tasks.threads.get_mut(&self.cx.tid) {
             thread.clock_faults = mode == PR_TSC_SIGSEGV;
+            self.machine.profiling().lwp_stamp_anew(self.cx.tid);
         }
     }
 

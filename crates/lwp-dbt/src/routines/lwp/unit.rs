@@ -87,7 +87,7 @@ fn end(b: &mut Builder) -> Emit {
 /// ```text
 /// edi := head;  esi := the next one;  rdx := where the record goes
 /// the ring is the host's, or the record lies in two pages                --> slow
-/// record := first dword | core << 8, data 1, pc, data 2, 0
+/// record := first dword | core << 8, data 1, pc, data 2, time stamp
 /// tail, reduced, is the next one, and not in continuous mode             --> full
 /// (next - tail) mod size >= threshold                                    --> slow
 /// ```
@@ -116,8 +116,31 @@ pub(super) fn write_record(b: &mut Builder, slow: CodeLabel, full: CodeLabel) ->
     asm.mov(qword_ptr(rdx + INSTRUCTION_ADDRESS), r11)?;
     asm.mov(rax, Builder::slot(Slot::LwpOperand))?;
     asm.mov(qword_ptr(rdx + DATA2), rax)?;
-    asm.mov(qword_ptr(rdx + TIMESTAMP), 0)?;
+    write_time_stamp(b)?;
     see_room(b, slow, full)
+}
+
+/// Writes the time stamp of the record that lies at rdi in the ring; rax, rcx and rdx are lost.
+///
+/// ```text
+/// no rate             --> 0
+/// ((TSC - base) rate) >> 32
+/// ```
+fn write_time_stamp(b: &mut Builder) -> Emit {
+    let asm = &mut b.asm;
+    let mut known = asm.create_label();
+    asm.mov(rcx, Builder::slot(Slot::LwpStampRate))?;
+    asm.mov(eax, 0)?;
+    asm.jrcxz(known)?;
+    asm.rdtsc()?;
+    asm.shl(rdx, 32u32)?;
+    asm.or(rax, rdx)?;
+    asm.sub(rax, Builder::slot(Slot::LwpStampBase))?;
+    asm.mul(rcx)?;
+    asm.shrd(rax, rdx, 32u32)?;
+    asm.set_label(&mut known)?;
+    asm.mov(rcx, Builder::slot(Slot::LwpRing))?;
+    asm.mov(qword_ptr(rcx + rdi + TIMESTAMP), rax)
 }
 
 /// eax := the number of this core, as far as records are to say it; ecx is lost.
