@@ -12,7 +12,7 @@
 //! | delivered at once | its thread raised it, or is in a system call |
 //! | | its thread is at the first instruction of another signal's handler |
 //! | | it is the first of its kind to come too soon: others may have been pending together |
-//! | held | it comes too soon after the previous one, repeatedly; a timer's: once |
+//! | held | it repeatedly comes too soon after the previous one (a timer's: the first time) |
 //!
 //! The tracer ends the hold before each system call, so the program can't notice it: its calls see
 //! its own mask, and a signal that comes before a call is handled before it. If the next signal is
