@@ -4,7 +4,7 @@
 //! of each access with the one used last in its set, searches the set if they differ, and logs
 //! misses. The host models the outer levels from the log, when the log is full or when anything
 //! else needs the unit. The log only has room for as many misses as may pass before an event
-//! expires, so the access on which an event may expire is always the last one in it.
+//! expires, so an access on which an event may expire is handled by itself.
 
 use lwp_arch::LinearAddr;
 use lwp_arch::retired::{Access, AccessKind, CacheMiss};

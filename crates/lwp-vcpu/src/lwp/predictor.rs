@@ -1,6 +1,6 @@
 //! The modelled branch predictor of a thread.
 //!
-//! A prediction depends on every branch before it and on its outcome. So the predictor has to see
+//! A prediction depends on all earlier branches and their outcomes. So the predictor has to see
 //! them all: every branch is executed at the end of a cut fragment, whatever the profile's filters
 //! leave out. The thread finds the cut itself, appends the outcome to a list, and continues. The
 //! host passes the list to the predictor when anything else needs the unit, when further branches

@@ -9,7 +9,7 @@
 //! | --- | --- |
 //! | with a call that has been interrupted, and is made again | with that call, at its deadline at the latest |
 //! | with signals that follow each other closely | after [`SPAN`] |
-//! | with a handled signal that comes too soon (`pacing.rs`) | after a while, or before any call |
+//! | with a handled signal that `signal_pacing.rs` holds | after a while, or before any call |
 //! | | before a call to which the mask of blocked signals matters, or that sends one of them |
 //! | | with any other stop |
 //!

@@ -4,7 +4,7 @@
 //! | instruction | would show | instead |
 //! | --- | --- | --- |
 //! | PUSHF | the flag in the image | the image is corrected |
-//! | POPF, IRET that fault | the flag in the signal frame, as if it were theirs | it is removed |
+//! | POPF, IRET that fault | the flag in the signal frame, as if the program's | it is removed |
 //! | SYSCALL | the flag in r11, and calls that lwp takes part in | a routine makes the call |
 //! | MOV SS | the next instruction is executed too | the host does it, if it changes nothing |
 //! | XBEGIN | another reason to abort; a late trap | the host aborts it, if the processor has it |
