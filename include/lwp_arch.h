@@ -1,13 +1,12 @@
-/* Lightweight Profiling (LWP) for C and C++: the intrinsics by their published names, and the memory that
- * processor and program share.
+/* Lightweight Profiling (LWP) for C and C++: the intrinsics with their published names, and the layouts of
+ * the memory that processor and program share.
  *
  *     #include <lwp_arch.h>
  *
- * <lwp.h> includes this header and declares the library; nothing here needs the library.
+ * <lwp.h> includes this header and declares the library. Nothing in this header needs the library.
  *
- * For GCC and Clang on x86. C99 or later, or C++11 or later, with or without -mlwp: where the compiler
- * is allowed to use LWP its own intrinsics are taken, elsewhere the same names encode the instructions
- * themselves.
+ * For GCC and Clang on x86; C99 or later, or C++11 or later. With -mlwp, these are the compiler's own
+ * intrinsics; without it, the same names encode the instructions as bytes.
  *
  *     void          __llwpcb(void *block);                    load the control block; NULL ends profiling
  *     void         *__slwpcb(void);                           flush; the active control block, or NULL
@@ -16,8 +15,8 @@
  *     unsigned char __lwpins32(uint32_t data2, uint32_t data1, CONSTANT flags);    1: the ring was full
  *     unsigned char __lwpins64(uint64_t data2, uint32_t data1, CONSTANT flags);
  *
- * The instructions raise an invalid opcode exception (SIGILL) where there is no LWP: ask lwp_query()
- * first. Records are read as section 7 of docs/lwp.md says; lwp_next_record() does it.
+ * On a machine without LWP, these instructions raise an invalid opcode exception (SIGILL), so call
+ * lwp_query() first. lwp_next_record() reads records; section 7 of docs/lwp.md describes how.
  *
  * Licence: MIT OR Apache-2.0. */
 #ifndef LWP_ARCH_H
@@ -30,7 +29,7 @@
 #include <cpuid.h>
 #include <stddef.h>
 #include <stdint.h>
-/* Before the macros below, so that they do not meet the compiler's declarations. */
+/* Comes before the macros below, so that they do not change the compiler's declarations. */
 #include <x86intrin.h>
 
 #ifdef __cplusplus
@@ -41,8 +40,8 @@ extern "C" {
 
 #ifndef __LWP__
 
-/* The encodings, for assemblers and compilers that may not use LWP. rAX is Data2 or the block, eCX is
- * Data1. "memory": the processor writes block and ring. */
+/* The encodings, for assemblers and compilers that do not know LWP. rAX is Data2 or the control block, eCX
+ * is Data1. The clobber is "memory" because the processor writes to the control block and the ring. */
 static __inline__ void lwp_llwpcb(void *block)
 {
 #ifdef __x86_64__
@@ -71,7 +70,7 @@ static __inline__ void *lwp_slwpcb(void)
     __asm__ __volatile__(".byte 0x8f,0xea," prefix ",0x12," modrm "; .long %c2"                          \
                          : : "a"(data2), "c"((uint32_t)(data1)), "i"((uint32_t)(flags)) : "memory")
 
-/* Without optimisation the compiler's header has some of them as macros, which it could not compile. */
+/* Without optimisation, the compiler's header defines some of these as macros that don't compile here. */
 #undef __llwpcb
 #undef __slwpcb
 #undef __lwpval32
@@ -99,7 +98,7 @@ static __inline__ void *lwp_slwpcb(void)
 
 #endif /* __LWP__ */
 
-/* ---- The shipped form: AMD publication 43724 ------------------------------------------------------ */
+/* ---- LWP as in AMD's processors: publication 43724 -------------------------------------------------- */
 
 /* EventIds, byte 0 of a record. */
 #define LWP_EVENT_VALUE_SAMPLE 1
@@ -110,7 +109,7 @@ static __inline__ void *lwp_slwpcb(void)
 #define LWP_EVENT_REFERENCE_CLOCKS 6
 #define LWP_EVENT_PROGRAMMED 255
 
-/* Flags of a control block, and the features of CPUID 8000_001C EAX (enabled) and EDX (present). */
+/* Flags of a control block; also feature bits of CPUID 8000_001C, EAX (enabled) and EDX (present). */
 #define LWP_AVAILABLE (UINT32_C(1) << 0) /* CPUID only */
 #define LWP_FLAG(event) (UINT32_C(1) << (event))
 #define LWP_FLAG_CONTINUOUS (UINT32_C(1) << 29)
@@ -119,53 +118,54 @@ static __inline__ void *lwp_slwpcb(void)
 
 /* Filters of a control block. */
 #define LWP_FILTER_MIN_LATENCY(cycles) ((uint32_t)((cycles) / 16) & 0xff)
-#define LWP_FILTER_CLF (UINT32_C(1) << 8)  /* cache levels: only those named by the next four */
+#define LWP_FILTER_CLF (UINT32_C(1) << 8)  /* only misses from the sources of the next four */
 #define LWP_FILTER_NBC (UINT32_C(1) << 9)  /* northbridge cache */
 #define LWP_FILTER_RDC (UINT32_C(1) << 10) /* remote cache */
 #define LWP_FILTER_RAM (UINT32_C(1) << 11) /* memory */
 #define LWP_FILTER_OTH (UINT32_C(1) << 12) /* anything else */
-#define LWP_FILTER_NMB (UINT32_C(1) << 25) /* no mispredicted branches */
-#define LWP_FILTER_NPB (UINT32_C(1) << 26) /* no correctly predicted branches */
-#define LWP_FILTER_NAB (UINT32_C(1) << 27) /* no absolute branches */
-#define LWP_FILTER_NCB (UINT32_C(1) << 28) /* no conditional branches */
-#define LWP_FILTER_NRB (UINT32_C(1) << 29) /* no unconditional relative branches */
-#define LWP_FILTER_IPI (UINT32_C(1) << 30) /* invert the next */
+#define LWP_FILTER_NMB (UINT32_C(1) << 25) /* drop mispredicted branches */
+#define LWP_FILTER_NPB (UINT32_C(1) << 26) /* drop correctly predicted branches */
+#define LWP_FILTER_NAB (UINT32_C(1) << 27) /* drop absolute branches */
+#define LWP_FILTER_NCB (UINT32_C(1) << 28) /* drop conditional branches */
+#define LWP_FILTER_NRB (UINT32_C(1) << 29) /* drop unconditional relative branches */
+#define LWP_FILTER_IPI (UINT32_C(1) << 30) /* with IPF: only those outside */
 #define LWP_FILTER_IPF (UINT32_C(1) << 31) /* only instructions from base_ip to limit_ip */
 
-/* Flags of a record of branches retired, as the 16-bit field holds them. */
+/* Flags of a branch record, in its 16-bit field. */
 #define LWP_BRANCH_PREDICTION_VALID 0x2000
 #define LWP_BRANCH_PREDICTED 0x4000
 #define LWP_BRANCH_TAKEN 0x8000
-/* Flags of a record of data-cache misses. */
+/* Flags of a data-cache miss record. */
 #define LWP_DCACHE_ADDRESS_VALID 0x1000
 #define LWP_DCACHE_SOURCE(flags) ((flags) >> 13)
 
-/* Most EventIds for which the structure below has slots; CPUID says how many there are. */
+/* The control block below has slots for this many EventIds; CPUID reports how many the processor has. */
 #define LWP_MAX_EVENTS 24
 
-/* Interval and counter of one event: signed numbers of 26 bits. A record is made every interval + 1
- * occurrences. */
+/* Interval and counter of one event, signed numbers of 26 bits. The processor makes a record at every
+ * (interval + 1)-th occurrence. */
 struct lwp_event_slot {
     uint32_t interval;
     uint32_t counter;
 };
 
-/* The control block. Every known processor has its first event slot at byte 128; lwp_slot() asks. */
+/* The control block. All known processors have the first event slot at byte 128; lwp_slot() uses the
+ * offset that CPUID reports. */
 struct lwp_control_block {
-    uint32_t flags;              /* 0: in: wanted, out: granted */
+    uint32_t flags;              /* 0: set by the program: wanted; by the processor: granted */
     uint32_t buffer_size_random; /* 4: bytes in 27:0, number of random bits in 31:28 */
     uint64_t buffer_base;        /* 8 */
-    uint32_t buffer_head_offset; /* 16: the processor's: where the next record goes */
+    uint32_t buffer_head_offset; /* 16: set by the processor: where the next record goes */
     uint32_t reserved_20;
-    uint64_t missed_events;      /* 24: the processor's */
+    uint64_t missed_events;      /* 24: set by the processor */
     uint32_t threshold;          /* 32: bytes */
     uint32_t filters;            /* 36 */
     uint64_t base_ip;            /* 40 */
     uint64_t limit_ip;           /* 48 */
     uint64_t reserved_56;
-    uint32_t buffer_tail_offset; /* 64: the program's: the oldest unread record */
+    uint32_t buffer_tail_offset; /* 64: set by the program: the oldest unread record */
     uint32_t reserved_68;
-    uint64_t software[2];        /* 72: never looked at */
+    uint64_t software[2];        /* 72: free for the program */
     uint64_t reserved_88[5];
     struct lwp_event_slot events[LWP_MAX_EVENTS]; /* 128: EventId 1 first */
 };
@@ -187,19 +187,19 @@ struct lwp_record {
 #define LWP2007_EVENT_BRANCHES_RETIRED 2
 #define LWP2007_EVENT_DCACHE_MISSES 3
 
-/* Flags, all written by the processor but for LWP2007_FLAG_INTERRUPT. */
+/* Flags. The processor writes all of them except LWP2007_FLAG_INTERRUPT. */
 #define LWP2007_FLAG_ENABLED (UINT32_C(1) << 0)
 #define LWP2007_FLAG(event) (UINT32_C(1) << (event))
 #define LWP2007_FLAG_INTERRUPT (UINT32_C(1) << 31)
-#define LWP2007_FILTER_NDB (UINT32_C(1) << 13) /* no direct jumps; bits 12:0 as in the shipped form */
+#define LWP2007_FILTER_NDB (UINT32_C(1) << 13) /* drop direct jumps; bits 12:0 are as in 43724 */
 
-/* Interval in 25:0 and EventId in 31:26; counter in 25:0. */
+/* Bits 25:0 of the first word are the interval, 31:26 the EventId; bits 25:0 of the second the counter. */
 struct lwp2007_event_slot {
     uint32_t interval_event_id;
     uint32_t counter;
 };
 
-/* Its control block, aligned to 16; its ring is aligned to 32. */
+/* The control block, aligned to 16 bytes. The ring is aligned to 32. */
 struct lwp2007_control_block {
     uint32_t flags;
     uint32_t buffer_size_random;
@@ -212,18 +212,18 @@ struct lwp2007_control_block {
     struct lwp2007_event_slot events[LWP_MAX_EVENTS]; /* 40 */
 };
 
-/* ---- Asking and reading ---------------------------------------------------------------------------- */
+/* ---- Detecting and reading ------------------------------------------------------------------------- */
 
-/* What CPUID says. */
+/* What CPUID reports. */
 struct lwp_capabilities {
-    uint32_t enabled;          /* LWP_FLAG...: what a control block is granted */
+    uint32_t enabled;          /* LWP_FLAG...: what a control block can be granted */
     uint32_t present;          /* LWP_FLAG...: what the processor has */
     uint32_t block_bytes;      /* length of the control block */
     uint32_t record_bytes;     /* length of a record */
     uint32_t max_events;       /* number of event slots */
-    uint32_t event_offset;     /* byte offset of the first */
+    uint32_t event_offset;     /* byte offset of the first slot */
     uint32_t min_buffer_bytes; /* smallest ring */
-    uint32_t filters;          /* ECX: 31 latency, 30 levels, 29 addresses, 28 prediction */
+    uint32_t filters;          /* bits 31 latency, 30 cache levels, 29 addresses, 28 prediction */
     uint32_t version;
 };
 
@@ -231,10 +231,10 @@ enum lwp_status {
     LWP_READY = 0,       /* the instructions can be used */
     LWP_NOT_PRESENT = 1, /* this processor has no LWP */
     LWP_NOT_ENABLED = 2, /* the system has not switched it on */
-    LWP_FORM_OF_2007 = 3 /* it has the form proposed in 2007, of which nothing below holds */
+    LWP_FORM_OF_2007 = 3 /* it has the form proposed in 2007; the functions below don't apply */
 };
 
-/* Asks CPUID; fills `capabilities` if LWP is ready. Executes no LWP instruction. */
+/* Queries CPUID, and fills in `capabilities` if the result is LWP_READY. Executes no LWP instruction. */
 static __inline__ enum lwp_status lwp_query(struct lwp_capabilities *capabilities)
 {
     unsigned int a, b, c, d;
@@ -244,7 +244,7 @@ static __inline__ enum lwp_status lwp_query(struct lwp_capabilities *capabilitie
     if (!(c >> 15 & 1))
         return LWP_NOT_PRESENT;
     __cpuid_count(0x8000001c, 0, a, b, c, d);
-    if (b >> 24 < 88) /* LWPVersion there; here, the offset of a slot behind the other fields */
+    if (b >> 24 < 88) /* LWPVersion in the form of 2007; else the first slot's offset, behind the other fields */
         return LWP_FORM_OF_2007;
     if (!(a & LWP_AVAILABLE))
         return LWP_NOT_ENABLED;
@@ -260,16 +260,16 @@ static __inline__ enum lwp_status lwp_query(struct lwp_capabilities *capabilitie
     return LWP_READY;
 }
 
-/* The slot of an EventId, from 1 to max_events. */
+/* Returns the slot of an EventId from 1 to max_events. */
 static __inline__ struct lwp_event_slot *lwp_slot(struct lwp_control_block *block,
                                                   const struct lwp_capabilities *capabilities, unsigned int event)
 {
     return (struct lwp_event_slot *)((char *)block + capabilities->event_offset) + (event - 1);
 }
 
-/* Copies the oldest unread record and gives its place back to the processor. Returns 0 if there is none.
- * `ring` is where buffer_base points. One reader at a time, on any thread; on the thread that is
- * profiled, call __slwpcb() before. */
+/* Copies the oldest unread record to `record`, and frees its place in the ring. Returns 1, or 0 if there is
+ * none. `ring` is the memory that buffer_base points to. Only one thread may read at a time. If it is
+ * the profiled thread itself, call __slwpcb() first. */
 static __inline__ int lwp_next_record(struct lwp_control_block *block, const void *ring,
                                       const struct lwp_capabilities *capabilities, struct lwp_record *record)
 {

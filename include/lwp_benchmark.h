@@ -1,5 +1,5 @@
-/* Instructions as a counter of Google Benchmark's. C++11; needs <benchmark/benchmark.h>, and nothing to link with beside
- * that library.
+/* A Google Benchmark counter for instructions. Needs C++11 and <benchmark/benchmark.h>; apart from that library, there is
+ * nothing to link with.
  *
  *     #include <lwp_benchmark.h>
  *
@@ -11,8 +11,8 @@
  *     }
  *     BENCHMARK(sorting)->Iterations(100);
  *
- * Under `lwp stat` the benchmark has a counter `instructions`: those of an iteration, the loop included. Where nothing is
- * counted it has none. The number of iterations is best given: the library otherwise chooses it by time.
+ * Under `lwp stat`, the benchmark has a counter `instructions`: the instructions of an iteration, including the loop's own.
+ * If nothing counts, there is no counter. Set the number of iterations, because otherwise the library chooses it by time.
  *
  * Licence: MIT OR Apache-2.0. */
 #ifndef LWP_BENCHMARK_H
@@ -24,7 +24,7 @@
 
 namespace lwp {
 
-/* Counts from its construction to its destruction, in the thread that runs the benchmark. */
+/* Counts the instructions of the thread that runs the benchmark, from construction to destruction. */
 class CountInstructions {
 public:
     explicit CountInstructions(benchmark::State &state) : state_(state), before_(0)

@@ -1,5 +1,5 @@
-//! Places that count: a back end names events and programs them, a context is a
-//! group of requests it has programmed.
+//! Back ends, which have events and program counters for them, and contexts, which are groups of
+//! programmed requests.
 
 use std::fmt::Debug;
 

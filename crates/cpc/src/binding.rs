@@ -1,4 +1,4 @@
-//! A set that is bound: the counters of its back ends, presets, and whether they run.
+//! A bound set: its counters in the back ends, their presets, and whether they run.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! The C interface's shape, for `libcpc.so.1` (the crate `lwp-cpc`): numbers, bit masks and
-//! functions that Rust programs have better forms of.
+//! The C interface's numbers, bit masks and functions, for `libcpc.so.1` (the crate `lwp-cpc`).
+//! Rust programs have better forms of them.
 
 use crate::error::Result;
 use crate::handle::Cpc;
@@ -20,7 +20,7 @@ pub fn open(version: Version) -> Result<Cpc> {
     Cpc::open_version(version)
 }
 
-/// Binds `set` to the calling thread (`cpc_bind_curlwp`). Unknown flags are refused here.
+/// Binds `set` to the calling thread (`cpc_bind_curlwp`). Rejects unknown flags.
 ///
 /// # Errors
 ///
@@ -29,7 +29,7 @@ pub fn bind_curlwp(set: &Set, flags: u32) -> Result<()> {
     set.bind_thread(BindFlags::from_bits_retain(flags))
 }
 
-/// Binds `set` to a thread by the kernel's number (`cpc_bind_pctx`), which takes no flags.
+/// Binds `set` to the thread with this kernel number (`cpc_bind_pctx`). There are no flags yet.
 ///
 /// # Errors
 ///
@@ -38,7 +38,7 @@ pub fn bind_lwp(set: &Set, tid: i32, flags: u32) -> Result<()> {
     set.bind_lwp_with(tid, BindFlags::from_bits_retain(flags))
 }
 
-/// Binds `set` to a processor (`cpc_bind_cpu`), which takes no flags.
+/// Binds `set` to a processor (`cpc_bind_cpu`). There are no flags yet.
 ///
 /// # Errors
 ///

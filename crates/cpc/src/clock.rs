@@ -1,4 +1,4 @@
-//! Clock cycles for which a thread has been running, where no counter tells.
+//! The clock cycles for which a thread has been running, if no counter has them.
 
 use std::sync::OnceLock;
 

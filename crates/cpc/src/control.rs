@@ -1,12 +1,13 @@
 //! Counters that a controlling process has bound to a thread, switched by the thread itself.
 //!
-//! A program that runs under a controller (one that has taken it over with ptrace and binds sets to
-//! its threads, as `cputrack` does) may call `cpc_enable` and `cpc_disable` without having bound
-//! anything. The counters are the controller's, so it is asked: it listens at a datagram socket in
-//! the abstract namespace, named after its process, and whom to ask the kernel says, as the
-//! thread's tracer, or the host of the virtual CPU. Either side believes only the process that the
-//! kernel says has written. Where nobody traces the thread, or the tracer does not listen, there is
-//! no controller.
+//! A controller is a program such as `cputrack`, which has attached to another program with ptrace
+//! and binds sets to its threads. The controlled program may call `cpc_enable` and `cpc_disable`
+//! although it has not bound anything itself. The counters belong to the controller, so the library
+//! asks it to switch them. The controller listens at a datagram socket in the abstract namespace,
+//! which is named after its process. The kernel reports the controller's process number as the
+//! thread's tracer or, on the virtual CPU, the host does. Each side only accepts messages if the
+//! kernel confirms the sender's process. If nobody traces the thread, or the tracer doesn't listen,
+//! there is no controller.
 
 use std::io::Write;
 use std::mem::MaybeUninit;

@@ -1,8 +1,8 @@
-//! Failures: an `errno`, and for the ones an error handler hears of, a subcode.
+//! Errors: an `errno` and, for those that reach an error handler, a subcode.
 
 use std::borrow::Cow;
 
-/// The code that libcpc tells an error handler beside `errno`.
+/// The code that libcpc passes to an error handler, in addition to `errno`.
 ///
 /// The numbers are the interface's own (`CPC_INVALID_EVENT` is 1 and so on).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -12,15 +12,16 @@ pub enum Subcode {
     InvalidEvent = 1,
     /// The attribute `picnum` names a counter that does not exist.
     InvalidPicnum = 2,
-    /// An attribute is unknown, or means nothing for this event.
+    /// An attribute is unknown, or has no meaning for this event.
     InvalidAttribute = 3,
-    /// The value of an attribute does not fit.
+    /// The value of an attribute is out of range.
     AttributeOutOfRange = 4,
-    /// The counters the requests need are not there, together or at all.
+    /// The machine lacks counters that the requests need, or doesn't have them all at the same
+    /// time.
     ResourceUnavailable = 5,
     /// The counter of `picnum` cannot count the event.
     PicNotCapable = 6,
-    /// Request flags are unknown, or cannot be honoured for this event.
+    /// Request flags are unknown, or this event doesn't support them.
     InvalidFlags = 7,
     /// Two requests contradict each other.
     ConflictingRequests = 8,
@@ -28,11 +29,11 @@ pub enum Subcode {
     AttributeRequiresPrivilege = 9,
     /// The thread could not be bound to the processor.
     PbindFailed = 10,
-    /// The hypervisor cannot be counted.
+    /// The hypervisor's events can't be counted.
     HypervisorNoAccess = 11,
 }
 
-/// The function of the interface that failed, as it is named to an error handler.
+/// The function that failed, whose name is passed to an error handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Function {
     /// `cpc_set_add_request`
@@ -63,19 +64,20 @@ impl Function {
 pub enum ErrorKind {
     /// No counter can count the event, or its name is unknown.
     UnknownEvent,
-    /// The attribute is unknown, or means nothing for this event.
+    /// The attribute is unknown, or has no meaning for this event.
     UnknownAttribute,
-    /// The value of an attribute does not fit.
+    /// The value of an attribute is out of range.
     AttributeOutOfRange,
     /// The attribute `picnum` names a counter that does not exist.
     NoSuchCounter,
     /// The counter that `picnum` names cannot count the event.
     CounterNotCapable,
-    /// The counters that the requests need are not there, together or at all.
+    /// The machine lacks counters that the requests need, or doesn't have them all at the same
+    /// time.
     CountersUnavailable,
     /// Two requests contradict each other.
     ConflictingRequests,
-    /// The flags are unknown, or cannot be honoured for this event.
+    /// The flags are unknown, or this event doesn't support them.
     InvalidFlags,
     /// The thread could not be bound to the processor, or the processor is offline.
     ProcessorUnavailable,
@@ -121,12 +123,12 @@ impl Error {
         Self { errno, subcode: None, reason: Cow::Borrowed(reason) }
     }
 
-    /// A failure without a subcode whose reason was put together.
+    /// An error without a subcode, with a composed reason.
     pub fn described(errno: i32, reason: String) -> Self {
         Self { errno, subcode: None, reason: Cow::Owned(reason) }
     }
 
-    /// A failure with a subcode. `errno` follows from it: EACCES where a right is missing, else
+    /// An error with a subcode, which determines `errno`: EACCES if a right is missing, otherwise
     /// EINVAL.
     pub fn coded(subcode: Subcode, reason: impl Into<Cow<'static, str>>) -> Self {
         let errno = match subcode {
@@ -136,7 +138,7 @@ impl Error {
         Self { errno, subcode: Some(subcode), reason: reason.into() }
     }
 
-    /// This failure with another `errno`.
+    /// Returns this error with a different `errno`.
     #[must_use]
     pub fn with_errno(self, errno: i32) -> Self {
         Self { errno, ..self }

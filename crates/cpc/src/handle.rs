@@ -1,4 +1,4 @@
-//! The handle: which counters there are, what they count, and what is missing.
+//! The handle: the machine's counters, their events, and what is missing.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -22,8 +22,8 @@ pub enum Version {
 }
 
 impl Version {
-    /// The version with this number in the C interface. 3 means the same as 2: the value that later
-    /// systems gave to a `CPC_VER_CURRENT` with records is not public.
+    /// The version with this number in the C interface. 3 means the same as 2, because the value of
+    /// `CPC_VER_CURRENT` in later systems, which have records, isn't public.
     pub const fn from_number(number: i32) -> Option<Self> {
         match number {
             2 | 3 => Some(Self::Current),
@@ -34,7 +34,7 @@ impl Version {
 }
 
 bitflags::bitflags! {
-    /// The events that a walk is about. The values are this project's choice.
+    /// Which events to list. The values are this project's choice.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct Walk: u32 {
         /// `CPC_TARGET_CPC`: those that can be counted.
@@ -44,7 +44,7 @@ bitflags::bitflags! {
     }
 }
 
-/// Names in a walk: events of this processor or generic ones.
+/// Which names to list: events of this processor, or generic ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Names {
     /// Events of this processor.

@@ -8,7 +8,7 @@ use crate::records::SpecialItem;
 /// Number of items of a record.
 pub const COUNT: usize = NAMES.len();
 
-/// The items. A record has all of them; what its event does not have is 0.
+/// The items. A record has all of them; those that its event lacks are 0.
 ///
 /// Records of every back end are event records of LWP, so their items are the same everywhere.
 #[rustfmt::skip] // One item a line.

@@ -1,5 +1,5 @@
-//! Counting by Lightweight Profiling: 64-bit counters built from the unit's 26-bit ones, and SMPL
-//! records that are the unit's event records.
+//! The back end for Lightweight Profiling: 64-bit counters made from the unit's 26-bit ones, and
+//! SMPL records, which are the unit's event records.
 
 mod context;
 mod events;

@@ -1,5 +1,5 @@
-//! Counting by the kernel's perf events: the processor's performance monitoring unit, and what the
-//! kernel counts itself.
+//! The back end for the kernel's perf events: those of the processor's performance monitoring unit,
+//! and those that the kernel counts itself.
 
 mod context;
 mod refusal;

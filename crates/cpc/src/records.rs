@@ -6,8 +6,8 @@ use zerocopy::FromZeros;
 
 use crate::error::{Error, Result};
 
-/// An item that every kind of record should have, at whatever index. The numbers are this project's
-/// choice: they are negative, so that none is the index of an item.
+/// An item that every kind of record should have, at any index. The numbers are this project's
+/// choice; they are negative, so that none is an item's index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(i32)]
 pub enum SpecialItem {

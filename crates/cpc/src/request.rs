@@ -1,4 +1,4 @@
-//! Requests: one event, where its counter starts, and how it is counted.
+//! Requests: an event, its counter's start value, and how it is counted.
 
 bitflags::bitflags! {
     /// The ways in which a request counts. The values are those of the C interface.
@@ -54,7 +54,7 @@ bitflags::bitflags! {
 /// A named number that changes how an event is counted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Attribute {
-    /// One of the names [`crate::Cpc::attributes`] lists.
+    /// A name that [`crate::Cpc::attributes`] lists.
     pub name: String,
     /// Its value; the valid range depends on the attribute.
     pub value: u64,
@@ -79,8 +79,8 @@ impl Attribute {
 pub struct Request {
     /// Name of the event, or its raw number in C notation.
     pub event: String,
-    /// The start of the counter. The event overflows after `2^64 − preset` occurrences; for an SMPL
-    /// request that is the distance between two records.
+    /// The counter's start value. The counter overflows after `2^64 − preset` occurrences; for an
+    /// SMPL request, that is the distance between two records.
     pub preset: u64,
     /// Modes and notification.
     pub flags: RequestFlags,

@@ -35,8 +35,8 @@ macro_rules! address {
 address! {
     /// A linear address: an effective address after the segment base was added.
     ///
-    /// The unit keeps all its own pointers in this form (LWPCB, ring), so that a later change of DS
-    /// does not move them.
+    /// The unit stores all its own pointers (LWPCB, ring) in this form, so a later change of DS
+    /// doesn't move them.
     ///
     /// Spec: LWP §5.3.
     pub struct LinearAddr(u64);
@@ -57,8 +57,8 @@ address! {
 }
 
 impl LinearAddr {
-    /// The address `bytes` further on. Wraps at the end of the address space, as address arithmetic
-    /// of the processor does.
+    /// Returns the address plus `bytes`. Wraps at the end of the address space, as the processor's
+    /// address arithmetic does.
     #[must_use]
     pub const fn plus(self, bytes: u64) -> Self {
         Self(self.0.wrapping_add(bytes))

@@ -53,7 +53,8 @@ pub mod fn8000_001c {
     pub const LEAF: u32 = 0x8000_001C;
 
     bitflags::bitflags! {
-        /// EAX and EDX. EDX is what the processor has, EAX what the system has switched on.
+        /// EAX and EDX. EDX has the processor's features, and EAX those that the system has
+        /// enabled.
         ///
         /// Spec: LWP §1.2.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -105,7 +106,7 @@ pub mod fn8000_001c {
             self.0 >> 8 & 0xFF
         }
 
-        /// Highest EventId, not counting 255.
+        /// Highest EventId, apart from 255.
         pub const fn max_events(self) -> u8 {
             (self.0 >> 16) as u8
         }
@@ -117,7 +118,7 @@ pub mod fn8000_001c {
     }
 
     bitflags::bitflags! {
-        /// ECX: limits and filters. Bits 27:0 hold the fields the accessors read.
+        /// ECX: limits and filters. Bits 27:0 are the fields that the accessors read.
         ///
         /// ```text
         ///   31 30 29 28 27  24 23             16 15      9 8      6  5  4       0
@@ -151,7 +152,7 @@ pub mod fn8000_001c {
             self.bits() & 0x1F
         }
 
-        /// Number of low bits of a latency that are rounded away, 0 to 4.
+        /// Number of low bits of a latency that rounding clears, 0 to 4.
         pub const fn latency_rounding(self) -> u32 {
             self.bits() >> 6 & 7
         }
@@ -198,16 +199,16 @@ pub enum LayoutError {
         /// The end of the slots.
         end: u32,
     },
-    /// The slots would overlap the fixed part, or are not aligned to quadwords.
+    /// The slots overlap the fixed part, or aren't aligned to quadwords.
     #[error("LwpEventOffset {0} is below 88 or no multiple of 8")]
     EventOffset(u32),
     /// There is no event at all.
     #[error("LwpMaxEvents is 0")]
     NoEvents,
-    /// Records of this length hold no event.
+    /// Records of this length are too short for an event.
     #[error("LwpEventSize {0} is below 32")]
     EventSize(u32),
-    /// Cache misses are counted, but neither cache filter exists.
+    /// The processor counts cache misses, but has neither cache filter.
     #[error("cache misses without a filter by level or latency")]
     NoCacheFilter,
 }
@@ -220,7 +221,7 @@ impl Capabilities {
         32 * self.ecx.min_buffer_size() * self.ebx.event_size()
     }
 
-    /// Checks the relations between the fields.
+    /// Checks that the fields are consistent.
     ///
     /// Spec: LWP §1.2.
     ///
@@ -250,7 +251,7 @@ impl Capabilities {
         Ok(())
     }
 
-    /// EAX of leaf `8000_001C`: what a program may use now.
+    /// EAX of leaf `8000_001C`: the features that a program may use now.
     ///
     /// 0 while `XCR0[62]` is clear; otherwise LWP_AVAIL and the features that `LWP_CFG` allows.
     ///
@@ -284,7 +285,7 @@ impl Capabilities {
     }
 }
 
-/// Processors whose leaves are known, and one that has everything.
+/// Processors whose CPUID leaves are known, and an invented one that has everything.
 ///
 /// Spec: LWP §1.3.
 pub mod presets {
@@ -309,7 +310,7 @@ pub mod presets {
     pub const STEAMROLLER: Capabilities = row(0xE000_000F, 0x8003_2013, 0x0001_0200, 0x340);
     /// The 4700S, a Zen 2 part: also DCache misses, and the undocumented events 7 and 8.
     pub const AMD_4700S: Capabilities = row(0xE000_019F, 0x8008_2018, 0xD001_0430, 0x380);
-    /// Every documented event, mode and filter. No processor was like this.
+    /// Every documented event, mode and filter. No real processor had all of them.
     pub const FULL: Capabilities = row(0xE000_007F, 0x8006_2016, 0xF001_0330, 0x340);
 
     /// All presets by name.

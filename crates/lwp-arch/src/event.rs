@@ -4,15 +4,14 @@ use crate::Revision;
 
 /// An EventId, as found in byte 0 of a record.
 ///
-/// A number means different events in the two revisions; [`EventKind`] is the meaning
-/// without the number.
+/// The same number means different events in the two revisions; [`EventKind`] is the event itself.
 ///
 /// Spec: P07 §4 table 1; LWP §4.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EventId(pub u8);
 
 impl EventId {
-    /// Never a valid record; marks a slot that was not written.
+    /// Never in a valid record; marks a slot that was not written.
     pub const INVALID: Self = Self(0);
     /// Programmed value sample, made by LWPVAL.
     pub const VALUE_SAMPLE: Self = Self(1);
@@ -30,7 +29,7 @@ impl EventId {
     pub const PROGRAMMED: Self = Self(255);
 }
 
-/// An event by meaning, whatever number the revision gives it.
+/// An event, whatever number a revision gives it.
 ///
 /// Spec: P07 §4; LWP §4.2, §8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -93,8 +92,8 @@ bitflags::bitflags! {
     ///  +---+----+----+------------+---+---+---+---+---+---+-+
     /// ```
     ///
-    /// Bit *n* asks for EventId *n*. `LWP_CFG` and leaf `8000_001C` use the same positions. LLWPCB
-    /// replaces the request by what was granted.
+    /// Bit *n* requests EventId *n*. `LWP_CFG` and leaf `8000_001C` use the same positions. LLWPCB
+    /// replaces the requested flags with the granted ones.
     ///
     /// Spec: LWP §3.1.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -121,7 +120,7 @@ bitflags::bitflags! {
 }
 
 impl EventFlags {
-    /// The events that are counted, by the names that users give them.
+    /// The events with counters, by the names that users give them.
     pub const EVENTS: [(&'static str, Self); 6] = [
         ("values", Self::VAL),
         ("instructions", Self::IRE),
@@ -131,7 +130,7 @@ impl EventFlags {
         ("reference-clocks", Self::RNH),
     ];
 
-    /// The event of this name; `none` is no event.
+    /// Returns the event with this name; for `none`, an empty set.
     pub fn event_named(name: &str) -> Option<Self> {
         let row = Self::EVENTS.into_iter().find(|(known, _)| *known == name);
         row.map(|(_, flag)| flag).or((name == "none").then_some(Self::empty()))

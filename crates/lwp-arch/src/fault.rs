@@ -1,4 +1,4 @@
-//! Exceptions as values. The unit reports them; raising them is the business of whoever runs it.
+//! Exceptions as values. The unit only reports them; whoever runs the unit raises them.
 
 use crate::LinearAddr;
 
@@ -7,18 +7,18 @@ use crate::LinearAddr;
 /// Spec: LWP §6.4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PageFault {
-    /// The value CR2 takes: the lowest byte of the access that could not be reached.
+    /// The value of CR2: the lowest byte that the access could not reach.
     pub address: LinearAddr,
     /// The access was a write.
     pub write: bool,
-    /// The page is present, so the fault is one of protection.
+    /// The page is present, so this is a protection fault.
     pub present: bool,
 }
 
 impl PageFault {
     /// The error code the processor would push: bit 0 present, bit 1 write, bit 2 user.
     ///
-    /// The user bit is always set, because the unit's traffic has user privilege.
+    /// The user bit is always set, because the unit accesses memory with user privilege.
     ///
     /// Spec: LWP §6.4.
     pub const fn error_code(self) -> u32 {
@@ -26,13 +26,15 @@ impl PageFault {
     }
 }
 
-/// An exception that an LWP instruction, an MSR access or the unit's own traffic can cause.
+/// An exception that an LWP instruction, an MSR access or one of the unit's own memory accesses can
+/// cause.
 ///
 /// Spec: P07 §5.3; LWP §5.2 to §5.6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
-    /// Invalid opcode: no LWP here, not enabled by the system, or a mode without it.
+    /// Invalid opcode: the processor has no LWP, the system hasn't enabled it, or the mode doesn't
+    /// have it.
     #[error("#UD")]
     Ud,
     /// General protection with error code 0.

@@ -1,7 +1,7 @@
-//! The Filters dword: which occurrences of an event count at all.
+//! The Filters dword, which decides which occurrences of an event count.
 //!
-//! An occurrence that a filter rejects is not counted; it does not merely go unrecorded. Filters
-//! are combined with *and*. One whose capability the processor lacks is ignored.
+//! An occurrence that a filter rejects isn't even counted, let alone recorded. An occurrence must
+//! pass all filters. If the processor lacks the capability of a filter, the filter is ignored.
 
 use crate::retired::{BranchClass, BranchKind};
 
@@ -43,7 +43,7 @@ bitflags::bitflags! {
     ///  +---+---+---+---+---+---+---+--------+---+---+---+---+---+------------+
     /// ```
     ///
-    /// Bits 27 to 29 were seen at work on silicon; the other positions are unconfirmed: DEV-2.
+    /// Bits 27 to 29 were observed on real processors; the other positions are unconfirmed: DEV-2.
     ///
     /// Spec: LWP §3.3.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -93,8 +93,8 @@ impl Filters {
         !self.contains(barred)
     }
 
-    /// Returns whether a branch with this outcome of prediction may count. `None` means nobody
-    /// predicted it; such a branch is neither kind and counts: DEV-3.
+    /// Returns whether a branch may count that was predicted correctly, mispredicted, or not
+    /// predicted (`None`). A branch without a prediction always counts: DEV-3.
     ///
     /// Spec: LWP §3.3.
     pub const fn admits_prediction(self, predicted: Option<bool>) -> bool {
@@ -129,7 +129,7 @@ bitflags::bitflags! {
     ///  +----------------+---+---+---+---+---+---+------------+
     /// ```
     ///
-    /// The names and their order are documented, the positions are ours: DEV-1.
+    /// The names and their order are documented; the positions are this project's choice: DEV-1.
     ///
     /// Spec: P07 §5.4 table 4.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -157,8 +157,8 @@ latency_filters!(Filters2007);
 impl Filters2007 {
     /// Returns whether a branch of this kind may count.
     ///
-    /// The proposal names "calls" among those that count normally, without leaving out direct ones,
-    /// so NDB drops direct unconditional jumps alone.
+    /// The proposal lists "calls" among the branches that count normally, without excluding direct
+    /// ones, so NDB drops only direct unconditional jumps.
     ///
     /// Spec: P07 §5.4 table 4.
     pub const fn admits_kind(self, kind: BranchKind) -> bool {

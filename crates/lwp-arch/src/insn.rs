@@ -1,4 +1,4 @@
-//! The four LWP instructions: their encodings, and what an encoded one says.
+//! The four LWP instructions: encoding and decoding.
 //!
 //! ```text
 //!   8F   R̄ X̄ B̄ mmmmm   W v̄v̄v̄v̄ L pp   12   ModRM [SIB] [disp] [imm32]
@@ -7,8 +7,8 @@
 //! The bits with a bar are stored inverted. `8F` is also POP r/m; a map number of 8 or more in
 //! `mmmmm` makes it an XOP prefix, in every mode.
 //!
-//! [`decode()`] and [`Instruction::encode`] are inverse to each other. Both are checked against a
-//! foreign decoder and a foreign assembler in `tests/`.
+//! [`decode()`] and [`Instruction::encode`] are inverses of each other. The tests in `tests/`
+//! compare both with an independent decoder and assembler.
 //!
 //! Spec: LWP §5.1.
 
@@ -30,7 +30,7 @@ pub const LONGEST: usize = 15;
 pub enum Mnemonic {
     /// Load the LWPCB address: start or stop profiling.
     Llwpcb,
-    /// Store the LWPCB address: flush, and ask which block is active.
+    /// Store the LWPCB address: flush, and return the address of the active block.
     Slwpcb,
     /// Insert a programmed event record.
     Lwpins,
@@ -61,7 +61,7 @@ pub struct Encoding {
     pub name: &'static str,
     /// Opcode map.
     pub map: XopMap,
-    /// The reg field of ModRM, which tells two instructions of one map apart.
+    /// The reg field of ModRM, which distinguishes the two instructions of a map.
     pub digit: u8,
     /// A 32-bit immediate follows, `vvvv` names a register, and r/m may be memory. Without it, r/m
     /// must be a register and `vvvv` must be 1111.
@@ -122,7 +122,7 @@ pub enum CodeSize {
 pub enum Width {
     /// 32 bits.
     W32,
-    /// 64 bits; only in 64-bit mode, elsewhere W is ignored.
+    /// 64 bits, only in 64-bit mode; other modes ignore W.
     W64,
 }
 

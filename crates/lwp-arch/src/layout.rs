@@ -1,7 +1,8 @@
-//! The `layout!` macro: a memory image written down twice and compared by the compiler.
+//! The `layout!` macro: memory images whose offsets the compiler checks.
 
-/// Declares a little-endian memory image whose offsets come from the document and are checked
-/// against the ones the compiler computes. A build with a wrong offset stops and names the field.
+/// Declares a little-endian memory image with the offsets that the document gives. The compiler
+/// checks them against the ones that it computes: with a wrong offset, the build fails and names
+/// the field.
 ///
 /// Input:
 ///
@@ -38,13 +39,13 @@ macro_rules! layout {
             pub const FIELDS: &'static [(&'static str, usize, usize)] =
                 &[ $( (stringify!($field), $off, size_of::<$ty>()), )* ];
 
-            /// The image these bytes are. Any bit pattern is one.
+            /// Returns the image with these bytes. Every bit pattern is valid.
             pub fn from_bytes(bytes: &[u8; $size]) -> Self {
                 // The length is right by type, so the read succeeds.
                 zerocopy::FromBytes::read_from_bytes(bytes).unwrap_or_default()
             }
 
-            /// The image at the start of `bytes`, or `None` if they are too few.
+            /// Returns the image at the start of `bytes`, or `None` if there are too few.
             pub fn from_prefix(bytes: &[u8]) -> Option<Self> {
                 bytes.first_chunk().map(Self::from_bytes)
             }
@@ -58,7 +59,7 @@ macro_rules! layout {
         }
 
         impl Default for $Name {
-            /// The image of all zero bytes.
+            /// An image of zero bytes.
             fn default() -> Self {
                 zerocopy::FromZeros::new_zeroed()
             }

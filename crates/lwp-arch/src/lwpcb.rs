@@ -53,7 +53,7 @@ layout! {
     ///       +---------------------------------------------+
     /// ```
     ///
-    /// Software writes only the part from 40h on while the unit is active. The [`EventSlot`]s
+    /// While the unit is active, software only writes the part from 40h on. The [`EventSlot`]s
     /// follow at `LwpEventOffset`, which CPUID reports; see [`slot_offset`].
     ///
     /// Spec: LWP §3.1.
@@ -79,10 +79,10 @@ layout! {
         /// Highest address inside the IP filter.
         0x30 => pub limit_ip: U64,
         0x38 => _reserved_38: U64,
-        /// Byte offset of the oldest record software has not consumed.
+        /// Byte offset of the oldest record that software hasn't consumed.
         0x40 => pub buffer_tail_offset: U32,
         0x44 => _reserved_44: U32,
-        /// Two quadwords the unit never looks at.
+        /// Two quadwords that the unit never reads.
         0x48 => pub software: [u8; 16],
     }
 }
@@ -149,9 +149,9 @@ layout! {
     ///
     /// Spec: LWP §3.1.
     pub struct EventSlot: 0x08 {
-        /// Bits 25:0, signed. A record is made every `interval + 1` occurrences.
+        /// Bits 25:0, signed. The unit makes a record every `interval + 1` occurrences.
         0x00 => pub interval: U32,
-        /// Bits 25:0, signed. Occurrences still to pass before the one that records.
+        /// Bits 25:0, signed: the number of occurrences before the one that makes a record.
         0x04 => pub counter: U32,
     }
 }
@@ -194,8 +194,8 @@ layout! {
     ///       +--------------------------+------------------+
     /// ```
     ///
-    /// The figure of the proposal is lost in the copies that survive. The order and the total of 40
-    /// bytes come from its text; the offsets are the only packing that fits both: DEV-1.
+    /// The surviving copies of the proposal lack this figure. The order of the fields and the total
+    /// of 40 bytes come from its text; these offsets are the only packing that fits both: DEV-1.
     ///
     /// Spec: P07 §5.4 table 4.
     pub struct Lwpcb2007: 0x28 {
@@ -265,8 +265,8 @@ layout! {
     ///  +----------+---------------+----------+---------------+
     /// ```
     ///
-    /// Only the widths of interval and counter are documented. The positions are ours: EventId sits
-    /// in the six bits that the shipped layout keeps reserved at the same place: DEV-1.
+    /// Only the widths of interval and counter are documented. The positions are this project's
+    /// choice, with EventId in the six bits that are reserved in the shipped layout: DEV-1.
     ///
     /// Spec: P07 §5.4 table 4.
     pub struct EventSlot2007: 0x08 {
@@ -289,7 +289,7 @@ impl EventSlot2007 {
         Self { interval_event_id: low.into(), counter: (counter & COUNTER_MASK).into() }
     }
 
-    /// EventInterval: a record is made every so many occurrences.
+    /// EventInterval: the number of occurrences between records.
     pub const fn interval(&self) -> u32 {
         self.interval_event_id.get() & COUNTER_MASK
     }

@@ -4,7 +4,7 @@ use crate::LinearAddr;
 use crate::cpuid::fn8000_001c::Features;
 use crate::event::EventFlags;
 
-/// `LWP_CFG`, MSR C000_0105h: what the system lets user programs do.
+/// `LWP_CFG`, MSR C000_0105h: what the system allows user programs to do.
 ///
 /// ```text
 ///   63      48 47    40 39    32  31  30   29  28     7   6   5   4   3   2   1  0
@@ -28,8 +28,8 @@ impl LwpCfg {
         Self(flags.bits() as u64 | (core_id as u64) << 32 | (vector as u64) << 40)
     }
 
-    /// The register after WRMSR of `value`, or `None` where WRMSR raises `#GP(0)`: an enable bit in
-    /// 31:1 that the processor does not have.
+    /// Returns the register after WRMSR of `value`, or `None` if WRMSR raises `#GP(0)` because
+    /// `value` has an enable bit in 31:1 that the processor lacks.
     ///
     /// Bit 0 and bits 63:48 are ignored.
     ///
@@ -57,7 +57,7 @@ impl LwpCfg {
         (self.0 >> 32) as u8
     }
 
-    /// VECTOR, bits 47:40: the interrupt raised at the threshold. With vector 0 none is: DEV-11.
+    /// VECTOR, bits 47:40: the interrupt that is raised at the threshold; 0 means none: DEV-11.
     pub const fn vector(self) -> u8 {
         (self.0 >> 40) as u8
     }
@@ -74,7 +74,7 @@ impl LwpCbaddr {
     pub const MSR: u32 = 0xC000_0106;
 }
 
-/// The performance time-stamp counter, whose value records carry when asked to.
+/// The performance time-stamp counter, whose value is in records if time stamps are requested.
 ///
 /// Spec: LWP §4.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -88,7 +88,7 @@ impl Ptsc {
 }
 
 bitflags::bitflags! {
-    /// `LWPMSR0` of the proposal. It was never given a number.
+    /// `LWPMSR0` of the proposal, which never got a number.
     ///
     /// Setting a bit the processor lacks raises `#GP(0)`. Leaf `8000_001C` EAX mirrors the
     /// register.

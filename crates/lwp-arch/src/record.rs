@@ -1,4 +1,4 @@
-//! The 32-byte event record and what it means.
+//! The 32-byte event record and its meaning.
 
 use zerocopy::little_endian::{U16, U32, U64};
 
@@ -6,7 +6,7 @@ use crate::filters::Filters;
 use crate::{AppPc, EventId, EventKind, LinearAddr, Revision, RingOffset};
 
 layout! {
-    /// An event record as it lies in the ring. Both revisions use this frame.
+    /// An event record in the ring. Both revisions use this layout.
     ///
     /// ```text
     ///        63                32 31       16 15      8 7       0
@@ -18,12 +18,12 @@ layout! {
     ///       +----------------------------------------------------+
     /// ```
     ///
-    /// Fields an event does not use are written as zero. A record never straddles the end of the
+    /// Fields an event does not use are written as zero. A record never crosses the end of the
     /// ring, because BufferSize is rounded down to whole records.
     ///
     /// Spec: P07 §4 figure 1; LWP §4.1.
     pub struct Record: 0x20 {
-        /// EventId, 1 to 255. 0 is no record. See [`Record::kind`].
+        /// EventId, 1 to 255; 0 marks an unused slot. See [`Record::kind`].
         0x00 => pub event_id: u8,
         /// The core that wrote the record: `LWP_CFG.COREID`.
         0x01 => pub core_id: u8,
@@ -85,8 +85,8 @@ impl BranchFlags {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum DataSource {
-    /// No valid status. A hit in a cache that is not on the northbridge (the L2) has no code of its
-    /// own and is reported so: DEV-9.
+    /// No valid status. A hit in a cache that isn't on the northbridge (the L2) has no separate
+    /// code, so it is reported with this one: DEV-9.
     NoStatus = 0,
     /// The local L3 cache.
     LocalL3 = 1,
@@ -119,8 +119,8 @@ impl DataSource {
 
     /// Returns whether the cache-level filter lets a miss from here count.
     ///
-    /// With CLF clear everything counts. With CLF set a source counts if its bit is set; a source
-    /// no bit stands for does not count.
+    /// If CLF is clear, everything counts. If it is set, a source counts if its bit is set; a
+    /// source without a bit doesn't count.
     ///
     /// Spec: P07 §5.4; LWP §3.3.
     pub const fn admitted_by(self, filters: Filters) -> bool {
@@ -142,10 +142,10 @@ const DAV: u16 = 1 << 12;
 /// Position of the data source in the 16-bit Flags field of a DCache record.
 const SOURCE_SHIFT: u32 = 13;
 
-/// Largest latency a counter of `bits` bits reports, in cycles: 2^bits − 16.
+/// Largest latency that a counter with `bits` bits reports, in cycles: 2^bits − 16.
 ///
-/// The proposal derives it from counting in steps of 16; we keep it for finer steps too: DEV-10.
-/// `bits` below 5 gives 0, which is what processors without the event report as width.
+/// The proposal derives this from steps of 16 cycles; this project uses it for finer steps too:
+/// DEV-10. The result is 0 if `bits` is below 5; processors without the event report a width of 0.
 ///
 /// Spec: P07 §4.3.1; LWP §4.2.
 pub const fn latency_max(bits: u32) -> u32 {
@@ -164,7 +164,7 @@ pub const fn reported_latency(cycles: u32, bits: u32, rounding: u32) -> u32 {
     capped >> rounding << rounding
 }
 
-/// The content of a record, apart from place and time.
+/// The content of a record, apart from address and time.
 ///
 /// Spec: P07 §4; LWP §4.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -288,7 +288,7 @@ impl Record {
         })
     }
 
-    /// The event by meaning, or `None` for an EventId the revision does not assign.
+    /// Returns the kind of event, or `None` if the revision doesn't assign the EventId.
     pub fn kind(&self, revision: Revision) -> Option<EventKind> {
         EventKind::from_event_id(revision, EventId(self.event_id))
     }
@@ -312,7 +312,7 @@ impl Record {
     ///
     /// # Errors
     ///
-    /// The event number is zero, or none of this revision.
+    /// [`RecordError`] if the EventId is 0, or if the revision doesn't assign it.
     pub fn decode(&self, revision: Revision, at: RingOffset) -> Result<Event, RecordError> {
         let (flags, data1, data2) = (self.flags.get(), self.data1.get(), self.data2.get());
         match self.kind(revision) {

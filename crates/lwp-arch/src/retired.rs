@@ -1,8 +1,8 @@
-//! `Retired`: what a processor tells its LWP unit about one retired instruction.
+//! `Retired`: what a processor reports to its LWP unit about a retired instruction.
 //!
 //! This is the interface between whatever executes instructions (an interpreter, the virtual CPU, a
-//! test) and the unit that counts them. It is a plain value, so two units can be fed the same
-//! stream and compared.
+//! test) and the unit that counts them. It is a plain value, so the same stream can be fed to two
+//! units to compare them.
 
 use crate::record::DataSource;
 use crate::{AppPc, LinearAddr};
@@ -31,7 +31,7 @@ pub enum BranchKind {
     FarTransfer,
 }
 
-/// The three classes the shipped branch filters tell apart.
+/// The three classes that the shipped branch filters distinguish.
 ///
 /// Spec: LWP §3.3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -56,7 +56,7 @@ impl BranchKind {
         Self::FarTransfer,
     ];
 
-    /// The class by which the shipped filters know this kind.
+    /// The class to which this kind belongs in the shipped filters.
     ///
     /// Spec: LWP §3.3.
     pub const fn class(self) -> BranchClass {
@@ -79,7 +79,7 @@ pub struct Branch {
     pub kind: BranchKind,
     /// True if control went to the target. Always true unless the kind is conditional.
     pub taken: bool,
-    /// True if the predictor was right; `None` if nobody predicted.
+    /// True if the predictor was right; `None` without a prediction.
     pub predicted: Option<bool>,
 }
 
@@ -125,9 +125,9 @@ pub struct Access {
 
 /// One retired instruction.
 ///
-/// Feed instructions in program order, each once, after it retired. An instruction that faulted did
-/// not retire. A REP string instruction is one instruction however often it repeats; its accesses
-/// are listed one by one.
+/// Feed instructions to the unit in program order, each one once, after it has retired. An
+/// instruction that faults doesn't retire. A repeated string instruction is one instruction,
+/// however often it repeats; all its accesses are listed.
 ///
 /// Spec: P07 §3, §4; LWP §4.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,7 +150,7 @@ pub struct Retired<'a> {
 }
 
 impl Retired<'static> {
-    /// An instruction at `ip` that is no branch, touches no memory and takes no time.
+    /// An instruction at `ip` that isn't a branch, doesn't access memory and takes no time.
     pub const fn plain(ip: AppPc, next_ip: AppPc) -> Self {
         Self {
             ip,
@@ -163,7 +163,7 @@ impl Retired<'static> {
         }
     }
 
-    /// A branch at `ip` that goes to `next_ip`, not predicted.
+    /// A branch at `ip` to `next_ip`, without a prediction.
     pub const fn branch(ip: AppPc, next_ip: AppPc, kind: BranchKind, taken: bool) -> Self {
         Self { branch: Some(Branch { kind, taken, predicted: None }), ..Self::plain(ip, next_ip) }
     }

@@ -1,4 +1,4 @@
-//! Arithmetic of the ring buffer. Nothing here touches memory.
+//! Arithmetic of the ring buffer. Nothing here accesses memory.
 //!
 //! ```text
 //!   BufferBase                 tail            head               + BufferSize
@@ -6,8 +6,8 @@
 //!                               oldest unread   written next
 //! ```
 //!
-//! Head equal to tail means empty, so one slot is never readable: a ring of *n* slots shows *n* − 1
-//! records.
+//! The ring is empty if head and tail are equal, so one slot can never be used: a ring of *n* slots
+//! has room for *n* − 1 records.
 
 use crate::record::Record;
 use crate::{LinearAddr, Revision, RingOffset};
@@ -21,20 +21,20 @@ pub struct Ring {
     record: u32,
 }
 
-/// The fate of the head when a record was written at it.
+/// What happens to the head after a record is written.
 ///
 /// Spec: P07 §5.4; LWP §5.7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stored {
-    /// The head moved on; the record can be read.
+    /// The head moved to the next slot; the record can be read.
     Advanced(RingOffset),
     /// The ring is full: the head stays, the next record overwrites this one, MissedEvents grows.
     Missed,
 }
 
 impl Ring {
-    /// A ring of `size` bytes, rounded down to whole records of `record` bytes. `None` if not one
-    /// record fits.
+    /// A ring of `size` bytes, rounded down to whole records of `record` bytes. `None` if there is
+    /// no room for a record.
     ///
     /// Spec: LWP §3.2.
     pub const fn new(size: u32, record: u32) -> Option<Self> {
@@ -61,8 +61,8 @@ impl Ring {
         self.slots() - 1
     }
 
-    /// A head or tail from memory: beyond the ring it becomes 0, otherwise it is rounded down to a
-    /// record.
+    /// Returns the valid offset for a head or tail read from memory: 0 if it is beyond the ring,
+    /// otherwise rounded down to a record.
     ///
     /// Spec: LWP §3.2.
     pub const fn reduce(self, offset: u32) -> RingOffset {
@@ -89,10 +89,10 @@ impl Ring {
         if head.0 >= tail.0 { head.0 - tail.0 } else { head.0 + self.size - tail.0 }
     }
 
-    /// Returns the fate of the head after a record was written at it.
+    /// Returns what happens to the head after a record is written at it.
     ///
-    /// In continuous mode the tail does not hold the head back: the oldest record is lost and
-    /// nothing is counted as missed: DEV-6.
+    /// In continuous mode, the head passes the tail: the oldest record is lost, and doesn't count
+    /// as missed: DEV-6.
     ///
     /// Spec: P07 §5.4; LWP §5.7.
     pub fn store(self, head: RingOffset, tail: RingOffset, continuous: bool) -> Stored {
@@ -109,8 +109,9 @@ impl Ring {
 /// Returns whether a ring that holds `used` bytes after the head advanced raises the threshold
 /// interrupt.
 ///
-/// Shipped: at or above the threshold, so 0 means every record: DEV-7. Proposal: at equality, so
-/// that one crossing raises once, and 0 means never.
+/// In the shipped revision, the ring must be at or above the threshold, so 0 means every record:
+/// DEV-7. In the proposal, it must be exactly at the threshold, so that each crossing raises one
+/// interrupt, and 0 means never.
 ///
 /// Spec: P07 §5.4; LWP §5.7.
 pub const fn threshold_reached(revision: Revision, used: u32, threshold: u32) -> bool {
@@ -123,7 +124,7 @@ pub const fn threshold_reached(revision: Revision, used: u32, threshold: u32) ->
 /// The records between `tail` and `head` of a ring image, oldest first.
 ///
 /// `ring` is the whole ring, a multiple of [`Record::SIZE`]; bytes beyond the last whole record are
-/// ignored. Offsets are reduced as the unit reduces them, so foreign values cannot lead outside.
+/// ignored. Offsets are reduced as the unit reduces them, so no value leads outside of the ring.
 ///
 /// Spec: P07 §3; LWP §7.
 pub fn records(

@@ -21,7 +21,7 @@ pub const XCR0_LWP: u64 = 1 << COMPONENT;
 /// Spec: LWP §6.1.
 pub const XSTATE_BV_BYTE: usize = LEGACY_BYTES as usize + 7;
 
-/// Number of counters the area has room for.
+/// Number of counters for which the area has room.
 ///
 /// Spec: LWP §6.1.
 pub const COUNTERS: usize = 16;
@@ -65,7 +65,7 @@ layout! {
         0x18 => pub buffer_size_random: U32,
         /// Filters of the LWPCB.
         0x1C => pub filters: U32,
-        /// A gathered record that could not be stored yet; EventId 0 for none.
+        /// A record that could not be stored yet; EventId 0 if there is none.
         0x20 => pub saved_event_record: Record,
         /// EventCounter of EventId *n* at index *n* − 1, bits 25:0.
         0x40 => pub event_counters: [U32; COUNTERS],
@@ -104,9 +104,9 @@ impl Component {
 /// Length of a standard-format image that holds the components of `mask`, in bytes: the highest
 /// end.
 ///
-/// Not the sum. The offset of a component stays the same whichever others are enabled, so enabling
-/// LWP alone already needs everything up to its end. With `mask` = XCR0 this is EBX of leaf 0Dh
-/// sub-leaf 0; with all supported components it is ECX.
+/// This isn't the sum of the lengths. A component's offset doesn't depend on which others are
+/// enabled, so LWP alone already needs everything up to its end. With `mask` = XCR0 this is EBX of
+/// leaf 0Dh sub-leaf 0; with all supported components it is ECX.
 ///
 /// Spec: LWP §1.4.
 pub fn standard_size(components: &[Component], mask: u64) -> u32 {

@@ -1,4 +1,4 @@
-//! Running benchmarks.
+//! Runs benchmarks.
 
 use std::fmt::Display;
 use std::hint::black_box;

@@ -1,4 +1,4 @@
-//! The counter: lwp's markers where there can be any, and nothing elsewhere.
+//! The counter: lwp's markers on x86-64 Linux, and nothing on other targets.
 
 /// The result of `work`, and the instructions that it took; `None` where nothing is counted.
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]

@@ -1,4 +1,4 @@
-//! Results: printed one a line, kept as JSON.
+//! Results, printed one per line and saved as JSON.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -31,7 +31,7 @@ use crate::commands::top::TopArgs;
 use crate::failure::{self, Failure};
 use crate::headings;
 
-/// Counts what unmodified programs execute, exactly, without a hardware counter.
+/// Count exactly what unmodified programs execute, without hardware counters.
 #[derive(Debug, Parser)]
 #[command(
     name = "lwp",
@@ -72,7 +72,7 @@ pub enum Command {
     /// Convert a recording for other tools: perf, pprof, KCachegrind, Firefox Profiler …
     #[command(after_help = crate::commands::export::formats())]
     Export(ExportArgs),
-    /// Fail when a program does more than it may
+    /// Fail if a program executes more than its limits allow
     Gate(GateArgs),
     /// Print a recording as lines of text, for scripts
     Script(ScriptArgs),
@@ -109,7 +109,7 @@ pub enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<OsString>,
     },
-    /// Manage the cache: translations, with which second runs start faster, and copies of recorded
+    /// Manage the cache: translations, which make second runs start faster, and copies of recorded
     /// programs and libraries
     #[command(subcommand)]
     Cache(CacheCommand),
@@ -258,13 +258,13 @@ pub struct MachineArgs {
     pub seed: u64,
 
     /// Add a variable to the fixed environment of --deterministic (PATH, HOME, LC_ALL, TZ), with
-    /// VALUE or with its own value here
+    /// VALUE, or with the value that it has in lwp's own environment
     #[arg(long, value_name = "NAME[=VALUE]", requires = "deterministic",
         help_heading = headings::RUN)]
     pub env: Vec<OsString>,
 
-    /// Fail, or run the program natively and uncounted, on a machine that does not let the virtual
-    /// CPU work
+    /// Fail, or run the program natively and uncounted, on a machine that doesn't allow the virtual
+    /// CPU
     #[arg(long, value_name = "ACTION", default_value = "fail", help_heading = headings::RUN)]
     pub fallback: Fallback,
 
@@ -272,8 +272,8 @@ pub struct MachineArgs {
     #[arg(long, help_heading = headings::RUN)]
     pub aslr: bool,
 
-    /// Neither use nor keep translations (see `lwp cache`), and keep no copies of recorded programs
-    /// and libraries
+    /// Neither load nor save translations (see `lwp cache`), and save no copies of recorded
+    /// programs and libraries
     #[arg(long, help_heading = headings::RUN)]
     pub no_cache: bool,
 
@@ -290,7 +290,7 @@ pub struct MachineArgs {
     #[arg(short, long)]
     pub verbose: bool,
 
-    /// Show the program this processor [default: host; x86-64-v3 with --deterministic]
+    /// Present this processor to the program [default: host; x86-64-v3 with --deterministic]
     #[arg(long, value_name = "CPU", help_heading = headings::HARDWARE)]
     pub cpu: Option<Cpu>,
 
@@ -302,10 +302,10 @@ pub struct MachineArgs {
 /// The choices of `--fallback`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, ValueEnum)]
 pub enum Fallback {
-    /// Say why, and end with 125; the program is not run
+    /// Explain why, and exit with 125 without running the program
     #[default]
     Fail,
-    /// Run the program natively, and say that it was not counted, and why
+    /// Run the program natively, and explain why it wasn't counted
     Native,
 }
 
@@ -364,7 +364,7 @@ pub enum Cpu {
     /// This machine's own up to AVX2, with the Lightweight Profiling of a 4700S
     #[value(name = "4700s")]
     Amd4700s,
-    /// The default one, with all of Lightweight Profiling; the same as not naming one
+    /// The default processor with all of Lightweight Profiling; same as no --cpu
     #[value(name = "full")]
     Full,
 }

@@ -20,7 +20,7 @@ pub struct LwpArgs {
     #[arg(long, conflicts_with = "revision", help_heading = headings::HARDWARE)]
     pub no_lwp: bool,
 
-    /// Let programs count these LWP events only, separated by commas: values, instructions,
+    /// Only let programs count these LWP events, separated by commas: values, instructions,
     /// branches, dcache-misses, core-clocks, reference-clocks; none [default: all that the
     /// processor has]
     #[arg(id = "lwp_events", long = "lwp-events", value_name = "LIST", value_parser = events,

@@ -17,7 +17,7 @@ pub struct OutputArgs {
     #[arg(long, value_enum, value_name = "WHEN", default_value = "auto")]
     pub color: When,
 
-    /// Print directly, not through the pager that LWP_PAGER or else PAGER names
+    /// Print directly, without the pager named by LWP_PAGER or PAGER
     #[arg(long)]
     pub no_pager: bool,
 }

@@ -1,6 +1,6 @@
-//! Hashes the source of the translator: what it emitted before a change must not be used after it.
-//! And assembles the routines, because doing so takes a millisecond, which is more than all else
-//! that a program's start takes.
+//! Hashes the translator's source, so that code emitted by an earlier version is never reused. Also
+//! assembles the routines: at run time, that would take a millisecond, more than everything else at
+//! a program's start.
 #![allow(
     dead_code,
     unused_imports,

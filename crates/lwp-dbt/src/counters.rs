@@ -1,5 +1,5 @@
-//! The meaning of the counters, by number: those of this run, and those of restored units, of which
-//! everything stays in their images until somebody asks.
+//! The meaning of the counters, by number: those of this run, and those of restored units, whose
+//! meanings stay in their images until somebody asks for them.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! The rules: what each kind of application code becomes.
+//! The rewrite rules: the translation of each kind of application code.
 //!
-//! Emitted code never touches the application's stack beyond what the application itself does,
-//! never changes a flag that may be read, and borrows only rcx, r11 and rax, through the context.
+//! Emitted code accesses the application's stack only as the application does, never changes a flag
+//! that may be read, and borrows only rcx, r11 and rax, which it saves in the context.
 //!
 //! | rule | target | patch |
 //! | --- | --- | --- |
@@ -9,28 +9,28 @@
 //! | 2 | a rip-relative operand | the same bytes, displacement corrected; out of reach, through a borrowed register |
 //! | 3 | a gs-relative operand | operand rebased on the application's gs base in a borrowed register |
 //! | 4 | `rdgsbase`, `wrgsbase` | a move from or to the context; a base that is no address faults |
-//! | 5 | `jmp rel` | nothing, if the target is laid behind; else a linked `jmp rel32` |
-//! | 6 | `jcc rel` | a linked `jcc rel32`; the not-taken side is laid behind |
+//! | 5 | `jmp rel` | nothing, if the target comes next; else a linked `jmp rel32` |
+//! | 6 | `jcc rel` | a linked `jcc rel32`; the not-taken side comes next |
 //! | 7 | LOOP, JRCXZ … | the instruction over a linked `jmp rel32` |
 //! | 8 | `call rel` | push of the return address; linked `jmp rel32` |
 //! | 9 | `jmp`, `call`, `ret` through memory or register | target into rcx; jump through the table |
 //! | 10 | `syscall` | the call itself, behind a filter by its number; then rcx := next pc |
-//! | 11 | `rt_sigreturn` | the frame's rip redirected to the landing; the call itself |
-//! | 12 | `xbegin` | an abort: eax := 0, on to the fallback address |
+//! | 11 | `rt_sigreturn` | the frame's rip changed to the landing; the call itself |
+//! | 12 | `xbegin` | an abort: eax := 0, jump to the fallback address |
 //! | 13 | CPUID and other answers of the virtual CPU | a request to the host |
-//! | 14 | everything else | a request to execute the instruction natively, alone |
+//! | 14 | everything else | a request to single-step the instruction natively |
 //! | 15 | XSAVE, XRSTOR … with fewer state components than the host | the mask in eax reduced first |
 //! | 16 | a block, where LWP counts | what it counts taken from a word of the countdown |
 //! | 17 | LLWPCB, SLWPCB, LWPINS, LWPVAL | nothing where LWP is off; else operands staged, and a request |
 //! | 18 | a block in which an LWP event is due | the part up to the event, then a request |
 //! | 19 | a memory operand, where LWP counts cache misses | its line compared with the set's most recent
 //! | 20 | `popf` | the same, unless it sets the trap flag: then a request |
-//! | 21 | `call` through memory or register, where calls are counted | the same as by rule 9, counted by its target |
+//! | 21 | `call` through memory or register, where calls are counted | as rule 9, counted by target |
 //! | 22 | XSAVE, XRSTOR … whose mask may request the state of LWP | the same, unless it does: then a request
-//! | 23 | an instruction before which a value is counted | the value looked for as the target of rule 21, then the same |
-//! | 24 | an instruction with which something ends that is counted | a request, then the same |
+//! | 23 | an instruction before which a value is counted | the value counted as rule 21 counts targets, then the same |
+//! | 24 | an instruction that ends something counted | a request, then the same |
 //! | 25 | FXSAVE, FNSTENV … | the same, then a request if the x87 unit has a pointer |
-//! | 26 | a call, return or jump to another function, where contexts are measured | written down, then the same |
+//! | 26 | a call, return or jump to another function, where contexts are measured | the transfer recorded, then the same |
 
 use iced_x86::{Instruction, Register};
 

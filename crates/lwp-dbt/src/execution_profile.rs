@@ -1,8 +1,8 @@
 //! Execution profiles: how often blocks were executed, and where their branches led.
 //!
-//! A profile says which code is worth laying out anew, and along which paths. It is a hint: a wrong
-//! or foreign one costs speed and nothing else, because whoever lays out code along a path checks
-//! each step of it.
+//! A profile shows which code is worth a superblock, and along which paths. It is only a hint: the
+//! translator checks each step of a path, so a wrong profile, or one of another program, costs
+//! nothing but speed.
 
 use rustc_hash::FxHashMap;
 

@@ -1,4 +1,4 @@
-//! Executions by fragment: what an increment of a counter stands for, place by place.
+//! Executions by fragment: which instructions an increment of a counter stands for.
 
 use std::iter;
 

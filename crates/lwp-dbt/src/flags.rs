@@ -1,4 +1,4 @@
-//! Liveness of the arithmetic flags, so that counting may clobber them where nobody looks.
+//! Liveness of the arithmetic flags: counting may change them where nothing reads them.
 
 use iced_x86::{Instruction, Mnemonic, OpKind, Register, RflagsBits};
 

@@ -1,4 +1,4 @@
-//! Freezing: a unit, as it has been translated so far, written as an image.
+//! Freezing: writes a unit, as far as it has been translated, as an image.
 
 use rustc_hash::FxHashMap;
 

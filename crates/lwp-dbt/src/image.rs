@@ -1,9 +1,9 @@
-//! Images: what has been translated of one unit, as bytes that outlive the run.
+//! Images: the translations of one unit, as bytes that outlive the run.
 //!
-//! An image is looked up where it lies: tables are sorted by what is searched for, so that putting
-//! one in place costs its relocations and nothing for each fragment. Addresses are relative, to the
-//! module or to the unit's code; counters and entries are numbered from zero. [`crate::freeze`]
-//! writes images, [`CodeCache::restore`](crate::CodeCache::restore) puts one in place.
+//! Lookups read an image directly: its tables are sorted by their keys, so loading an image costs
+//! its relocations, and nothing for each fragment. Addresses are relative to the module or to the
+//! unit's code; counters and entries are numbered from zero. [`crate::freeze`] writes images,
+//! [`CodeCache::restore`](crate::CodeCache::restore) puts one in place.
 //!
 //! ```text
 //! header      HEADER_WORDS words of 8 bytes, see `Header`
@@ -23,11 +23,11 @@
 //! code                                                                               in blocks
 //! ```
 //!
-//! Everything in blocks is compressed, and unpacked when it is first looked at (`blocks.rs`): the
-//! code and its relocations when the image is put in place, the rest hardly ever.
+//! Everything in blocks is compressed, and unpacked when it is first read (`blocks.rs`): the code
+//! and its relocations when the image is put in place, the rest hardly ever.
 //!
-//! The bytes must have been checked for damage before. Images are still read with care: no content
-//! makes a lookup panic or leads outside the unit's code.
+//! The caller must have checked the bytes for damage. Lookups are careful all the same: no content
+//! makes one panic, or return an address outside of the unit's code.
 
 pub(crate) mod blocks;
 mod placed;

@@ -1,8 +1,8 @@
 //! The translator: application code in, instrumented fragments out.
 //!
-//! It knows no process. It reads application bytes through [`CodeSource`], writes translated bytes
-//! through [`CodeSink`], and keeps what it has translated of one module in a [`Unit`]. The same
-//! bytes, plan and addresses always give the same output.
+//! The translator knows nothing of processes. It reads application bytes through [`CodeSource`],
+//! writes translated bytes through [`CodeSink`], and keeps what it has translated of one module in
+//! a [`Unit`]. The same bytes, plan and addresses always give the same output.
 //!
 //! Reading order: [`context`] (what emitted code may touch), [`block`] (finding a basic block),
 //! [`emit`] (the rules), [`region`] (which blocks are translated together), [`state_map`] (what the

@@ -1,13 +1,14 @@
-//! Markers: places where a program itself says from where to where it is to be counted.
+//! Markers: instructions by which a program itself starts and stops counting.
 //!
 //! | code | bytes | elsewhere |
 //! | --- | --- | --- |
 //! | `nop dword [rax+disp32]`, the low 24 bits of the displacement `LWP` | `0f 1f 80 4c 57 50 NN` | does nothing |
 //! | `rol rdi` by 3, 13, 61 and 51, `xchg rbx, rbx` | Valgrind's client request | does nothing but to flags |
 //!
-//! The last instruction of a marker ends its block; the host sees exact counts there. Client
-//! requests are code like any other where nobody counts between markers. Valgrind documents the
-//! encoding of its requests in `valgrind.h`, which is for programs to include.
+//! The last instruction of a marker ends its block, so the host sees exact counts there. In runs
+//! that don't count between markers, client requests are translated like any other code. Valgrind
+//! documents the encoding of its requests in `valgrind.h`, which is meant to be included in
+//! programs.
 
 use crate::addr::AppPc;
 use crate::block::CodeSource;

@@ -1,5 +1,5 @@
-//! Instructions of the application that the host wants to see come. Nothing of a unit may be
-//! translated before they are known.
+//! Instructions of the application before which the thread asks the host. They must be known before
+//! anything of their unit is translated.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! The memory operands of an instruction, for a data cache that is to see each access.
+//! The memory operands of an instruction, for a modelled data cache that has to see each access.
 
 use iced_x86::{
     Instruction, InstructionInfoFactory, MemorySize, Mnemonic, OpAccess, OpKind, Register,

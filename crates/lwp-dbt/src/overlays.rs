@@ -1,5 +1,5 @@
-//! Superblocks of code that may change. Each lies over the fragments of its blocks, which stay as
-//! they are: it can be taken out of the way at any moment, and put back.
+//! Superblocks of code that may change. The fragments of a superblock's blocks remain, so it can be
+//! switched off at any moment, and on again.
 
 use std::collections::BTreeMap;
 

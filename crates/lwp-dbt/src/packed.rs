@@ -1,4 +1,4 @@
-//! The knowledge of each fragment, in few bytes: there are hundreds of thousands of fragments.
+//! A compact form of what is known of each fragment, because there are hundreds of thousands.
 
 use crate::addr::{AppPc, CachePc};
 use crate::fragment::{Fragment, FragmentId};

@@ -1,4 +1,4 @@
-//! Paths: which blocks follow which, as far as a profile says, to be laid out as superblocks.
+//! Paths: the sequences of blocks that become superblocks, according to a profile.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

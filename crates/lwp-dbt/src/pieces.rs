@@ -1,4 +1,4 @@
-//! The pieces of translated code by address: what is looked up when a thread stops somewhere.
+//! The pieces of translated code by address, for finding the one in which a thread has stopped.
 
 use crate::addr::{AppPc, CachePc};
 use crate::fragment::FragmentId;

@@ -1,5 +1,5 @@
-//! The encoded points of all pieces of code. Many pieces have the same ones: those are kept once,
-//! as far as they are remembered.
+//! The encoded points of all pieces of code. Many pieces have the same points; these are stored
+//! only once if the table of recent ones still has them.
 
 use crate::state_map::{self, StateEntry};
 

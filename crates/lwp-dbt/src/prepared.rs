@@ -1,5 +1,5 @@
-//! The routines as the build script has assembled them. What is left to do is to say where the low
-//! window lies.
+//! The routines as the build script has assembled them. At run time, only the low window's address
+//! has to be filled in.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,5 @@
-//! A unit laid out anew: what was executed often along the paths that it took, the rest behind.
+//! Translates a unit again: frequently executed code as superblocks along its usual paths, and the
+//! rest behind them.
 
 use rustc_hash::FxHashSet;
 

@@ -1,10 +1,10 @@
-//! Flags that a guard has overwritten, brought back.
+//! Restores flags that a guard has overwritten.
 //!
-//! A guard compares the target of a return or of an indirect branch with the one that is expected,
-//! and `cmp` writes the flags. Where they were written last by an instruction whose operands are
-//! still at hand, they can be had again: by that instruction once more, by a test of its result, or
-//! by an addition or subtraction undone and done again. Translated code does so where the guard
-//! does not hold, and the host where a thread is stopped in between.
+//! A guard compares the target of a return or an indirect branch with the expected one, and `cmp`
+//! writes the flags. If the instruction that wrote the program's flags last still has its operands,
+//! there are three ways to restore the flags: execute that instruction again, test its result, or
+//! undo an addition or subtraction and repeat it. Translated code does this if the guard fails, and
+//! the host does it if a thread is stopped in between.
 
 use iced_x86::{
     Code, Decoder, DecoderOptions, Encoder, IcedError, Instruction, InstructionInfoFactory,

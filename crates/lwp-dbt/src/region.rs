@@ -1,8 +1,9 @@
-//! Translating a region: the wanted block, what it falls into, and what it branches to directly.
+//! Translates a region: the requested block, the blocks that it falls through to, and those that it
+//! branches to directly.
 //!
-//! One request to the host is answered with many blocks, because a request costs more than a
-//! translation. Blocks are laid out in *traces*: each is followed by the block it falls into, so
-//! that straight control flow is straight code.
+//! The host answers one request with many blocks, because a request costs more than a translation.
+//! It lays out blocks in *traces*: each is followed by the block that it falls through to, so that
+//! straight control flow is straight code.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
-//! Relocations: the words of translated code that depend on where the code, the arena's routines,
-//! its counters, its chain slots and the application's module lie, or on how its fragments are
-//! numbered. Everything else in a unit's code is relative to the unit itself.
+//! Relocations: the words of translated code that depend on an address (of the code, the arena's
+//! routines, its counters, its chain slots or the application's module) or on the numbers of
+//! fragments. Everything else in a unit's code is relative to the unit itself.
 
 use crate::addr::CachePc;
 

@@ -1,13 +1,14 @@
 //! The routines that every arena starts with: the mailbox, its answers, and the way back from a
 //! signal handler.
 //!
-//! They are position independent. What is in this file touches no flags, but while these are in
-//! their slot: only `mov`, `lea`, `xchg`, `jrcxz`, `movzx`, `pext` and `syscall`, which keeps them.
-//! Until an answer has been carried out, every instruction here means "at the requested application
-//! pc, nothing executed", so a request can be dropped at any point.
+//! The routines are position independent. Those in this file don't change flags unless they have
+//! saved them in their slot: they only use `mov`, `lea`, `xchg`, `jrcxz`, `movzx`, `pext` and
+//! `syscall`, which preserve flags. Until an answer has been carried out, every instruction here
+//! means "at the requested application pc, nothing executed", so a request can be dropped at any
+//! point.
 //!
-//! The build script assembles them (`prepared.rs`), and has of this crate what they use and nothing
-//! else: contexts, state maps and addresses.
+//! The build script assembles the routines (`prepared.rs`). Of this crate, it only includes what
+//! they use: contexts, state maps and addresses.
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::{

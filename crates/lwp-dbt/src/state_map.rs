@@ -1,8 +1,8 @@
 //! State maps: the application's state at any instruction of translated code.
 //!
-//! Translated code is built so that every instruction of it stands for an exact application state:
-//! an application pc, with a few registers perhaps in their spill slots. Nothing has to be stepped
-//! forward or undone when a signal arrives; the host applies the state map and is at an instruction
+//! Each instruction of translated code corresponds to an exact state of the application: a pc, and
+//! perhaps a few registers in their spill slots. When a signal arrives, the host doesn't have to
+//! step forward or undo anything; it applies the state map, and has the state at an instruction
 //! boundary of the application.
 
 use crate::addr::AppPc;

@@ -1,7 +1,7 @@
-//! Translating ahead of time, of the modules that a process has mapped when it ends: what execution
-//! profiles say was executed, or a recording, or all functions.
+//! Translates ahead of time, when a process ends, code of the modules that it has mapped: the code
+//! that execution profiles or a recording list as executed, or all functions.
 //!
-//! Functions are found by the table that unwinders search: see [`lwp_process::elf`].
+//! It finds functions in the table that unwinders search: see [`lwp_process::elf`].
 
 use std::path::{Path, PathBuf};
 

@@ -1,9 +1,9 @@
-//! An attack on the mailbox: the host meets requests and states of a thread that forges its
+//! An attack on the mailbox: the host handles requests and states of a thread that forges its
 //! context.
 //!
-//! The thread belongs to a process that waits and is not traced. The host can read its memory;
-//! every ptrace call fails, as for a thread that has been killed. The attacker's bytes choose words
-//! of the context, values for them, and the next action of the host.
+//! The thread belongs to a process that waits and isn't traced. The host can read its memory; every
+//! ptrace call fails, as for a thread that has been killed. The attacker's bytes choose words of
+//! the context, values for them, and the next action of the host.
 
 use std::io;
 use std::process::{Child, Command, Stdio};

@@ -1,4 +1,4 @@
-//! Requests to a program that is not on the virtual CPU, and the time that it has.
+//! Runs a program that isn't on the virtual CPU: passes requests on, and enforces the time limit.
 
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};

@@ -1,9 +1,9 @@
-//! Times to write translations to the store: at the end of a run, and while it lasts.
+//! Writes translations to the store, at the end of a run and while it lasts.
 //!
-//! Writing takes a multiple of the time that reading takes, so what is much is written by a process
-//! that is left behind ([`sys::leave_behind`]): a copy of this one, whose memory stands still while
-//! the run goes on or ends. Code is the exception, being shared with the program: this one waits
-//! until the other has copied it, so that the copy takes no memory here.
+//! Writing takes several times as long as reading, so a separate process writes large updates
+//! ([`sys::leave_behind`]). It is a copy of this process, whose memory doesn't change while the run
+//! continues or ends. Code is the exception, because it is shared with the program: this process
+//! waits until the other one has copied the code, so that the copy takes no memory here.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;

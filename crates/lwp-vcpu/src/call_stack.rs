@@ -1,9 +1,9 @@
 //! Call stacks of sampled threads.
 //!
-//! A thread that waits in its mailbox has its registers in its context; its stack is read from
-//! outside and walked with the unwind tables of the files that it has mapped ([`lwp_unwind`]).
-//! Between samples nothing is done and nothing is kept that could go wrong: exceptions, `longjmp`,
-//! tail calls and switches between stacks need no notice.
+//! When a thread waits in its mailbox, its registers are in its context. The host reads its stack
+//! from outside and unwinds it with the unwind tables of the mapped files ([`lwp_unwind`]). Between
+//! samples, there is no work, and no state that could become wrong, so exceptions, `longjmp`, tail
+//! calls and stack switches need no special care.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,8 +1,9 @@
-//! A program that switches its own counting by the control line.
+//! A program that switches its own counting on and off through `--control`.
 //!
-//! It writes a command and goes on, up to the answer or, as some do, beyond. The command is read
-//! elsewhere, after an uncertain time. So a thread that has written one stands still until the
-//! command has taken effect: counting is switched at the call that asks for it, in every run.
+//! The program writes a command and continues until the answer arrives, or doesn't wait for it at
+//! all. lwp reads the command in another process, after an uncertain time. So the host holds the
+//! thread that has written a command until it has taken effect: in every run, counting is switched
+//! exactly at the call that asks for it.
 
 use std::collections::VecDeque;
 use std::os::unix::fs::MetadataExt;

@@ -1,8 +1,9 @@
-//! The times of a process that was attached to.
+//! CPU times of a process that lwp has attached to.
 //!
-//! The kernel tells the times of children that have ended. A process that somebody else started is
-//! no child, and may go on. So its threads' own clocks are read when they are taken over, and again
-//! when they are let go or end; threads and processes that are made in between begin at zero.
+//! The kernel reports the times of children that have ended. A process that somebody else started
+//! isn't lwp's child, and may continue afterwards. So lwp reads the clocks of its threads when it
+//! takes them over, and again when it releases them or they end; threads and processes that are
+//! created in between begin at zero.
 //!
 //! Promise: R52
 

@@ -1,4 +1,4 @@
-//! Checks of the things that this machine allows: from `/proc`, `/sys`, and by trying (`trial`).
+//! Checks what this machine allows: from `/proc` and `/sys`, and by trying it out (`trial`).
 
 mod surroundings;
 mod trial;

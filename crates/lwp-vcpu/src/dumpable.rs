@@ -1,9 +1,9 @@
-//! Processes that have told the kernel that nobody may look into them.
+//! Processes that have asked the kernel to let nobody look into them.
 //!
-//! prctl(PR_SET_DUMPABLE) keeps a process's memory from others of its user, and so from a host
-//! without CAP_SYS_PTRACE, which then could not give the children of such a process contexts of
-//! their own. The call is therefore answered without the kernel. The kernel learns of it when the
-//! process is let go, or is about to dump core.
+//! prctl(PR_SET_DUMPABLE) hides a process's memory from other processes of its user, including a
+//! host without CAP_SYS_PTRACE. The host then could not give separate contexts to the children of
+//! such a process. So it answers the call itself, and only passes it on to the kernel when it
+//! releases the process, or when the process is about to dump core.
 
 use lwp_calls::syscalls::{self, Pending, nr};
 use lwp_process::Tid;

@@ -1,5 +1,5 @@
-//! Instructions that the virtual processor answers instead of the real one, with the registers in
-//! hand: CPUID and XGETBV, and under determinism those that read the clock or draw random numbers.
+//! Instructions whose results come from the virtual processor instead of the real one: CPUID and
+//! XGETBV, and with `--deterministic` those that read the clock or random numbers.
 
 use lwp_arch::insn;
 use lwp_process::regs::{Raw, Regs, general};

@@ -1,10 +1,11 @@
-//! Notice of writes to pages with code that can be written at any time.
+//! Notices writes to writable pages with code.
 //!
-//! Code in such a page is translated like any other once the page is *guarded*: the first write to
-//! it waits until the host has cut off what was translated of the page. A page that is written
-//! often is left alone for a while; its fragments compare their own bytes before they run instead.
+//! Once such a page is *guarded*, the host translates its code like any other: the first write to
+//! the page waits until the host has disconnected its fragments. If a program writes to a page
+//! often, the page stays unguarded for a while, and its fragments compare their own bytes before
+//! they run.
 //!
-//! Pages are guarded by userfaultfd(2), or by mprotect(2) where that is refused: see
+//! The host guards pages with userfaultfd(2) or, if that is refused, with mprotect(2): see
 //! [`protection`].
 
 use std::os::fd::OwnedFd;

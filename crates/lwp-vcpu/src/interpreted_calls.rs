@@ -1,10 +1,10 @@
 //! Calls of interpreted functions, counted exactly.
 //!
-//! The function is a value in memory, its code object, wherever an evaluator is entered once a
-//! call, or executes an operation of its own for it. Translated code counts such values as it
-//! counts the targets of indirect calls ([`lwp_dbt::Value`]), and names are read from the
-//! interpreter's memory: when a code object ends, which the host waits for, and when the thread
-//! ends. So an address that has another code object later is another function's.
+//! If an interpreter enters its evaluator once for each call, or executes a certain operation for
+//! it, the called function is a value in memory: the address of its code object. Translated code
+//! counts such values as it counts the targets of indirect calls ([`lwp_dbt::Value`]). The host
+//! reads the names from the interpreter's memory when a code object ends and when the thread ends.
+//! So if another code object gets the same address later, it counts as another function.
 
 use lwp_code::interpreter_entries::{Evaluator, compiles};
 use lwp_dbt::context::calls::call_site;

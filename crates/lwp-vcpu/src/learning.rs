@@ -1,5 +1,5 @@
-//! Learning where a program spends its time: execution profiles, collected while it runs and kept
-//! beside its translations, so that its code can be laid out along the paths that it takes.
+//! Learns where a program spends its time: collects execution profiles while it runs, and stores
+//! them beside its translations, so that its code can be laid out along the paths that it takes.
 
 use std::time::Instant;
 

@@ -1,15 +1,16 @@
 //! The virtual CPU: runs unmodified x86-64 Linux programs by translation and counts exactly.
 //!
-//! Control is out of process. Translated code runs in the program's own processes; this process
-//! sees them through ptrace (rare) and shared memory (the mailbox). The way of one request:
-//! translated code misses an address and rings ([`lwp_dbt::routines`]); the server takes the ring,
-//! translates, answers (`server`); the thread applies the answer and goes on. The way of a signal:
-//! the tracer sees it (`tracer`), turns the thread's registers into the application's (`state`),
-//! lets the kernel deliver it, and leads the handler into translated code (`setup`).
+//! lwp controls programs from another process, the *host*. Translated code runs in the program's
+//! own processes; the host reaches them through shared memory (the mailbox) and, rarely, ptrace. A
+//! request: translated code reaches an address without a translation and rings
+//! ([`lwp_dbt::routines`]); the server, a thread of the host, translates and answers (`server`);
+//! the program's thread applies the answer and continues. A signal: the tracer, another thread of
+//! the host, sees it (`tracer`), turns the thread's registers into the application's (`state`),
+//! lets the kernel deliver it, and directs the handler into translated code (`setup`).
 //!
-//! What the engine stands on has crates of its own: one process seen from outside
-//! ([`lwp_process`]), what a run takes and tells ([`lwp_run`]), the memory shared with threads
-//! ([`lwp_mailbox`]), system calls ([`lwp_calls`]) and translations ([`lwp_code`]).
+//! This crate builds on others: a process as seen from outside ([`lwp_process`]), the input and the
+//! results of a run ([`lwp_run`]), the memory shared with threads ([`lwp_mailbox`]), system calls
+//! ([`lwp_calls`]) and translations ([`lwp_code`]).
 #![forbid(unsafe_code)]
 
 mod ahead_of_time;

@@ -1,13 +1,14 @@
-//! Lightweight Profiling of the program's threads.
+//! Lightweight Profiling (LWP) of the program's threads.
 //!
-//! The unit of a thread is the reference model's ([`lwp_model::LwpUnit`]). Translated code counts
-//! for it: what may pass before an event expires is *published* to the thread's context as a
-//! countdown; when that ends, or an LWP instruction needs the unit, what has passed is *collected*.
-//! The instruction on which an event is due is executed alone, at the end of a *cut fragment*, and
-//! reported to the unit.
+//! Each thread has a unit of the reference model ([`lwp_model::LwpUnit`]), and translated code
+//! counts for it. The host *publishes* the number of events that may pass before one expires to the
+//! thread's context, as a countdown. When that ends, or an LWP instruction needs the unit, the host
+//! *collects* the number that has passed. The instruction on which an event is due is executed at
+//! the end of a *cut fragment*, and reported to the unit.
 //!
-//! A thread with profiling on runs on another *side* of its address space: translations that count
-//! down, with a low window and arenas of their own. With profiling off it runs the plain ones.
+//! While profiling is on, a thread runs on another *side* of its address space: translations that
+//! count down, with a separate low window and arenas. While it is off, the thread runs the plain
+//! translations.
 
 mod clocks;
 mod component;

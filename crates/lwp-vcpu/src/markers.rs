@@ -1,10 +1,10 @@
-//! Markers: a program, or whoever runs it, says from where to where it is to be counted.
+//! Markers: the program, or the user who runs it, decides which part is counted.
 //!
-//! The program does so by [`Marker`]s, at which it asks the host. Who runs it names functions
-//! ([`crate::CountedConfig::within`]): their first instructions are executed by the host, and their
-//! return addresses are withheld from the indirect table as long as a thread is to return there, so
-//! that it asks then. In either case the counters are read where they are exact, and the thread
-//! stands still.
+//! The program executes [`Marker`]s, at which it asks the host. The user names functions
+//! ([`crate::CountedConfig::within`]): the host executes their first instructions, and keeps their
+//! return addresses out of the indirect table as long as a thread has yet to return there, so that
+//! the thread asks the host. In either case, the host reads the counters while the thread stands
+//! still and they are exact.
 
 use lwp_code::family::Family;
 use lwp_code::space::Space;

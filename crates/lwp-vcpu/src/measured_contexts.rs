@@ -1,5 +1,5 @@
-//! Calling contexts of threads, measured: threads lead themselves from one to another
-//! ([`lwp_dbt::trace`]), and ask for what they do not know.
+//! Measured calling contexts of threads. Threads move from one context to another by themselves
+//! ([`lwp_dbt::trace`]), and ask the host for contexts that they don't know.
 
 use lwp_arch::retired::BranchKind;
 use lwp_code::family::Family;

@@ -1,4 +1,4 @@
-//! A program without the virtual CPU: what is left where the machine does not let it work.
+//! Runs a program without the virtual CPU, if the machine doesn't allow it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

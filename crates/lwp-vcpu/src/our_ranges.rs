@@ -1,19 +1,19 @@
-//! The memory that is ours in an address space, and the program's wish to have something of its own
-//! there.
+//! lwp's own memory in an address space, and system calls of the program that concern it.
 //!
-//! The program knows nothing of ours and may map, at a place of its choice, whatever it likes. If
-//! an arena lies there, the threads of its address space leave it: translations start over
-//! elsewhere ([`crate::tracer`], retranslate), and the system call is made again. The low window and the
-//! contexts stay where they are.
+//! The program doesn't know of lwp's memory, and may map anything at an address of its choice. If
+//! an arena is there, the threads of the address space leave it: translations start over elsewhere
+//! ([`crate::tracer`], retranslate), and the thread repeats the system call. The low window and the
+//! contexts never move.
 //!
-//! A call about a range that is partly ours, which it does not fill, finds a hole there: it ends at
-//! the hole, is made for the parts around it, or fails ([`syscalls::at_hole`]).
+//! If a call concerns a range that is partly lwp's, but doesn't map anything there, it sees a hole
+//! instead of lwp's memory: it ends at the hole, is made for the parts around it, or fails
+//! ([`syscalls::at_hole`]).
 //!
-//! A thread makes its call some time after the host has looked at it, or after it has itself, with
-//! the list of code and of ours in its context. Until then nothing of ours may come to lie there,
-//! but other threads go on, and ask for arenas. An arena is therefore in the lists before it is
-//! mapped, and is in the way of no call that a thread has looked at before that: the call's
-//! arguments stand in the thread's context.
+//! Either the host checks a call, or the thread itself does, with the list of code and of lwp's
+//! memory in its context. The thread makes the call some time later. Until then, lwp must not map
+//! anything there, but other threads continue and request arenas. So an arena is in the lists
+//! before it is mapped. It also avoids all calls that threads checked before that, whose arguments
+//! are in the threads' contexts.
 
 use std::sync::atomic::{Ordering, fence};
 

@@ -1,4 +1,4 @@
-//! Files of `/proc` in the places of others: see [`lwp_calls::proc_files`].
+//! Substitutes for files in `/proc`: see [`lwp_calls::proc_files`].
 
 use std::os::fd::AsRawFd;
 

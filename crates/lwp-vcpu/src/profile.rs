@@ -1,9 +1,9 @@
 //! The origins of the counts: executions of every block, by thread.
 //!
-//! A counter of translated code belongs to a fragment (see [`lwp_dbt::Role`]); what interrupts a
-//! fragment is noted as a *place*. Together they say exactly how often each instruction was
-//! executed and how often each conditional branch was not taken. A [`Sink`] receives this when a
-//! thread ends, and at checkpoints.
+//! A counter of translated code belongs to a fragment (see [`lwp_dbt::Role`]). If a fragment is
+//! interrupted, the host notes the address as a *place*. Together, they show exactly how often each
+//! instruction was executed and how often each conditional branch was not taken. A [`Sink`]
+//! receives this when a thread ends, and at checkpoints.
 
 use std::path::{Path, PathBuf};
 

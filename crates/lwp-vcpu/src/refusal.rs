@@ -1,4 +1,4 @@
-//! Reasons why a process cannot be attached to, and what can be done about them.
+//! Reasons why lwp can't attach to a process, and remedies.
 
 use lwp_process::maps::Status;
 use lwp_process::spawn::threads_of;

@@ -1,9 +1,8 @@
-//! Generated code that is executed often: while the program runs, superblocks are laid over the
-//! fragments of it.
+//! Makes superblocks from frequently executed generated code while the program runs.
 //!
-//! Code that a program makes is gone when the program ends, and so is what is known of it. So it is
-//! observed when the program has run it for a while: it is translated anew, with counters. Some
-//! time later those counters say where the time goes.
+//! Generated code, and everything known of it, is gone when the program ends. So when a program has
+//! run such code for a while, the host translates it again, with counters. Some time later, those
+//! counters show where the time goes.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};

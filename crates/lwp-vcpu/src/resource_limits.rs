@@ -1,5 +1,5 @@
-//! Limits on address space and data: the calls that set and show them, and what of ours is mapped.
-//! See [`lwp_calls::limits`].
+//! Limits on address space and data: the calls that set and show them, and the size of lwp's
+//! mappings. See [`lwp_calls::limits`].
 
 use lwp_calls::limits::{
     NONE, RLIMIT_AS, RLIMIT_DATA, bytes_of, changed, raise_for, read_limit, subject,

@@ -1,4 +1,4 @@
-//! The IP filter of samples at an instruction that the host deals with.
+//! The IP filter of samples, for instructions that the host handles.
 
 use lwp_dbt::IpFilter;
 use lwp_process::Tid;

@@ -2,10 +2,10 @@
 //!
 //! Translated code that needs something rings its door flag and waits; the server looks through the
 //! flags, and when none is set spins for a while and then sleeps on a futex that the next ring
-//! wakes. Both sides adapt ([`SpinPolicy`]): where the thread has asked on the server's own
-//! processor, or threads that have spun are found asleep, the two sides do not have a processor
-//! each, spinning takes time from the other side, and a hand-off is expensive. Then nobody spins
-//! and more is translated at a time.
+//! wakes. Both sides adapt ([`SpinPolicy`]): if the thread asks on the server's own processor, or
+//! if threads that have spun are found asleep, the two sides share a processor, spinning takes time
+//! from the other side, and a hand-off is expensive. Then neither side spins, and the server
+//! translates more at a time.
 
 use std::sync::{Mutex, MutexGuard};
 use std::thread::Scope;

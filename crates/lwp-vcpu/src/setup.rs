@@ -1,4 +1,4 @@
-//! Setting an address space up: after exec, and when a live process is taken over.
+//! Sets up an address space: after exec, and when lwp attaches to a process.
 
 use lwp_code::arena_placement::plan_arenas;
 use lwp_code::family::{Family, Kind};

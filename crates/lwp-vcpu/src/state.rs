@@ -1,4 +1,4 @@
-//! From translated code to the application's state and back.
+//! Conversion between positions in translated code and the application's state.
 
 use iced_x86::Register;
 use lwp_arch::insn;

@@ -1,8 +1,8 @@
-//! Code that a program has yet to fill: see [`lwp_process::missing_pages`].
+//! Code in pages that the program itself fills on demand: see [`lwp_process::missing_pages`].
 //!
-//! The host does not read it. The thread that wants it is led to a routine that reads a byte there,
-//! and asks for the same code again: while it waits for whoever fills the page, it holds no lock of
-//! ours, and a signal finds it in front of the instruction.
+//! The host doesn't read such a page. It directs the thread that needs the code to a routine that
+//! reads a byte of the page, and then requests the same code again. While the thread waits for the
+//! page to be filled, it holds none of lwp's locks, and a signal finds it before the instruction.
 
 use lwp_code::family::is_cut_short;
 use lwp_dbt::{AppPc, Slot};

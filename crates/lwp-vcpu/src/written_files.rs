@@ -1,10 +1,9 @@
-//! Files that are opened for writing while there is code in them: a file that is mapped, and
-//! `/proc/PID/mem`.
+//! Files with code that are opened for writing: mapped files, and `/proc/PID/mem`.
 //!
-//! A page of a private mapping shows what is written to its file until it is copied, and what is
-//! written by way of `/proc/PID/mem` is code whatever protects the page. Nothing tells of each
-//! write. From the moment at which such a file is opened the code that it concerns compares itself
-//! before it runs. What other programs than those of a run write is not seen.
+//! Until a page of a private mapping is copied, it shows what is written to its file, and writes
+//! through `/proc/PID/mem` change code whatever the page's protection. Nothing reports these
+//! writes. So from the moment such a file is opened, the code concerned compares its own bytes
+//! before it runs. lwp doesn't see writes of programs outside the run.
 
 use lwp_process::Tid;
 use lwp_process::descriptors::{flags_of, known_of};

@@ -1,9 +1,9 @@
-//! The instruction pointer of the x87 unit, which the processor keeps: it names translated code,
-//! and the program is to see its own.
+//! The instruction pointer of the x87 unit. The processor sets it to an address in translated code,
+//! but the program must see its own address.
 //!
-//! An instruction that stores it asks the host, which puts it right in memory (rule 25 of
-//! `lwp-dbt`). For a signal frame and a core dump it is put right in the unit itself, before the
-//! kernel saves that. The data pointer is an address of the program's anyway.
+//! An instruction that stores the pointer asks the host, which corrects it in memory (rule 25 of
+//! `lwp-dbt`). For signal frames and core dumps, the host corrects it in the unit itself, before
+//! the kernel saves it. The data pointer is an address of the program anyway.
 
 use lwp_dbt::{CachePc, Slot};
 use lwp_mailbox::contexts::Context;

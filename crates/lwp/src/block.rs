@@ -1,4 +1,4 @@
-//! Describing a profile: the control block before it is loaded.
+//! Describes a profile: the control block before it is loaded.
 
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;

@@ -2,9 +2,9 @@
 //!
 //! # Safety
 //!
-//! JUSTIFICATION: a marker exists in assembly only. It is a no-operation with a memory operand that
-//! no processor accesses; the virtual CPU writes to rax and rdx, which the assembly declares, and
-//! to nothing else.
+//! JUSTIFICATION: a marker can only be written in assembly. It is a no-operation with a memory
+//! operand that no processor accesses. The virtual CPU only writes to rax and rdx, which the
+//! assembly declares.
 #![allow(unsafe_code, reason = "inline assembly; see the module's safety section")]
 
 use std::arch::asm;

@@ -1,4 +1,4 @@
-//! Asking the processor for LWP.
+//! Detects LWP in the processor.
 
 use std::arch::x86_64::__cpuid_count;
 

@@ -1,8 +1,8 @@
-//! Taking records out of a live ring.
+//! Takes records out of a ring while the processor writes to it.
 //!
 //! The processor owns the head, the reader owns the tail. The processor writes a record and then
 //! the head; the reader reads the head, then records, then moves the tail past what it has copied.
-//! So a record between tail and head is complete, and the processor does not touch it before the
+//! So a record between tail and head is complete, and the processor doesn't overwrite it before the
 //! tail has passed it. (The processor's stores become visible in order; the reader's acquire and
 //! release pair with them.)
 

@@ -1,11 +1,11 @@
-//! The four instructions, behind a proof that they exist.
+//! The four instructions, for which a caller needs proof that they exist.
 //!
 //! # Safety
 //!
-//! JUSTIFICATION: the instructions exist in assembly only. All four raise an invalid opcode
-//! exception where LWP is missing or not enabled, so the functions here want a [`Lwp`], which only
-//! detection makes. LLWPCB lets the processor write memory on its own; [`Loaded`] keeps that memory
-//! alive for as long.
+//! JUSTIFICATION: the instructions can only be written in assembly. All four raise an invalid
+//! opcode exception if LWP is missing or not enabled, so the functions here take a [`Lwp`], which
+//! only detection makes. After LLWPCB, the processor writes to memory by itself; [`Loaded`] keeps
+//! that memory alive for as long.
 #![allow(unsafe_code, reason = "inline assembly; see the module's safety section")]
 
 use std::arch::asm;

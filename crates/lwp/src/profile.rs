@@ -1,4 +1,4 @@
-//! Running a profile on a thread.
+//! Runs a profile on a thread.
 
 use std::fmt;
 use std::marker::PhantomData;

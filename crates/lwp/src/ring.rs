@@ -1,4 +1,4 @@
-//! Memory that is shared with a processor, and perhaps with other processes.
+//! Memory that is shared with the processor, and perhaps with other processes.
 //!
 //! ```text
 //!   +0                 +4096
@@ -12,8 +12,8 @@
 //! JUSTIFICATION: the processor writes block and ring at any time, so the memory must not be
 //! reachable by plain references. A [`Region`] hands out 32-bit atomics only, whatever writes the
 //! memory: a racing write gives an old or a new value and never undefined behaviour. It is mapped
-//! once, at its final length, and unmapped when the last owner goes. Files behind it are sealed
-//! against shrinking.
+//! once, at its final length, and unmapped when its last owner is dropped. If it maps a file, the
+//! file is sealed against shrinking.
 #![allow(unsafe_code, reason = "memory mapping; see the module's safety section")]
 
 use std::os::fd::{AsFd, OwnedFd};

@@ -1,11 +1,12 @@
 //! Following a child: handing it over to a copy of the controller.
 //!
-//! A tracee has one tracer, and a fork's child is born with its parent's. To follow it in a process
-//! of its own, the controller forks; the child must be let go by the original and taken by the
-//! copy, and may execute nothing of its own in between. So it is made to sleep, where no filter of
-//! its own and no signal reaches it ([`crate::sleeper`]). The copy puts registers and mask back. A
-//! stop signal would keep it as well, but its parent would see that. If the copy is refused, the
-//! original takes the child back, wakes it up, and lets it run on by itself.
+//! A tracee has one tracer, and the child of a fork has its parent's. To follow the child in a
+//! separate process, the controller forks. The original then has to detach from the child and the
+//! copy has to attach, and the child must not execute any of its own code in between. So the
+//! original makes it sleep where neither a system call filter nor a signal reaches it
+//! ([`crate::sleeper`]). The copy restores its registers and signal mask. A stop signal would also
+//! hold the child, but its parent would notice. If the copy can't attach, the original attaches
+//! again, wakes the child up, and lets it run untraced.
 
 use std::fs;
 use std::io::{Read, Write, pipe};

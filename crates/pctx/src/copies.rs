@@ -2,10 +2,11 @@
 //!
 //! # Safety
 //!
-//! JUSTIFICATION: the copy of a process with several threads has one thread, and everything that
-//! the others held stays locked or half changed, so that only async-signal-safe functions may be
-//! called there. That is a promise that the compiler can't check, and [`Handlers::fork`] is any
-//! safe code. A process with one thread is copied whole, and needs no promise.
+//! JUSTIFICATION: the copy of a process with several threads has only one thread. Locks that the
+//! others held stay locked, and data that they were changing stays half changed, so the copy may
+//! only call async-signal-safe functions. The compiler can't check that, because [`Handlers::fork`]
+//! may be any safe code; the caller has to promise it. A process with one thread is copied
+//! completely, and needs no promise.
 //!
 //! [`Handlers::fork`]: crate::Handlers::fork
 #![allow(unsafe_code, reason = "a promise; see the module's safety section")]

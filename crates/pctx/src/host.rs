@@ -1,5 +1,5 @@
-//! Control on the virtual CPU, whose host is the tracer of every process there and is asked
-//! instead.
+//! Control on the virtual CPU: its host traces every process, so this module asks the host instead
+//! of using ptrace.
 
 use std::os::fd::OwnedFd;
 

@@ -1,16 +1,16 @@
-//! A child that executes nothing of its own while nobody traces it.
+//! A child that executes none of its own code while nobody traces it.
 //!
-//! It stands behind the system call that made it, and is led to one of two places with every signal
-//! blocked:
+//! The child is stopped after the system call that created it. With every signal blocked, it then
+//! executes one of two things:
 //!
 //! | place | for | costs |
 //! | --- | --- | --- |
-//! | the same call again, as pause(2) | a child without a filter of system calls | nothing |
-//! | a jump to itself somewhere in its code | any other | processor time, until it is taken |
+//! | that instruction again, as pause(2) | a child without a system call filter | nothing |
+//! | a jump to itself somewhere in its code | any other | processor time, until the copy attaches |
 //!
-//! A filter (seccomp) sees every call, and may kill for one that the program does not make. Nothing
-//! else in the program does. Loops would do for all children, but not every program has one, and
-//! their processor time is the child's.
+//! A filter (seccomp) sees every call, and may kill the child for one that the program doesn't
+//! normally make. Nothing else in the program notices the call. A loop would work for every child,
+//! but not every program has one, and the child pays for its processor time.
 
 use std::fs;
 

@@ -7,7 +7,7 @@ pub const BUDGET: &[(&str, [usize; 4])] = &[
     ("cpc",            [  0,    0,    0,   12]),
     ("cpc-tools",      [  0,    0,    1,    4]),
     ("lwp-arch",       [  0,    0,    1,    0]),
-    ("lwp-cli",        [  1,    1,    0,   50]),
+    ("lwp-cli",        [  1,    1,    0,   49]),
     ("lwp-code",       [  0,    1,    0,    0]),
     ("lwp-contexts",   [  0,    0,    0,    3]),
     ("lwp-cpc",        [  0,    0,    3,    1]),
@@ -29,7 +29,7 @@ pub const BUDGET: &[(&str, [usize; 4])] = &[
     ("lwp-testkit",    [  0,    1,    0,    0]),
     ("lwp-uarch",      [  0,    0,    0,    2]),
     ("lwp-unwind",     [  0,    0,    0,    1]),
-    ("lwp-vcpu",       [  2,    9,    1,   29]),
+    ("lwp-vcpu",       [  2,    9,    1,   21]),
     ("xtask",          [  0,    0,    0,    7]),
 ];
 

@@ -1,4 +1,4 @@
-//! Bytes in, instruction out.
+//! Decodes bytes to an instruction.
 
 use super::operand::{AddressSize, Base, Gpr, Index, Memory, Rm, Segment};
 use super::{CodeSize, ENCODINGS, Encoding, Instruction, OPCODE, Operands, Width};
@@ -15,13 +15,13 @@ pub enum DecodeError {
     /// Some other instruction, valid or not.
     #[error("not an LWP instruction")]
     Other,
-    /// An LWP opcode in a form the processor answers with `#UD`.
+    /// An LWP opcode in a form for which the processor raises `#UD`.
     #[error("undefined form of an LWP instruction")]
     Undefined,
     /// The bytes end before the instruction does.
     #[error("instruction ends beyond the {0} bytes given")]
     Truncated(usize),
-    /// More than 15 bytes, which the processor answers with `#GP(0)`.
+    /// More than 15 bytes, for which the processor raises `#GP(0)`.
     #[error("instruction longer than 15 bytes")]
     TooLong,
 }
@@ -134,13 +134,13 @@ impl Xop {
 ///
 /// # Errors
 ///
-/// [`DecodeError::Undefined`] for what the processor answers with `#UD`: L or pp not 0; ModRM.reg
-/// above 1; for LLWPCB and SLWPCB a memory operand or vvvv not 1111; a 66, F2, F3, LOCK or REX
-/// prefix. [`DecodeError::Other`] for any other instruction, including POP, which shares the `8F`
-/// byte.
+/// [`DecodeError::Undefined`] for forms for which the processor raises `#UD`: L or pp not 0;
+/// ModRM.reg above 1; for LLWPCB and SLWPCB a memory operand or vvvv not 1111; a 66, F2, F3, LOCK
+/// or REX prefix. [`DecodeError::Other`] for any other instruction, including POP, which shares the
+/// `8F` byte.
 ///
-/// Modes without LWP (real, virtual-8086) are the caller's business, as is everything else that
-/// depends on the state of the processor.
+/// The caller has to check for modes without LWP (real, virtual-8086), and for everything else that
+/// depends on the processor's state.
 ///
 /// Spec: LWP §5.1, §5.2.
 pub fn decode(bytes: &[u8], code: CodeSize) -> Result<Instruction, DecodeError> {

@@ -1,4 +1,4 @@
-//! Instruction in, bytes out.
+//! Encodes an instruction as bytes.
 
 use super::decode::FORMS_16;
 use super::operand::{AddressSize, Base, Gpr, Memory, Rm};
@@ -10,13 +10,13 @@ use super::{CodeSize, Instruction, OPCODE, Operands, Width};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EncodeError {
-    /// Registers 8 to 15 and 64-bit operands exist in 64-bit mode only.
+    /// Registers 8 to 15 and 64-bit operands only exist in 64-bit mode.
     #[error("operand exists in 64-bit mode only")]
     NeedsLongMode,
     /// The memory operand cannot be expressed with its address size.
     #[error("memory operand has no encoding")]
     Address,
-    /// Mnemonic and operands do not belong together.
+    /// The mnemonic doesn't have such operands.
     #[error("operands of another instruction")]
     Operands,
 }
@@ -167,12 +167,12 @@ fn address_prefix(memory: &Memory, code: CodeSize) -> Result<bool, EncodeError> 
 }
 
 impl Instruction {
-    /// The shortest encoding of this instruction in a code segment of size `code`. The `length`
-    /// field is not looked at.
+    /// Returns the shortest encoding of this instruction in a code segment of size `code`. Ignores
+    /// the `length` field.
     ///
     /// # Errors
     ///
-    /// See [`EncodeError`]. In 64-bit mode only FS and GS overrides can be expressed.
+    /// See [`EncodeError`]. 64-bit mode only has FS and GS overrides.
     ///
     /// Spec: LWP §5.1.
     pub fn encode(&self, code: CodeSize) -> Result<Encoded, EncodeError> {

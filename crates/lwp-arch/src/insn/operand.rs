@@ -1,7 +1,7 @@
 //! Registers and memory operands.
 
-/// A general register by hardware number: 0 rAX, 1 rCX, 2 rDX, 3 rBX, 4 rSP, 5 rBP, 6 rSI, 7 rDI, 8
-/// to 15 the registers of the same number.
+/// A general register by hardware number: 0 rAX, 1 rCX, 2 rDX, 3 rBX, 4 rSP, 5 rBP, 6 rSI, 7 rDI; 8
+/// to 15 are r8 to r15.
 ///
 /// Spec: LWP §5.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -62,7 +62,7 @@ pub enum Segment {
 }
 
 impl Segment {
-    /// The segment whose prefix byte this is.
+    /// Returns the segment with this prefix byte.
     pub const fn from_prefix(byte: u8) -> Option<Self> {
         Some(match byte {
             0x26 => Self::Es,
@@ -158,8 +158,8 @@ impl Memory {
         self.address_size.truncate(sum)
     }
 
-    /// The segment the address is relative to: the override, or SS if the base is rSP or rBP, or
-    /// DS.
+    /// The segment to which the address is relative: the override, if any; otherwise SS if the base
+    /// is rSP or rBP, and DS if not.
     pub const fn effective_segment(&self) -> Segment {
         match (self.segment, self.base) {
             (Some(segment), _) => segment,

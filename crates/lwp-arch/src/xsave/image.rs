@@ -1,5 +1,5 @@
-//! XSAVE images that hold the LWP component, for whoever lays it over a processor that has none:
-//! where it lies, what the header says of it, and what a restore makes of the rest.
+//! XSAVE images with the LWP component, for emulating it on a processor that lacks it: the
+//! component's offset, its bits in the header, and the effect of a restore on the other components.
 
 use super::{COMPONENT, Component, LwpXsave, XCR0_LWP, compacted_offset};
 
@@ -25,7 +25,7 @@ pub enum Save {
     All,
     /// XSAVEOPT: components in their initial state are not.
     Modified,
-    /// XSAVEC: likewise, one component behind the other.
+    /// XSAVEC: as XSAVEOPT, with the components packed.
     Compacted,
 }
 
@@ -53,8 +53,8 @@ impl Header {
         (u128::from(self.xstate_bv) | u128::from(self.xcomp_bv) << 64).to_le_bytes()
     }
 
-    /// Returns whether the image says anything of LWP: a processor without it refuses to restore
-    /// it.
+    /// Returns whether the header mentions LWP, in which case a processor without LWP refuses to
+    /// restore the image.
     pub const fn names_lwp(self) -> bool {
         (self.xstate_bv | self.xcomp_bv) & XCR0_LWP != 0
     }
@@ -64,8 +64,8 @@ impl Header {
         self.xstate_bv & XCR0_LWP != 0
     }
 
-    /// Returns the fate of the header that a processor without LWP has written, when LWP was
-    /// requested too and is `on` or off.
+    /// Returns the header that a processor with LWP would have written, if this one comes from a
+    /// processor without it, LWP was requested, and LWP is `on` or off.
     ///
     /// Spec: LWP §6.1.
     pub const fn with_lwp(self, how: Save, on: bool) -> Self {
@@ -89,8 +89,8 @@ impl Header {
     }
 }
 
-/// Returns the place of the LWP component in the standard format beside `others`: where the part
-/// that is shown has it, or else, where something else lies there, behind everything.
+/// Returns the offset of the LWP component in the standard format beside `others`: the offset that
+/// the emulated processor has or, if another component is there, the end of all components.
 ///
 /// Spec: LWP §1.4.
 pub fn placed(preferred: u32, others: &[Component]) -> u32 {
@@ -102,10 +102,10 @@ pub fn placed(preferred: u32, others: &[Component]) -> u32 {
     }
 }
 
-/// Lays `image` over `state`, an image in the standard format of everything that the processor
-/// holds, as XRSTOR with `requested` would change it, LWP apart. `components` are those from number
-/// 2 on, LWP the last. False, and nothing is of use in `state`, where XRSTOR would raise `#GP(0)`;
-/// a bad MXCSR is left to whoever loads `state`.
+/// Changes `state`, an image in the standard format with the processor's whole state, as XRSTOR of
+/// `image` with `requested` would change it, except for LWP. `components` are those from number 2
+/// on, with LWP last. Returns false, and leaves nothing useful in `state`, if XRSTOR would raise
+/// `#GP(0)`. Doesn't check MXCSR; whoever loads `state` has to.
 ///
 /// Spec: LWP §6.1.
 pub fn restored(state: &mut [u8], image: &[u8], requested: u64, components: &[Component]) -> bool {

@@ -86,12 +86,13 @@ pub struct RecordArgs {
     pub graph: bool,
 
     /// How to find callers. In exact recordings, `exact` measures what each function executes for
-    /// each of its callers; `inferred` records faster, and distributes counts over callers by
-    /// numbers of calls; `none` also leaves out the targets of indirect calls [default: exact; with
+    /// each of its callers; `inferred` records faster, and distributes counts over callers by the
+    /// number of calls; `none` also leaves out the targets of indirect calls [default: exact; with
     /// -p, and on processors without BMI2: inferred]. With samples, `shadow` unwinds the stack from
     /// outside with unwind tables; perf's `fp`, `lbr` and `dwarf` are accepted and do the same;
     /// `none` records no stacks. With --time, `dwarf,BYTES` copies BYTES of each stack instead of
-    /// 16 KiB; from 65536 on, lwp stops threads for samples and reads whole stacks [default: shadow]
+    /// 16 KiB; from 65536 on, lwp stops threads for samples and reads whole stacks [default:
+    /// shadow]
     #[arg(long, value_name = "MODE", value_parser = CallGraph::parse, conflicts_with = "no_call_graph",
         help_heading = headings::SAMPLES)]
     pub call_graph: Option<CallGraph>,

@@ -21,8 +21,7 @@ pub struct ReportArgs {
     #[command(flatten)]
     pub input: InputArgs,
 
-    /// Show this event [default: the recording's first; cpu-time if a native run is recorded with
-    /// the counts]
+    /// Show this event [default: the recording's first; cpu-time for recordings made with --both]
     #[arg(short, long, value_name = "EVENT")]
     pub event: Option<String>,
 
@@ -31,7 +30,7 @@ pub struct ReportArgs {
     #[arg(short, long, value_name = "KEYS", default_value = "dso,sym")]
     pub sort: String,
 
-    /// Order functions by inclusive counts, those of their callees added
+    /// Order functions by inclusive counts, which include those of their callees
     #[arg(long, overrides_with = "no_children")]
     pub children: bool,
 
@@ -39,7 +38,7 @@ pub struct ReportArgs {
     #[arg(long, overrides_with = "children")]
     pub no_children: bool,
 
-    /// Leave out rows of less than PERCENT of the whole
+    /// Leave out rows below PERCENT of the total
     #[arg(long, value_name = "PERCENT")]
     pub percent_limit: Option<f64>,
 
@@ -53,8 +52,8 @@ pub struct ReportArgs {
     #[arg(long, conflicts_with_all = ["tree", "json", "csv", "sort", "format"])]
     pub check: bool,
 
-    /// Show loops instead of functions: how often each was entered and went round, the instructions
-    /// in it, and, of a recording with --both, the time of an iteration
+    /// Show loops instead of functions: how often each was entered, how many iterations it made,
+    /// the instructions in it and, for recordings made with --both, the time of an iteration
     #[arg(long, conflicts_with_all = ["tree", "check", "sort", "event", "children", "inline"])]
     pub loops: bool,
 

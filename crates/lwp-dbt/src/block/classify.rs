@@ -1,4 +1,4 @@
-//! Instructions by the way they are translated.
+//! Classifies instructions by the way in which they are translated.
 
 use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpAccess, OpKind, Register,

@@ -1,4 +1,4 @@
-//! The table of indirect calls by where they led.
+//! The table of indirect calls by their targets.
 
 use super::TargetFeatures;
 

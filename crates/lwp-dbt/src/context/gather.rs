@@ -1,8 +1,8 @@
-//! Steps by which a thread copies memory for a kept sample: that which says what functions an
-//! interpreter executes.
+//! The steps by which a thread copies memory for a kept sample: the memory that shows which
+//! functions an interpreter executes.
 //!
-//! The host writes the steps into the thread's context. They are few and have no loop without a
-//! bound: a thread that has done [`MOST_DONE`] of them asks the host instead.
+//! The host writes the steps into the thread's context. There are few of them, and every loop is
+//! bounded: after [`MOST_DONE`] steps, the thread asks the host instead.
 
 use super::{KnownCut, MOST_WAYS, NOTES_AT, SETS_AT, set_bytes};
 

@@ -1,4 +1,4 @@
-//! Cut fragments that a thread leads itself to.
+//! Cut fragments that a thread finds without the host.
 
 use super::KNOWN_CUTS;
 

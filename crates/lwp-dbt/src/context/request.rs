@@ -1,4 +1,4 @@
-//! The words in which translated code and the host ask and answer.
+//! The words through which translated code asks and the host answers.
 
 /// Declares numbered kinds, with the way back from a number that may be any.
 macro_rules! kinds {

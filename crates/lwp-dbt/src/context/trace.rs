@@ -1,5 +1,5 @@
-//! Calling contexts, as a thread keeps them: frames that have not returned, and *records*, which
-//! stand for contexts and have their counts.
+//! Calling contexts in a thread's memory: frames that have not returned, and *records*, each of
+//! which has the counts of one context.
 //!
 //! ```text
 //! PRESENT ──▶ record of the present context      TABLE: by caller's name, site and target
@@ -9,12 +9,13 @@
 //!         the caller's name                               calls, instructions
 //! ```
 //!
-//! A record's *name* is its distance from [`RECORDS`] in the upper half of a word, so that name and
-//! site together are a sum. Its instructions are those at which it was left, less those at which it
-//! was entered: of itself and all that it called.
+//! A record's *name* is its distance from [`RECORDS`], in the upper half of a word, so that adding
+//! a name and a site combines them. A record adds the thread's sum of instructions when its context
+//! is left, and subtracts the sum when it is entered, so its instructions include those of all
+//! functions that it called.
 //!
-//! A program that profiles itself with Lightweight Profiling has its contexts measured too: nothing
-//! here shares its room with what LWP uses.
+//! Contexts can also be measured in a program that profiles itself with Lightweight Profiling,
+//! because nothing here shares memory with LWP.
 
 /// Displacement of the words that follow.
 pub(super) const WORDS_AT: u32 = 0x5d00;

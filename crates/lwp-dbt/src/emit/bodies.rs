@@ -1,4 +1,4 @@
-//! Rules 1 to 4 and 15: the instructions of a block before its last.
+//! Rules 1 to 4 and 15: all instructions of a block except its last.
 
 use iced_x86::{Code, Encoder, Instruction, MemorySize, Register};
 

@@ -1,5 +1,5 @@
-//! Rules 21, 23 and 24: indirect calls, where they are counted by where they lead, and values that
-//! are counted in the same way.
+//! Rules 21, 23 and 24: indirect calls that are counted by target, and values that are counted in
+//! the same way.
 
 use iced_x86::{InstructionInfoFactory, Register};
 

@@ -1,4 +1,5 @@
-//! Superblocks: branches that are expected to go on in the superblock, and the ways out of it.
+//! Guards in superblocks: branches that are expected to stay in the superblock, and the side exits
+//! if they don't.
 
 use iced_x86::{OpKind, Register};
 

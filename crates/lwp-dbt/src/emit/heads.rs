@@ -1,4 +1,4 @@
-//! The places at which fragments are entered, and their counts there.
+//! The places at which fragments are entered, and the counting there.
 
 use super::Emitter;
 use crate::addr::{AppPc, CachePc};

@@ -1,4 +1,4 @@
-//! The code that an emitter makes, with everything that depends on where it is put.
+//! The code that an emitter makes, and everything in it that depends on its address.
 
 use iced_x86::Register;
 

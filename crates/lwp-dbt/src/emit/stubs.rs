@@ -1,4 +1,4 @@
-//! Stubs behind a region: ways to the host, and out of the mapping.
+//! Stubs behind a region: exits to the host, and jumps to other mappings.
 
 use iced_x86::Register;
 

@@ -1,5 +1,5 @@
-//! The emitter's knowledge of data cache accesses within a block: the places where flags are dead,
-//! the registers that lie in their slots, and the addresses that need not be looked at again.
+//! What the emitter knows about data cache accesses within a block: where flags are dead, which
+//! registers are in their slots, and which addresses need no further check.
 
 use iced_x86::{Instruction, InstructionInfo, Mnemonic, OpAccess, OpKind, Register};
 

@@ -1,12 +1,13 @@
-//! Tables that are kept in compressed blocks, each unpacked when it is first looked at.
+//! Tables in compressed blocks, each of which is unpacked when it is first read.
 //!
 //! ```text
 //! for each block: offset of its end behind the index, first word of its first record    8 bytes
 //! blocks, each compressed with LZ4
 //! ```
 //!
-//! Redundancy that LZ4 does not see is taken out before: the bytes of a record's place stand
-//! together, and in a [`Shape::Rising`] table the words are differences to the record before.
+//! Redundancy that LZ4 doesn't see is removed first: bytes at the same position in their records
+//! are stored together, and in a [`Shape::Rising`] table, each word is the difference from the
+//! previous record.
 
 use std::sync::OnceLock;
 

@@ -1,4 +1,4 @@
-//! Images in place.
+//! Images that have been put in place.
 
 use super::{
     CHARGED_FIRST, CodeTarget, FIRST_ID, FLAGS_DEAD, HEAD_IS_JOIN, Header, Image, ImageError, JOIN,

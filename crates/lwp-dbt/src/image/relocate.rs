@@ -1,9 +1,8 @@
-//! Putting an image's code in place: unpacked, and corrected for where it lies now and how things
-//! are numbered.
+//! Puts an image's code in place: unpacks it, and adjusts it to its new address and to this run's
+//! numbers of counters and entries.
 //!
-//! This is most of what a restored unit costs, so large ones are divided among threads. Every part
-//! is unpacked and relocated block by block, so that what is at hand stays in the processor's
-//! cache.
+//! This is most of the cost of a restored unit, so several threads share a large one. Each part is
+//! unpacked and relocated block by block, so that its data stays in the processor's cache.
 
 use std::ops::Range;
 

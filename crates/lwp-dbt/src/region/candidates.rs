@@ -1,9 +1,9 @@
-//! Places that control may come to next, the likeliest first.
+//! Places that control may reach next, the likeliest first.
 //!
 //! A fragment that is never executed costs about an eighth of what a request to the host does. So a
-//! region takes in what is likely enough to be executed, and not simply what is near: *doubt* says
-//! how unlikely that is. It grows at every conditional branch, more on the taken side, because
-//! compilers lay out what they expect as straight code.
+//! region takes in blocks that are likely to be executed, and not just those nearby. A block's
+//! *doubt* is a measure of how unlikely that is. It grows at every conditional branch, more on the
+//! taken side, because compilers lay out the expected path as straight code.
 
 use std::collections::VecDeque;
 

@@ -1,9 +1,9 @@
-//! Cutting fragments off whose bytes may have changed, and leading to them again where they have
-//! not.
+//! Disconnects fragments whose bytes may have changed, and connects them again if the bytes are the
+//! same.
 //!
-//! A page with code is often written to where no code is: a JIT compiler keeps its notes beside it.
-//! The translation of the page becomes *dormant* before the write, and is good again when the bytes
-//! turn out to be the same: its heads are put back, and everything that led to them does again.
+//! Programs often write to a page with code without changing the code, because a JIT compiler keeps
+//! data beside it. Before the write, the page's fragments become *dormant*. If their bytes turn out
+//! to be the same, the host restores their heads, and all branches to them work again.
 
 use super::overlay::close;
 use super::{CodeSink, Destination, Translator, Work};

@@ -1,4 +1,4 @@
-//! Linking a region, making what its exits lead to, and publishing it.
+//! Links a region, makes the stubs for its exits, and publishes it.
 
 use super::lay::open_head;
 use super::{NOT_TAKEN, Translator, Work, set_displacement, superblock};

@@ -1,5 +1,5 @@
-//! Laying out everything that is known of a unit, many places to a region: exits to code of the
-//! same region need no stubs, and side exits lie behind all of it.
+//! Lays out all known code of a unit in large regions: exits to code of the same region need no
+//! stubs, and side exits come behind the whole region.
 
 use rustc_hash::FxHashSet;
 

@@ -1,4 +1,4 @@
-//! Laying out a block, and what its last instruction becomes.
+//! Emits a block's fragment, and the translation of its last instruction.
 
 use super::dormant::holds;
 use super::{

@@ -1,11 +1,11 @@
-//! Superblocks of code that may change, laid over the fragments of their blocks.
+//! Superblocks of code that may change, in addition to the fragments of their blocks.
 //!
-//! The head of the first block's fragment leads to the superblock while it is *open*. Behind each
-//! block that writes to memory the superblock has a patchable place. When one of its pages is about
-//! to be written to, it is *closed*: the head leads into the fragment again, and each place to a
-//! stub that counts what is left out and goes on in fragments. So a thread that is inside sees a
-//! write of its own at its next branch, as it does in fragments. When all code turns out to be the
-//! same, it is opened again; when not, it is laid anew.
+//! While a superblock is *open*, the head of its first block's fragment jumps to it. After each
+//! block that writes to memory, the superblock has a patchable place. Before one of its pages is
+//! written to, the host *closes* the superblock: the head leads into the fragment again, and each
+//! patchable place jumps to a stub that corrects the counts and continues in fragments. So a thread
+//! inside the superblock sees its own write at its next branch, as it does in fragments. If all
+//! code turns out to be the same, the host opens the superblock again; if not, it makes a new one.
 
 use super::dormant::{gives_notice, holds};
 use super::{

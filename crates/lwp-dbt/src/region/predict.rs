@@ -1,8 +1,8 @@
-//! Places that an indirect branch may lead to, as far as the program's data say: the word that it
-//! jumps through, or the table of a switch.
+//! Possible targets of an indirect branch according to the program's data: the word that it jumps
+//! through, or the jump table of a switch.
 //!
-//! The places found are only a guess at the code that is worth translating. The branch itself
-//! always looks its target up, so a wrong guess costs the fragments made for it and nothing else.
+//! These targets are only a guess at code that is worth translating. The branch itself always looks
+//! up its target, so a wrong guess costs only the fragments made for it.
 
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 

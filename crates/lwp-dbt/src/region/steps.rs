@@ -1,4 +1,4 @@
-//! The steps of a path: its blocks, as far as the code says that each leads to the next.
+//! The steps of a path: its blocks, as long as the code confirms that each leads to the next.
 
 use std::sync::Arc;
 

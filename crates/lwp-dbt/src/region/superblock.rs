@@ -1,15 +1,15 @@
-//! Superblocks: blocks laid out one behind the other along a path that is expected, with calls
-//! inlined, and returns and indirect branches guarded by a comparison with the target expected.
+//! Superblocks: blocks laid out one after the other along an expected path, with calls inlined.
+//! Guards compare the targets of returns and indirect branches with the expected ones.
 //!
-//! A path is a hint and nothing else: every step of it is checked against the code, and what does
-//! not follow from the block before ends it. A superblock is entered at its beginning alone, and
-//! counted there as if it were executed to its end; each way out counts what is left out. The
-//! blocks behind the first have no pc of their own: whoever comes there otherwise needs fragments
-//! of the usual kind.
+//! A path is only a hint: the translator checks each step against the code, and ends the superblock
+//! at the first block that doesn't follow from the previous one. A superblock can only be entered
+//! at its beginning, where it is counted as if it were executed to its end; each side exit
+//! subtracts the blocks that are left out. Branches from elsewhere to its other blocks need
+//! ordinary fragments.
 //!
-//! The LWP countdown is taken at the beginning too, and each way out gives back what is left out.
-//! If it does not last, an event is due in the superblock: then control goes on in a fragment of
-//! the first block alone, which takes what that block counts.
+//! The LWP countdown is also decreased at the beginning, and each side exit gives back the rest. If
+//! the countdown doesn't last, an event is due in the superblock, and control continues in an
+//! ordinary fragment of the first block, which counts only that block.
 
 use super::lay::{Next, open_head};
 use super::steps::{self, Step};

@@ -1,4 +1,5 @@
-//! Indirect calls that lead elsewhere than they did first: counted in a table of the thread's.
+//! Indirect calls whose target isn't the first one of their site: counted in a table in the
+//! thread's context.
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::{CodeLabel, eax, ecx, qword_ptr, r11, r11d, rax, rcx, word_ptr};

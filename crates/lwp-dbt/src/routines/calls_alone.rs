@@ -1,9 +1,9 @@
-//! System calls that concern the host only by their arguments. Programs make them by the thousand,
-//! and nearly always about something else: mmap, munmap and others of a range of addresses, where
-//! they touch code or what is ours; open and openat, where the file may be one of `/proc` that
-//! shows what is the virtual CPU's, or one with code that is opened for writing; lseek, fstat and
-//! others of a descriptor, where it is; and calls that write to the program's memory, where that
-//! may be a guarded page.
+//! System calls that concern the host only if their arguments do, which is rare although programs
+//! make them by the thousand: mmap, munmap and other calls with a range of addresses, if it
+//! contains code or memory of the virtual CPU; open and openat, if the file may be one in `/proc`
+//! that shows the virtual CPU, or one with code that is opened for writing; lseek, fstat and other
+//! calls with a descriptor of such a file; and calls that write to the program's memory, if that
+//! may be a guarded page. A thread makes all others without the host.
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::{

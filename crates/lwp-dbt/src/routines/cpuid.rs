@@ -1,5 +1,5 @@
-//! CPUID, where the answer is known: programs ask the same questions over and over, every one of
-//! them when its C library starts, and a request to the host costs a hundred times as much.
+//! CPUID with a known answer. Every program executes the same CPUID instructions when its C library
+//! starts, and a request to the host costs a hundred times as much as this routine.
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::{

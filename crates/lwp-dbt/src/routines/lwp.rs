@@ -1,4 +1,5 @@
-//! Lightweight Profiling: dealing out the countdown, and touching what the host could not reach.
+//! Lightweight Profiling: distributes the countdown over its words, and touches memory that the
+//! host could not reach.
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::{

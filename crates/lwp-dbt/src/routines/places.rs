@@ -1,4 +1,4 @@
-//! The places in the routines' code that others need, as offsets.
+//! Offsets in the routines' code that other modules need.
 
 use std::borrow::Cow;
 

@@ -1,5 +1,6 @@
-//! Transfers between functions that are not found at once: looked for among all records of their
-//! place in the table, and made from nothing if nobody has to know more about them.
+//! Transfers between functions whose record isn't the first in its slot of the table. The routine
+//! searches the other records of the slot, and makes a new record if that needs no decision by the
+//! host.
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::{

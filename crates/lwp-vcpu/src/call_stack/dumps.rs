@@ -1,7 +1,7 @@
 //! Jitdump files, which have unwind tables of generated code ([`lwp_unwind::Generated`]).
 //!
-//! A file is found as perf finds it: its program maps it to be executed, under a name with the
-//! number that the process has for itself. Nobody executes it.
+//! lwp finds a file as perf does: the program maps it as executable, and its name has the process's
+//! number in its own namespace. The mapping is only a sign; nothing executes it.
 
 use std::fs::File;
 

@@ -1,8 +1,8 @@
-//! Functions of interpreted languages in the stacks of samples.
+//! Functions of interpreted languages in sampled stacks.
 //!
-//! [`lwp_languages`] reads them; here they get numbers. A source file is a module of the recording,
-//! and a function's lines have addresses of their own in it, which no process can use: the upper
-//! half is the kernel's.
+//! [`lwp_languages`] reads the functions, and this module numbers them. In the recording, a source
+//! file is a module, and each line of a function has an address in it. No process can use these
+//! addresses, because they are in the kernel's half.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

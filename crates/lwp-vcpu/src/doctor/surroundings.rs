@@ -1,4 +1,4 @@
-//! The surroundings in which lwp runs: container, filters, what the kernel gives to programs.
+//! The environment in which lwp runs: container, filters, and what the kernel offers to programs.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Trying it out: a small program is stopped at its start, and then run on the virtual CPU.
+//! A trial: stops a small program at its start, and then runs it on the virtual CPU.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -1,8 +1,8 @@
-//! Writes of the kernel to pages that it cannot write to while they are guarded.
+//! Writes by the kernel to pages that it can't write to while they are guarded.
 //!
-//! If notice is had of a program's own writes only, those that the kernel makes for the program
-//! fail, and in any case those that it makes for a thread that is ending. A page to which the
-//! kernel is about to write is therefore released first, and not guarded again. The kernel writes
+//! If the guard only handles a program's own writes, those that the kernel makes for the program
+//! fail; those that it makes for an ending thread fail in any case. So the host first releases a
+//! page to which the kernel is about to write, and doesn't guard it again. The kernel writes
 //!
 //! | when | and the page is released |
 //! | --- | --- |
@@ -13,10 +13,11 @@
 //! | at any time, to buffers of io_uring | before they are registered, always |
 //! | at any time (io_uring else) | with all others, for ever |
 //!
-//! A thread makes a call by itself where nothing that it may write to lies between the first and
-//! the last guarded page, which stand in its context. It writes the call into its context before it
-//! looks there; the host, which is about to guard pages elsewhere, writes into the contexts first
-//! and then looks for such calls.
+//! A thread makes a call without the host if nothing that the call may write to is between the
+//! first and the last guarded page, whose addresses are in the thread's context. The thread first
+//! writes the call to its context and then reads these addresses. A host that is about to guard
+//! other pages does it the other way round: it first writes the addresses to all contexts, and then
+//! looks for such calls.
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};

@@ -1,9 +1,9 @@
-//! Whoever holds the machine's lock while a write to a guarded page waits for it.
+//! Finds out whether the holder of the machine's lock itself waits for a write to a guarded page.
 //!
-//! As a rule the holder goes on, and the write waits until the lock is free: on a busy machine for
-//! long. But the holder may wait for the stop of a thread that cannot stop before the write has
-//! been made: the writer itself, where the kernel writes for it, or one that wants a lock of the
-//! kernel's that the writer has. Time alone does not tell the two apart.
+//! Usually the holder continues, and the write waits until the lock is free, which may take long on
+//! a busy machine. But the holder may be waiting for a thread to stop that can't stop before the
+//! write is done: the writer itself, if the kernel writes for it, or a thread that needs a kernel
+//! lock that the writer has. Waiting time alone doesn't distinguish the two cases.
 
 use std::time::{Duration, Instant};
 

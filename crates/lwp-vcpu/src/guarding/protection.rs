@@ -1,23 +1,24 @@
-//! Guarding by the protection of pages, where the kernel gives no descriptor to guard them by:
-//! under a container's filter, and on kernels before 5.11.
+//! Guards pages by removing write permission, if the kernel doesn't allow userfaultfd(2): under a
+//! container's filter, and on kernels before 5.11.
 //!
-//! A guarded page cannot be written to, and the first write to it is a fault. The thread that has
-//! made it stands still then; the host cuts off what was translated of the page, has the thread
-//! give it back its own protection, and has it write once more. Only a thread of the program can
-//! change its protection: it is stopped for that, also where a page is to be guarded.
+//! The first write to a guarded page faults, which stops the thread. The host disconnects the
+//! page's fragments, makes the thread restore the page's protection, and lets it repeat the write.
+//! Only the program's own threads can change its protection, so the host also has to stop a thread
+//! to guard a page.
 //!
-//! The program is not to see any of this:
+//! The program must not notice any of this:
 //!
-//! | it sees | and therefore |
+//! | it would see | so |
 //! | --- | --- |
-//! | a fault where natively there is none | it is not delivered |
-//! | the action for SIGSEGV, reset for it | it is put back, if the signal was blocked or ignored |
+//! | a fault that doesn't happen natively | the host doesn't deliver it |
+//! | the action for SIGSEGV reset, if the signal was blocked or ignored | the host restores it |
 //! | EFAULT of system calls | see [`super::kernel_writes`] |
-//! | several mappings in place of one | pages are released before mremap(2) and the like |
-//! | the protection in `/proc/PID/maps` | texts say what the program has set |
-//! | the same in a copy that fork makes | the copy's pages are guarded from the beginning |
+//! | several mappings in place of one | the host first releases pages, at mremap(2) and the like |
+//! | the protection in `/proc/PID/maps` | the host's version shows what the program has set |
+//! | all this in the child of a fork | the child's pages are guarded from the beginning |
 //!
-//! Mappings that the host reads for itself say what the program has set as well: [`lwp_code::guards::as_set`].
+//! When the host reads mappings for its own use, it also replaces the protection by the program's:
+//! [`lwp_code::guards::as_set`].
 
 use lwp_arch::insn;
 use lwp_calls::syscalls::{self, Pending};

@@ -1,8 +1,9 @@
 //! The host thread that waits for writes to guarded pages.
 //!
-//! It takes the machine's lock before a page is written to, and whoever has that lock may make or
-//! wait for such a write itself. The thread therefore never sleeps on the lock: between two looks
-//! at it, it receives further writes and lets those happen that the holder waits for.
+//! The thread takes the machine's lock before it lets a write happen, but the holder of that lock
+//! may make or wait for such a write itself. So the thread never sleeps on the lock: between two
+//! attempts to take it, it receives further writes, and lets those happen that the holder waits
+//! for.
 
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;

@@ -1,14 +1,15 @@
-//! XSAVE and its relatives where their mask requests the LWP component, which the real processor
-//! does not have: it saves and restores the rest, and the component is laid over what it did.
+//! XSAVE and related instructions whose mask requests the LWP component, which the real processor
+//! doesn't have. The processor saves or restores the other components, and the host adds the LWP
+//! component.
 //!
 //! | | the processor | the host |
 //! | --- | --- | --- |
-//! | XSAVE, XSAVEOPT, XSAVEC | executes it, alone: it ignores the bit | then writes component and header |
-//! | XRSTOR of an image that does not name LWP | executes it, alone | then turns LWP off, if that was requested |
-//! | XRSTOR of one that does | would refuse it | lays the image over the thread's registers |
+//! | XSAVE, XSAVEOPT, XSAVEC | ignores the bit (single-stepped) | then writes component and header |
+//! | XRSTOR of an image without LWP | single-stepped | then turns LWP off, if requested |
+//! | XRSTOR of an image with LWP | would fault | writes the image to the thread's registers |
 //!
-//! Translated code executes all of them where the mask does not have the bit. Of these only an
-//! XRSTOR of an image that names LWP comes here, because it faults.
+//! If the mask doesn't have the bit, translated code executes these instructions itself; only an
+//! XRSTOR of an image with LWP then comes here, because it faults.
 
 use iced_x86::{Instruction, Mnemonic, Register};
 use lwp_arch::xsave::image::{self, Header, Save};

@@ -1,10 +1,10 @@
 //! The data cache of a thread that counts its misses.
 //!
-//! The first level is in the thread's context, and translated code keeps it: it compares the line
-//! of each access with the one used last in its set, and looks through the set where it is another.
-//! Misses are noted. What lies behind the first level goes through the notes when there is no room
-//! for more, or when anything else wants the unit. Room is only made for as many notes as misses
-//! may pass before an event expires: the access on which one might is then the only one under way.
+//! The first level is in the thread's context, and translated code models it: it compares the line
+//! of each access with the one used last in its set, searches the set if they differ, and logs
+//! misses. The host models the outer levels from the log, when the log is full or when anything
+//! else needs the unit. The log only has room for as many misses as may pass before an event
+//! expires, so an access on which an event may expire is handled by itself.
 
 use lwp_arch::LinearAddr;
 use lwp_arch::retired::{Access, AccessKind, CacheMiss};

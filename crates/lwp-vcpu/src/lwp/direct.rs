@@ -1,5 +1,5 @@
-//! The data that the routines need to execute LWPINS, LWPVAL and SLWPCB without the host, and the
-//! work that they did.
+//! The data that the routines need to execute LWPINS, LWPVAL and SLWPCB without the host, and what
+//! they have done with it.
 
 use std::sync::OnceLock;
 

@@ -1,4 +1,4 @@
-//! An event is due: the instruction on which it expires is executed alone and reported.
+//! An event is due: executes the instruction on which it expires by itself, and reports it.
 
 use std::sync::Arc;
 

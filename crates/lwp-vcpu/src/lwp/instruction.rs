@@ -1,4 +1,4 @@
-//! The four LWP instructions, where the host executes them.
+//! The four LWP instructions, if the host executes them.
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, OpKind};
 use lwp_arch::insn::{self, CodeSize, Gpr, Segment, Width};

@@ -1,4 +1,4 @@
-//! The threshold interrupt on its way to the program.
+//! Delivers the threshold interrupt to the program.
 
 use std::fs::{self, File};
 use std::io::Write;

@@ -1,5 +1,5 @@
-//! Samples that threads take by themselves and keep, until the host reports them: see `kept.rs`
-//! among the routines.
+//! Samples that threads take without the host and keep until it reports them: see `kept.rs` among
+//! the routines.
 //!
 //! The host takes the first sample of a thread. If its stack is one that a thread can copy, the
 //! thread keeps those that follow. Whatever the thread asks for next, the host reports them first,

@@ -1,4 +1,4 @@
-//! Cut fragments that a thread leads itself to, once the host has made them.
+//! Cut fragments that a thread finds without the host, once the host has made them.
 
 use lwp_arch::record::{BranchFlags, Event};
 use lwp_arch::retired::BranchKind;

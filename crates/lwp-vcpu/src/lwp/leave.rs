@@ -1,5 +1,4 @@
-//! A thread with profiling on leaves translated code, wherever it is: what its countdown says is
-//! put right.
+//! Corrects the countdown when a thread with profiling on leaves translated code, wherever it is.
 
 use lwp_dbt::context::RESULT_NARROW;
 use lwp_dbt::{AppState, CodeCache, Commit, FragmentId, RequestKind, Slot};

@@ -1,8 +1,8 @@
-//! Misses of modelled data caches, by instruction: what estimates of time are made of.
+//! Misses of modelled data caches by instruction, from which times are estimated.
 //!
-//! A thread that counts them has a sampler without events, so that translated code keeps the first
-//! level and notes its misses, and nothing else of LWP is at work. The outer levels see the notes
-//! in the order in which they were made.
+//! A thread that counts misses has a sampler without events, so that translated code models the
+//! first level and logs its misses, but does nothing else for LWP. The outer levels process the log
+//! in order.
 
 use lwp_arch::retired::{Access, AccessKind};
 use lwp_run::config::{Config, LwpConfig};

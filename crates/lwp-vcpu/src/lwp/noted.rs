@@ -1,4 +1,4 @@
-//! Events that a thread has noted and not recorded yet: see `noted.rs` among the routines.
+//! Events that a thread has noted but not yet recorded: see `noted.rs` among the routines.
 
 use lwp_dbt::block::Block;
 use lwp_dbt::context::{LWP_LOW_MAX, LWP_SHIFT};

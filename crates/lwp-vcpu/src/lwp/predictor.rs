@@ -1,11 +1,11 @@
-//! The branch predictor of a thread, where one is modelled.
+//! The modelled branch predictor of a thread.
 //!
-//! A prediction depends on every branch before it, and on how it went. So none passes unseen: every
-//! branch is executed at the end of a cut fragment, whatever the profile's filters leave out. The
-//! thread leads itself there, writes down what has become of it, and goes on; what is written down
-//! is judged here when anything else wants the unit, or when more branches might bring an event, or
-//! too long a time. Then, and where misses are counted too, or instructions by address, each branch
-//! is reported by itself.
+//! A prediction depends on all earlier branches and their outcomes. So the predictor has to see
+//! them all: every branch is executed at the end of a cut fragment, whatever the profile's filters
+//! leave out. The thread finds the cut itself, appends the outcome to a list, and continues. The
+//! host passes the list to the predictor when anything else needs the unit, when further branches
+//! might make an event expire, or when too much time might pass. In the latter two cases, and if
+//! misses or instructions by address are counted too, each branch is reported individually.
 
 use lwp_arch::AppPc as Ip;
 use lwp_arch::retired::Branch;

@@ -1,4 +1,4 @@
-//! A thread that has a profile, with all that its countdown takes.
+//! A thread that has a profile, with everything that its countdown needs.
 
 use lwp_dbt::block::Block;
 use lwp_dbt::context::{KnownCut, NO_PROCESSOR};

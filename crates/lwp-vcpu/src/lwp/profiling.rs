@@ -1,4 +1,4 @@
-//! The LWP units of threads, with what retires in them.
+//! The LWP units of threads, and what retires in them.
 
 use lwp_code::family::Family;
 use lwp_code::space::Space;

@@ -1,12 +1,12 @@
-//! Samples at exact intervals: the countdown of LWP in the host's service.
+//! Samples at exact intervals: the host uses LWP's countdown for itself.
 //!
-//! Every thread counts down to its next sample from its first instruction to its last. At the
-//! beginning of the block with the instruction that is the N-th, its registers are the program's
-//! own and its stack is taken: nothing in a block calls or returns. A cut fragment leads the thread
-//! to just before the instruction instead if a block has several samples, if misses of the data
-//! cache are sampled, and if the stack has functions of an interpreted language in it: interpreters
-//! note in the middle of a block which line they are at. Nothing of this depends on time: equal
-//! runs have equal samples.
+//! Every thread counts down to its next sample, from its first instruction to its last. The host
+//! takes the stack at the beginning of the block that has the N-th instruction; there, the
+//! registers are the program's own, and nothing within a block calls or returns. In three cases, a
+//! cut fragment takes the thread to just before the instruction instead: if a block has several
+//! samples, if data cache misses are sampled, and if the stack has functions of an interpreted
+//! language, because interpreters update their current line in the middle of a block. None of this
+//! depends on time, so equal runs have equal samples.
 //!
 //! Promise: R34
 

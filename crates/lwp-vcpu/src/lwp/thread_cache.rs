@@ -1,8 +1,8 @@
 //! The data cache of a thread, with the misses that its unit or its sampler has not seen yet.
 //!
-//! Translated code notes misses and the moves of lines by which it has made them. What an
-//! instruction accesses that the host executes, or that repeats in a cut fragment, is kept until it
-//! retires.
+//! Translated code logs misses and the moves of lines that they caused. If the host executes an
+//! instruction, or a repeated instruction is in a cut fragment, this module holds its accesses
+//! until it retires.
 
 use iced_x86::{Instruction, Register};
 use lwp_arch::LinearAddr;

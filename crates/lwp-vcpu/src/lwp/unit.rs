@@ -1,4 +1,4 @@
-//! The LWP unit of a thread, with the clocks that it counts and the predictor that it asks.
+//! The LWP unit of a thread, with its clocks and its branch predictor.
 
 use lwp_arch::retired::{Access, Branch};
 use lwp_arch::{AppPc as Ip, Fault, Retired};

@@ -1,4 +1,4 @@
-//! The address spaces of a run, their translations, and the store that these outlive it in.
+//! The address spaces of a run, their translations, and the store in which these outlive the run.
 
 use std::collections::HashMap;
 use std::sync::Arc;

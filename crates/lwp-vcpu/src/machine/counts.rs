@@ -1,4 +1,4 @@
-//! The counts of threads, and the times at which they count: reports, and switching on and off.
+//! The counts of threads: reports, and switching counting on and off.
 
 use std::time::{Duration, Instant};
 

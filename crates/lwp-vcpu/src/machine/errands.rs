@@ -1,4 +1,4 @@
-//! The server's errands for the tracer.
+//! The tasks that the server gives to the tracer.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Reports of a run, and those who want to know more than its reports say.
+//! Reports of a run, and observers that need more than its reports.
 
 use std::time::Instant;
 

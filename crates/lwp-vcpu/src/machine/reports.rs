@@ -1,4 +1,4 @@
-//! The reports of a run's processes: each on its own, or folded into one as they end.
+//! The reports of a run's processes: separate, or merged into one as processes end.
 
 use std::ops::{Index, IndexMut};
 use std::time::Duration;

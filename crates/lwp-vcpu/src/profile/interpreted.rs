@@ -1,4 +1,5 @@
-//! Calls of interpreted functions: what values at the entries of evaluators stand for.
+//! Calls of interpreted functions: the functions that the values at the entries of evaluators stand
+//! for.
 
 use lwp_code::family::Family;
 use lwp_dbt::FragmentId;

@@ -1,4 +1,4 @@
-//! Targets of indirect calls, of stubs of linkage tables, and of branches executed alone.
+//! Targets of indirect calls, of stubs of linkage tables, and of single-stepped branches.
 
 use iced_x86::Instruction;
 use lwp_code::family::{Family, RestoredCode, UnitId};

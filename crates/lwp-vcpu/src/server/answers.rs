@@ -1,4 +1,4 @@
-//! Answers to exits of threads.
+//! Answers to exits of threads from translated code.
 
 use lwp_calls::syscalls::Effect;
 use lwp_dbt::{AppPc, CachePc, RequestKind, Slot};

@@ -1,4 +1,4 @@
-//! System calls that threads make with the host's help.
+//! System calls about which threads ask the host.
 
 use lwp_calls::syscalls::{self, Before, Effect, Pending, nr};
 use lwp_dbt::{AppPc, Lwp, RegionLimits, RequestKind, Slot};

@@ -1,4 +1,4 @@
-//! Finding or making the translation that a thread goes on with.
+//! Finds or makes the translation with which a thread continues.
 
 use lwp_code::family::{Code, Family, UnitId};
 use lwp_code::space::{Space, VSYSCALL};

@@ -1,4 +1,4 @@
-//! System calls that seldom concern code, and those that are made natively.
+//! System calls that rarely concern code, and those that are made natively.
 
 use lwp_calls::syscalls::{self, Effect};
 use lwp_dbt::Slot;

@@ -1,4 +1,4 @@
-//! Changes to the memory of programs: the code that comes, goes and is written to, and the heap.
+//! Changes to the memory of programs: code that is mapped, unmapped or written to, and the heap.
 
 use lwp_calls::syscalls::{Pending, nr};
 use lwp_code::family::{Family, UnitId};

@@ -1,4 +1,5 @@
-//! Threads that have system calls become signals: see [`lwp_calls::user_dispatch`].
+//! Threads whose system calls become signals (syscall user dispatch): see
+//! [`lwp_calls::user_dispatch`].
 
 use lwp_calls::syscalls::Pending;
 use lwp_calls::user_dispatch::{UserDispatch, is_had};

@@ -1,9 +1,9 @@
-//! The time at which the next sample is to be expected.
+//! Predicts the time of the next sample.
 //!
-//! Samples come at even intervals. A server that sleeps until one wakes it makes the thread wait
-//! for the wake-up, which takes longer than the sample itself, several times as long where an idle
-//! processor is a virtual one. So the server sleeps for the first half of the usual pause, and
-//! spins for the rest of it.
+//! Samples come at even intervals. If the server slept until the next one, the thread would wait
+//! for the wake-up, which takes longer than the sample itself, and several times as long on an idle
+//! virtual processor. So the server sleeps for the first half of the usual pause, and spins for the
+//! rest.
 
 use std::time::{Duration, Instant};
 

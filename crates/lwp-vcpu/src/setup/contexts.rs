@@ -1,5 +1,5 @@
-//! The contexts of an address space, mapped into it: for more threads, and anew for a copy that
-//! fork has made.
+//! Maps the contexts of an address space into it: for further threads, and again for the child of a
+//! fork.
 
 use lwp_dbt::routines::NAME_TAG_BYTES;
 use lwp_mailbox::contexts::{ContextFile, FileId};

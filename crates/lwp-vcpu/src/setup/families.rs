@@ -1,4 +1,4 @@
-//! The families of address spaces: made, shared, and left for others.
+//! The families of address spaces: how they are made, shared, and exchanged for others.
 
 use lwp_code::arena_placement::{Anchors, plan_arenas, with_wanted};
 use lwp_code::family::{Family, Kind, Waste};

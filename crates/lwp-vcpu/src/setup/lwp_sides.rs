@@ -1,4 +1,4 @@
-//! Sides of an address space: what threads with a profile of Lightweight Profiling run on.
+//! Sides of an address space, on which threads with a Lightweight Profiling profile run.
 
 use lwp_code::arena_placement::{Anchors, low_for_side, plan_side, with_wanted};
 use lwp_code::family::{Basis, Family, Kind};

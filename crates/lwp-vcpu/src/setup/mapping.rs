@@ -1,4 +1,4 @@
-//! Memory of ours, mapped into an address space whose thread stands still, and taken out of it.
+//! Maps lwp's memory into an address space whose thread stands still, and unmaps it.
 
 use std::os::fd::RawFd;
 use std::sync::Arc;

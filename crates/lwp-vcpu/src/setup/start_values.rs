@@ -1,4 +1,4 @@
-//! Changes to what a new program finds: its stack, and its auxiliary vector.
+//! Changes to the initial stack and auxiliary vector of a new program.
 
 use lwp_process::auxiliary::{
     AT_HWCAP, AT_HWCAP2, AT_IGNORE, AT_RANDOM, AT_SYSINFO_EHDR, Auxiliary,

@@ -1,4 +1,4 @@
-//! Taking over a live process.
+//! Attaches to a running process.
 
 use lwp_dbt::Slot;
 use lwp_process::maps::Status;

@@ -1,5 +1,4 @@
-//! 32-bit code in a 64-bit process: a far jump leads there, and another one away. It is executed one
-//! instruction at a time.
+//! 32-bit code in a 64-bit process, which far jumps enter and leave. The host single-steps it.
 //!
 //! Promise: F39
 

@@ -1,4 +1,4 @@
-//! The contexts that a new process gets, and the way in which it comes to them.
+//! Gives a new process its contexts.
 
 use lwp_mailbox::contexts::FileId;
 use lwp_process::Tid;

@@ -1,10 +1,10 @@
-//! Processes of the program that others of it control: libpctx on the virtual CPU.
+//! Processes of the program that control others: libpctx on the virtual CPU.
 //!
-//! The host is the tracer of both, so it tells the one (the *guardian*) of the events of the other
-//! (its *ward*), and keeps a thread in the ptrace stop in which it is anyway until the guardian
-//! lets it go on. A guardian asks by requests of ptrace(2) that no kernel has
-//! ([`lwp_process::wards`]); the server answers them, and leaves to the tracer the part that takes
-//! ptrace. Guardians see no registers and no memory: they can do no more than the kernel lets them.
+//! The host traces both, so it reports the events of the controlled process (the *ward*) to the
+//! controlling one (its *guardian*), and keeps a thread in its ptrace stop until the guardian
+//! releases it. A guardian uses ptrace(2) requests that no kernel has ([`lwp_process::wards`]). The
+//! server answers them, and leaves work that needs ptrace to the tracer. Guardians can't see
+//! registers or memory: they can do no more than the kernel lets them.
 
 use std::collections::VecDeque;
 use std::fs;

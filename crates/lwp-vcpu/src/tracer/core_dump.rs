@@ -1,8 +1,8 @@
-//! Threads of a process that is about to die by a signal that dumps core.
+//! Threads of a process that is about to die from a signal that dumps core.
 //!
-//! A core dump shows the registers of every thread. The thread to which the signal has come waits
-//! until all others stand still with the application's registers (`Mode::Parked`), and takes its
-//! signal then. Where the process lives on after all, they go on in translated code.
+//! A core dump shows the registers of every thread. The thread that received the signal waits until
+//! all others have stopped with the application's registers (`Mode::Parked`), and only then takes
+//! its signal. If the process survives after all, they continue in translated code.
 
 use std::time::{Duration, Instant};
 

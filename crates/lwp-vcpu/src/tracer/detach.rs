@@ -1,11 +1,11 @@
-//! Processes that are let go, and run natively from then on.
+//! Releases processes, which then continue natively.
 //!
-//! A process is let go as a whole: each of its threads is stopped in translated code, put back into
-//! its own code and *parked*. Once all are, the last work for them is done: the virtual CPU's
-//! mappings go, and so do the threads. A thread that ends meanwhile needs neither.
+//! The tracer releases a process as a whole: it stops each thread in translated code, moves it back
+//! to its own code, and *parks* it. When all threads are parked, the tracer removes the virtual
+//! CPU's mappings and releases the threads. A thread that ends meanwhile needs no work.
 //!
-//! An address space that two processes share is left by neither: the parent of a vfork cannot be
-//! stopped before its child is gone.
+//! If two processes share an address space, neither can be released, because the parent of a vfork
+//! can't be stopped before its child is gone.
 
 use lwp_dbt::Slot;
 use lwp_process::regs::{Regs, restart};

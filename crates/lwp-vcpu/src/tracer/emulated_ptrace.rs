@@ -1,12 +1,12 @@
-//! ptrace(2) among the processes of a run: as much of it as a look at another process takes.
+//! ptrace(2) among the processes of a run, as far as programs need it to look into another process.
 //!
-//! The kernel gives a thread one tracer, which is the host, so the host stands in for the program's
-//! own: it stops a thread that a program attaches to, keeps it in that stop, answers requests about
-//! it, and answers the tracer's wait4(2). That is what LeakSanitizer, crash reporters and samplers
-//! of stacks need. Nobody is told of signals, system calls, execs or new threads, so debuggers that
-//! live on these are refused where they begin: PTRACE_TRACEME and the options of PTRACE_SEIZE.
+//! A thread can have only one tracer, which is the host. So the host emulates the program's
+//! tracing: it stops a thread that a program attaches to, keeps it stopped, answers requests about
+//! it, and answers the tracer's wait4(2). That is what LeakSanitizer, crash reporters and stack
+//! samplers need. The host doesn't report signals, system calls, execs or new threads, so it
+//! refuses the requests with which debuggers begin: PTRACE_TRACEME and the options of PTRACE_SEIZE.
 //!
-//! Threads are held as those of [`wards`] are.
+//! It holds threads as it holds those of [`wards`].
 
 use std::time::{Duration, Instant};
 

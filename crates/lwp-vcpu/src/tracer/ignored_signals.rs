@@ -1,22 +1,22 @@
-//! Signals that nobody handles, and how little they cost.
+//! Ignored signals, which must not disturb or slow down the program.
 //!
-//! The kernel throws an ignored signal away, but not where a tracer might want to see it: then it
-//! stops the thread, and ends system calls with an error that would not have noticed it. A thread
-//! to which such a signal has come is therefore *calm* for a while: it blocks what it ignores, and
-//! whatever might notice that is preceded by the end of the calm.
+//! Natively, the kernel discards an ignored signal. For a traced thread, it doesn't: it stops the
+//! thread, and ends system calls with an error. So a thread that has received such a signal is
+//! *calm* for a while: it blocks the signals that it ignores. The calm ends before anything that
+//! could notice it.
 //!
 //! | calm begins | and ends |
 //! | --- | --- |
 //! | with a call that has been interrupted, and is made again | with that call, at its deadline at the latest |
 //! | with signals that follow each other closely | after [`SPAN`] |
-//! | with a handled signal that comes too soon (`pacing.rs`) | after a while, or before any call |
+//! | with a handled signal that `signal_pacing.rs` holds | after a while, or before any call |
 //! | | before a call to which the mask of blocked signals matters, or that sends one of them |
 //! | | with any other stop |
 //!
-//! A thread that is calm stops at its system calls (PTRACE_SYSCALL). A call to which the mask
-//! matters is taken back, and made once the mask is the program's own and what was pending has been
-//! thrown away. Where signals come faster than that can be done, the call may find those pending of
-//! the last moments.
+//! A calm thread stops at its system calls (PTRACE_SYSCALL). If the mask matters to a call, the
+//! tracer takes the call back; the thread repeats it once the mask is the program's own again and
+//! pending ignored signals are discarded. If signals come faster than that, the call may find the
+//! latest ones pending.
 
 use std::time::{Duration, Instant};
 

@@ -1,9 +1,9 @@
-//! mlockall(2): what it locks is the program's, and not what the virtual CPU has mapped beside it.
+//! mlockall(2), which must lock the program's memory but not the virtual CPU's.
 //!
-//! The kernel locks mappings one by one just as well, so those of the program are (mlock2). What
-//! may be locked is the whole of a process's address space, or nothing: that is judged here, by the
-//! same rule, without what is ours. Future mappings are the kernel's to lock; what is ours among
-//! them is unlocked at once (`Mapper::map_late`).
+//! The tracer locks the program's mappings one by one (mlock2), which has the same effect. The
+//! kernel allows either the whole address space to be locked, or nothing; the tracer applies that
+//! rule without lwp's memory. The kernel itself locks future mappings; if one of them is lwp's, it
+//! is unlocked at once (`Mapper::map_late`).
 
 use lwp_calls::syscalls;
 use lwp_code::space::VSYSCALL;

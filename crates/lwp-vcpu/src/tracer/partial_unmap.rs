@@ -1,5 +1,5 @@
-//! munmap(2) and madvise(2) of a range that is partly ours: they are made for what lies around
-//! that, as natively they go on behind memory that is not mapped.
+//! munmap(2) and madvise(2) of a range that is partly lwp's. The calls are made for the parts
+//! around lwp's memory, because natively they also skip unmapped memory.
 
 use lwp_calls::syscalls::{self, Pending};
 use lwp_dbt::Slot;

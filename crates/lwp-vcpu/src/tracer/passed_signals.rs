@@ -1,8 +1,8 @@
-//! Signals that were sent to lwp in place of the program that it runs.
+//! Signals that were sent to lwp instead of the program that it runs.
 //!
-//! A supervisor, a shell or a user knows lwp's process and signals that: the signal is passed on to
-//! the program, which sees its true sender. Whoever signals a whole process group or a container's
-//! every process signals both, and means one signal: the program takes one.
+//! Supervisors, shells and users know lwp's process and send signals to it. lwp passes them on to
+//! the program, which sees the true sender. Somebody who signals a whole process group, or every
+//! process of a container, signals both but means one signal, so the program gets one.
 
 use std::time::{Duration, Instant};
 

@@ -1,13 +1,14 @@
-//! Starting over with an address space's translations when they have filled their arena, when one
-//! that other address spaces have cannot be mapped in it, or when better ones are in the store.
+//! Starts over with an address space's translations: when they have filled their arena, when an
+//! arena of other address spaces can't be mapped, or when better translations are in the store.
 //!
-//! All its threads are stopped and taken out of translated code (*parked*), the address space is
-//! given another family, and they go on where they were in the application. What their counters
-//! said is kept (`Counting::keep_counts`), so that counts stay exact. Nothing points into the old
-//! arenas then: what the application has on its stack are its own addresses.
+//! The tracer stops all threads and moves them out of translated code (*parks* them), gives the
+//! address space another family, and lets them continue at the same place of the application. It
+//! saves their counters (`Counting::keep_counts`), so that counts stay exact. Nothing points to the
+//! old arenas any more, because the application only has its own addresses on its stack.
 //!
-//! An address space that two processes share is not flushed: the parent of a vfork cannot be
-//! stopped before its child is gone. Code that finds no room there runs an instruction at a time.
+//! If two processes share an address space, its translations stay, because the parent of a vfork
+//! can't be stopped before its child is gone. Code for which there is no room is single-stepped
+//! then.
 
 use lwp_calls::syscalls::Transfer;
 use lwp_code::family::Family;

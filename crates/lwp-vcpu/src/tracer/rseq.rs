@@ -1,9 +1,9 @@
 //! Restartable sequences of processes that lwp attaches to.
 //!
 //! The kernel restarts a critical section only while the thread's instruction pointer is inside,
-//! and that of a thread in translated code never is. rseq(2) is therefore refused to programs that
-//! lwp starts. A live process has registered its threads already: it is left alone if it has
-//! critical sections. Otherwise its threads stay registered, and so are those that it makes.
+//! which is never so in translated code. So lwp refuses rseq(2) to programs that it starts. A
+//! running process has already registered its threads. lwp doesn't attach to it if it has critical
+//! sections; otherwise, its threads stay registered, and so do those that it creates.
 
 use lwp_process::maps::{self, Mapping};
 use lwp_process::{Tid, Tracee, memory};

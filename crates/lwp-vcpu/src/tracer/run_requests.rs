@@ -1,4 +1,5 @@
-//! Requests to the run, and the threads that stand still until theirs has taken effect.
+//! Requests to the run (`--control`), and the threads that wait until their request has taken
+//! effect.
 
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;

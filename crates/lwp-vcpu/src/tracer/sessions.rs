@@ -1,8 +1,9 @@
-//! Processes that the program leaves behind: daemons, which live in sessions of their own.
+//! Processes that the program leaves behind: daemons in separate sessions.
 //!
-//! Natively a command is over when its program is, whatever it has left behind. What still runs in
-//! the program's session belongs to it and is waited for. Daemons go on natively once there is
-//! nothing else; not if the program has looked for Lightweight Profiling, which they would lose.
+//! Natively, a command ends with its program, whatever that has left behind. lwp waits for
+//! processes that still run in the program's session. When only daemons are left, lwp releases
+//! them, and they continue natively, unless the program has looked for Lightweight Profiling, which
+//! they would lose.
 
 use std::time::Duration;
 

@@ -1,19 +1,19 @@
-//! rt_sigaction(2) of a signal that has been ignored, or no longer is handled, in a process of
-//! several threads.
+//! rt_sigaction(2) for a signal that was ignored or handled before, in a process with several
+//! threads.
 //!
-//! Natively a signal that is ignored is thrown away when it is sent, and one that a handler awaits
-//! has reached it before the thread that runs makes another call. A traced thread takes it first,
-//! and its tracer hands it back: by then another thread may have chosen another action, which would
-//! take what is long gone, or end the process by what it has handled. Such a call is therefore made
-//! when no signal is on its way that was sent before, and no thread is calm that keeps it from
-//! itself (`calm.rs`).
+//! Natively, the kernel discards an ignored signal when it is sent, and a handled signal reaches
+//! its handler before the running thread makes another call. A traced thread stops first, and its
+//! tracer hands the signal back later. By then, another thread may have chosen a different action:
+//! it would get a signal that should be long gone, or end the process by one that should have been
+//! handled. So such a call waits until no earlier signal is on its way, and no thread is calm and
+//! blocks it (`ignored_signals.rs`).
 //!
-//! The call waits for those that were on their way when it first asked, and for no later ones: a
-//! thread that raises signals all the time holds nobody up. A thread that is to take a signal may
-//! get no processor for a while, so the call waits as long as nothing happens.
+//! The call only waits for signals that were on their way when it was first tried, so a thread that
+//! raises signals all the time doesn't delay it forever. The thread that has to take a signal may
+//! not get a processor for a while, so the call keeps waiting even if nothing happens.
 //!
-//! How many real-time signals are queued is not known: those are waited for while they come, for
-//! which a process has one budget. Once it is spent, a call waits as for other signals.
+//! Nobody knows how many real-time signals are queued, so the call waits as long as they come. Each
+//! process has one budget for that; once it is spent, a call waits as it does for other signals.
 
 use std::time::Duration;
 

@@ -1,22 +1,23 @@
-//! The pace of signals that interrupt a program: it goes on between two of them.
+//! Paces signals, so that the program makes progress between two of them.
 //!
 //! Delivering a signal takes two stops, and a timer can fire more often than that. Then the next
-//! signal is pending whenever a handler returns, and the program would never get any further. A
-//! signal that comes too soon is therefore held: the thread blocks all signals and runs for as long
-//! as the deliveries before took, in processor time of its own, which is tens of thousands of
-//! instructions at least. Further expirations of a timer wait in the kernel meanwhile, where they
-//! merge as they do natively.
+//! signal is pending whenever a handler returns, and the program never gets any further. So the
+//! tracer holds a signal that comes too soon: the thread blocks all signals and runs for as much of
+//! its own processor time as the previous deliveries took, which is at least tens of thousands of
+//! instructions. Meanwhile, further expirations of a timer wait in the kernel, where they merge as
+//! they do natively.
 //!
 //! | a signal is | if |
 //! | --- | --- |
-//! | delivered at once | its thread raised it, or stands in a system call |
-//! | | its thread stands at the first instruction of another signal's handler |
+//! | delivered at once | its thread raised it, or is in a system call |
+//! | | its thread is at the first instruction of another signal's handler |
 //! | | it is the first of its kind to come too soon: others may have been pending together |
-//! | held | it comes too soon after the signal before, again and again; a timer's at the first time |
+//! | held | it repeatedly comes too soon after the previous one (a timer's: the first time) |
 //!
-//! A system call ends the hold before it is made, so nobody finds out: the program's own calls see
+//! The tracer ends the hold before each system call, so the program can't notice it: its calls see
 //! its own mask, and a signal that comes before a call is handled before it. If the next signal is
-//! there when the thread comes back to that call, it makes the call: the signal comes in it.
+//! already there when the thread returns to that call, the thread makes the call, and the signal
+//! arrives in it.
 
 use std::time::{Duration, Instant};
 

@@ -1,17 +1,17 @@
-//! Signs that an instruction would show of being executed natively, alone, under our trap flag, and
-//! the means that keep it from that.
+//! Side effects by which the program could notice that an instruction is single-stepped with lwp's
+//! trap flag, and how lwp avoids them.
 //!
 //! | instruction | would show | instead |
 //! | --- | --- | --- |
-//! | PUSHF | the flag in the image | the image is put right |
-//! | POPF, IRET that fault | the flag in the signal frame: the kernel takes it for theirs | taken out again |
-//! | SYSCALL | the flag in r11, and calls that the virtual CPU takes part in | made by a routine |
-//! | MOV SS | the next instruction is executed too, whatever it is | done here, where it changes nothing |
-//! | XBEGIN | another reason to abort; the trap comes late | aborts here, if the processor knows it |
-//! | repeated string instructions | a trap an iteration | counted when the last is done |
-//! | XSAVE, XRSTOR … of LWP state | nothing of it | laid over what it did: `lwp/component.rs` |
+//! | PUSHF | the flag in the image | the image is corrected |
+//! | POPF, IRET that fault | the flag in the signal frame, as if the program's | it is removed |
+//! | SYSCALL | the flag in r11, and calls that lwp takes part in | a routine makes the call |
+//! | MOV SS | the next instruction is executed too | the host does it, if it changes nothing |
+//! | XBEGIN | another reason to abort; a late trap | the host aborts it, if the processor has it |
+//! | repeated string instructions | a trap for each iteration | counted after the last iteration |
+//! | XSAVE, XRSTOR … of LWP state | no LWP state | the host adds it: `lwp/component.rs` |
 //!
-//! All others trap behind themselves or, where they fault, have the flag hidden by the kernel.
+//! All other instructions trap after themselves; if they fault, the kernel hides the flag.
 
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 use lwp_arch::PageFault;

@@ -1,4 +1,5 @@
-//! Work that the server cannot do from outside, and wants done while the thread stands still.
+//! Work that the server can't do from outside, and leaves to the tracer while the thread stands
+//! still.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! Threads that end, or that go on without us.
+//! Threads that end, or that continue without lwp.
 
 use lwp_process::Tid;
 

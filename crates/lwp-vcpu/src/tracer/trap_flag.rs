@@ -1,9 +1,9 @@
 //! Programs that set their own trap flag: a SIGTRAP after every instruction.
 //!
-//! Such a program is executed natively, an instruction at a time, by the processor that traps for
-//! it anyway. System calls are the exception, because the virtual CPU takes part in some: they are
-//! made in translated code with the flag hidden, up to the stop at the call's end. Natively there
-//! is no trap behind a system call either, but behind the instruction that follows it.
+//! lwp single-steps such a program natively, because the processor traps after every instruction
+//! anyway. System calls are the exception, because the virtual CPU takes part in some: the thread
+//! makes them in translated code with the flag hidden, up to the stop at the call's end. Natively,
+//! the trap doesn't come after a system call either, but after the instruction that follows it.
 
 use lwp_dbt::Commit;
 use lwp_process::regs::Regs;

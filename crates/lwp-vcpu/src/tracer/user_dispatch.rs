@@ -1,5 +1,5 @@
-//! System calls that the kernel turns into signals, each in the place of the program's own
-//! instruction: see [`lwp_calls::user_dispatch`].
+//! System calls that the kernel turns into signals, which must appear to come from the program's
+//! own instruction: see [`lwp_calls::user_dispatch`].
 
 use lwp_calls::user_dispatch::Stopped;
 use lwp_process::regs::Regs;

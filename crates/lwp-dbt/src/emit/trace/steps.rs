@@ -1,7 +1,7 @@
-//! The steps of a transfer: a fixed piece of code for each way to leave a function, so that it can
-//! be told from an offset which of its stores have been done.
+//! The steps of a transfer: a fixed piece of code for each way to leave a function, so that the
+//! host can tell from an offset which of its stores are done.
 //!
-//! It uses rax, rcx and r11, and changes no flag.
+//! The code uses rax, rcx and r11, and changes no flag.
 
 use crate::context::Slot;
 use crate::context::trace::{

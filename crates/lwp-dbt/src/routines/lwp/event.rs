@@ -1,9 +1,9 @@
 //! Events of instructions and branches without the host.
 //!
-//! The host leads a thread to a cut fragment when an event is due, and remembers it in the thread's
-//! context as a [known cut](crate::context::KnownCut). The next time the thread leads itself there,
-//! and when the fragment has ended, stores the record and reloads the counter. Where anything is
-//! special, the host is asked as ever.
+//! When an event is due for the first time at an instruction, the host directs the thread to a cut
+//! fragment, and stores it in the thread's context as a [known cut](crate::context::KnownCut). The
+//! next time, the thread finds the cut itself; when the fragment has ended, it stores the record
+//! and reloads the counter. In special cases, the thread still asks the host.
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::{

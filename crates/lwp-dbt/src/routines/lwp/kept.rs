@@ -1,13 +1,13 @@
-//! Samples that a thread takes by itself and keeps for the host.
+//! Samples that a thread takes without the host and keeps for it.
 //!
-//! The thread writes down the instruction's address, its registers and its stack, up to the end
-//! that the host has found at the sample before, and goes on. The host unwinds that meanwhile, and
-//! what is left when the thread asks for anything, or when there is no room for another. None of
-//! this has an influence on which instructions are samples.
+//! The thread saves the instruction's address, its registers and its stack, up to the end that the
+//! host found at the previous sample, and continues. Meanwhile, the host unwinds saved stacks; it
+//! unwinds the remaining ones when the thread makes a request, or when there is no room for
+//! another. This never changes which instructions are sampled.
 //!
-//! Of an interpreter's stack the thread copies memory as well (`gather.rs`). Interpreters note in
-//! the middle of a block which line they are at, so the sample must be of the block's first
-//! instruction: a cut fragment leads to it.
+//! In an interpreter, the thread also copies the interpreter's frames (`gather.rs`). Interpreters
+//! update their current line in the middle of a block, so the sampled instruction must be the first
+//! of its block: a cut fragment ends just before it.
 
 use iced_x86::code_asm::{
     CodeLabel, byte_ptr, eax, ecx, qword_ptr, r8, r8d, r9, r10, r11, rax, rcx, rdi, rdx, rsi, rsp,

@@ -1,11 +1,11 @@
-//! Events that are noted while the block runs in which they fall, and recorded when the next one
-//! begins.
+//! Events that the thread notes before the block in which they are due, and records when the next
+//! block begins.
 //!
-//! The place where an event is due is known before the block's first instruction. The block then
-//! runs as ever, with every word of the countdown negative, so that the next block, whatever it
-//! counts, comes here first: control being there, the instruction has retired, and where its branch
-//! has led is known. Anything that stops the thread in between finds the note and settles it:
-//! either the instruction has retired, and the unit is told, or the note is void.
+//! Before the block's first instruction, it is known where an event is due in it. The block then
+//! runs as usual, but with every word of the countdown negative, so that the next block, whatever
+//! it counts, comes here first. By then, the instruction has retired, and the target of its branch
+//! is known. If the thread is stopped in between, the host settles the note: if the instruction has
+//! retired, it reports the event to the unit; if not, it discards the note.
 
 use iced_x86::code_asm::{
     CodeLabel, byte_ptr, eax, ebx, ecx, edx, qword_ptr, r8, r9, r9d, r10, r11, rax, rbx, rcx, rdi,

@@ -1,10 +1,10 @@
-//! Branches that a predictor is to judge, without the host.
+//! Branches with a modelled predictor, without asking the host for each one.
 //!
-//! A prediction depends on every branch before it, so each is executed at the end of a [known
-//! cut](crate::context::KnownCut). What has become of it is written down in the context, and the
-//! thread goes on; the host judges what is written down, in order, when anything else wants the
-//! unit. No more may be written down than branches may pass without an event, whatever is said of
-//! them.
+//! A prediction depends on every branch before it, so each branch is executed at the end of a
+//! [known cut](crate::context::KnownCut). The thread appends the branch's outcome to a list in its
+//! context and continues. When anything else needs the unit, the host passes the list to the
+//! predictor, in order. The list never has more branches than can pass without an event, however
+//! they are predicted.
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::{CodeAssembler, CodeLabel, al, dword_ptr, eax, ecx, qword_ptr, r8, r10};

@@ -1,7 +1,7 @@
-//! An access to a line that is not the one used last in its set.
+//! An access to a cache line that isn't the one used last in its set.
 //!
-//! The routines' states tell the instruction being executed by the access's [`site`], which is
-//! where translated code goes on.
+//! The routine's state map finds the program's instruction by the access's [`site`], the address at
+//! which translated code continues.
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::{

@@ -1,8 +1,9 @@
-//! LWPINS, LWPVAL and SLWPCB without the host, wherever nothing special happens.
+//! LWPINS, LWPVAL and SLWPCB without the host, except in special cases.
 //!
-//! The host says in the context where ring and control block are, and what a counter is reloaded
-//! with. Where a record would reach the threshold, where profiling is done in a way that is not
-//! published, and in cut fragments, the host is asked as ever: it does the same, and more.
+//! The host writes the addresses of ring and control block, and the reload value of each counter,
+//! to the context. The thread asks the host, which can execute these instructions in every case, if
+//! a record would reach the threshold, if the profile has features that the context doesn't
+//! describe, and in cut fragments.
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::{

@@ -1,5 +1,5 @@
-//! An access of one line, in a cache whose sets lie where an address's own bits say: no more than
-//! eight lines each.
+//! An access to one line, in a cache whose sets are selected directly by bits of the address, with
+//! at most eight lines per set.
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::{

@@ -1,7 +1,7 @@
-//! The accesses of repeated string instructions: worked out afterwards, a line at a time.
+//! The accesses of repeated string instructions, calculated afterwards, one line at a time.
 //!
-//! Within a line nothing changes after the first access to it: not even where source and
-//! destination lie in the same set, whose first two lines then take turns.
+//! Within a line, nothing changes after the first access, not even if source and destination are in
+//! the same set, whose two most recent lines then alternate.
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::{
