@@ -12,7 +12,7 @@
  *     BENCHMARK(sorting)->Iterations(100);
  *
  * Under `lwp stat`, the benchmark has a counter `instructions`: the instructions of an iteration, including the loop's own.
- * If nothing counts, there is no counter. Set the number of iterations, because otherwise the library chooses it by time.
+ * Elsewhere it has none. Set the number of iterations, because otherwise the library chooses it by time.
  *
  * Licence: MIT OR Apache-2.0. */
 #ifndef LWP_BENCHMARK_H
