@@ -41,7 +41,7 @@ pub struct AnnotateArgs {
     #[arg(long)]
     pub line: bool,
 
-    /// Show the function's loops above the code: how often each was entered and went round
+    /// Show the function's loops above the code: entries and iterations of each
     #[arg(long, conflicts_with = "objdump_like")]
     pub loops: bool,
 

@@ -1,4 +1,4 @@
-//! `lwp gate`: fails when a program does more than it may.
+//! `lwp gate`: fails when a count is above its limit.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -23,7 +23,7 @@ pub fn render(verdict: &Verdict) -> String {
         .collect();
     let rule = json!({
         "id": RULE,
-        "shortDescription": { "text": "A program does more than it may" },
+        "shortDescription": { "text": "A count is above its limit" },
         "helpUri": concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/docs/gates.md"),
         "defaultConfiguration": { "level": "error" },
     });
