@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 mod addr;
+mod assembly;
 mod context;
 mod routines;
 mod state_map;
 
 use context::{Layout, TargetFeatures};
-use routines::Routines;
 
 fn main() {
     hash_source();
@@ -58,7 +58,7 @@ const TRIED: [u64; 2] = [0x10_0000, 0x7e00_0000];
 fn assembled(name: &str, wide_index: bool) -> String {
     let features = TargetFeatures { wide_index, bit_extract: wide_index };
     let assemble =
-        |low| Routines::assemble(Layout { low, features }).expect("the routines are constant");
+        |low| assembly::assemble(Layout { low, features }).expect("the routines are constant");
     let [mut routines, other] = LOWS.map(assemble);
     let pairs = routines.code.iter().zip(other.code.iter()).enumerate();
     // The highest byte differs.

@@ -109,9 +109,9 @@ pub const META_REPEATS: u32 = 1 << 17;
 /// In [`Slot::LwpMeta`] of one: it reads where rsi points.
 pub(crate) const META_SOURCE: u32 = 1 << 16;
 /// In [`Slot::LwpMeta`], the bit of the use that loads do not have.
-pub(crate) const META_NO_LOAD: u32 = 1 << 12;
+pub const META_NO_LOAD: u32 = 1 << 12;
 /// Position in [`Slot::LwpMeta`] of whether a miss counts.
-pub(crate) const META_COUNTS_SHIFT: u32 = 14;
+pub const META_COUNTS_SHIFT: u32 = 14;
 /// In a note: it is of the same access as the note before.
 pub const NOTE_GOES_ON: u64 = 1 << 15;
 /// Displacement of what was changed in the data cache last, [`UNDO_BYTES`] each, [`UNDOS`] in a

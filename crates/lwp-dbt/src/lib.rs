@@ -11,6 +11,9 @@
 #![forbid(unsafe_code)]
 
 pub mod addr;
+// Of the build script; tests compare with what it has made.
+#[cfg(test)]
+mod assembly;
 pub mod block;
 pub mod code_cache;
 pub mod context;

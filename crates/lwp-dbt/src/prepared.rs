@@ -42,7 +42,7 @@ mod tests {
             for (prepared, wide_index) in [(&NARROW, false), (&WIDE, true)] {
                 let features = TargetFeatures { wide_index, bit_extract: wide_index };
                 let layout = Layout { low, features };
-                let assembled = Routines::assemble(layout).unwrap();
+                let assembled = crate::assembly::assemble(layout).unwrap();
                 assert_eq!(placed(prepared, layout), assembled);
                 assert!(!prepared.places.is_empty());
             }

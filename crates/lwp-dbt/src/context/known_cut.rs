@@ -31,25 +31,25 @@ pub struct KnownCut {
 
 impl KnownCut {
     /// Offset of the key.
-    pub(crate) const KEY: i32 = 0;
+    pub const KEY: i32 = 0;
     /// Offset of the fragment's address.
-    pub(crate) const HEAD: i32 = 8;
+    pub const HEAD: i32 = 8;
     /// Offset of the instruction's address.
-    pub(crate) const IP: i32 = 16;
+    pub const IP: i32 = 16;
     /// Offset of the first dword, that of a taken branch behind it.
-    pub(crate) const FIRST: i32 = 24;
+    pub const FIRST: i32 = 24;
     /// Offset of the mask of the pc that follows.
-    pub(crate) const NEXT_MASK: i32 = 32;
+    pub const NEXT_MASK: i32 = 32;
     /// Offset of what counts of the high part.
-    pub(crate) const HIGH: i32 = 40;
+    pub const HIGH: i32 = 40;
     /// Offset of what counts of the low part.
-    pub(crate) const LOW: i32 = 44;
+    pub const LOW: i32 = 44;
     /// Offset of the part that has the event.
-    pub(crate) const PART: i32 = 48;
+    pub const PART: i32 = 48;
     /// Offset of the place to go on at.
-    pub(crate) const NEXT: i32 = 56;
+    pub const NEXT: i32 = 56;
     /// Position in a key of the number of instructions.
-    pub(crate) const COUNT_SHIFT: u32 = 48;
+    pub const COUNT_SHIFT: u32 = 48;
 
     /// The key of a cut of the block at `pc`: its first `instructions`, or all of them (0) for the
     /// branch that ends it.
@@ -58,9 +58,9 @@ impl KnownCut {
     }
 
     /// The factor that a key is multiplied with to choose its place.
-    pub(crate) const HASH: u64 = 0x9e37_79b9_7f4a_7c15;
+    pub const HASH: u64 = 0x9e37_79b9_7f4a_7c15;
     /// The number of bits that the product is shifted to the right.
-    pub(crate) const HASH_SHIFT: u32 = 64 - KNOWN_CUTS.trailing_zeros();
+    pub const HASH_SHIFT: u32 = 64 - KNOWN_CUTS.trailing_zeros();
 
     /// Returns the places to look for a cut with this key, first and second.
     pub fn places(key: u64) -> [u32; 2] {

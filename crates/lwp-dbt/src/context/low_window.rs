@@ -50,14 +50,14 @@ impl KnownCpuid {
     /// Most of them.
     pub const MOST: u64 = 64;
     /// Offset of the leaf, negated.
-    pub(crate) const MINUS_LEAF: i32 = 0;
+    pub const MINUS_LEAF: i32 = 0;
     /// Offset of a word that is 0 where the subleaf does not matter, 2 where the processor itself
     /// answers.
-    pub(crate) const BY_SUBLEAF: i32 = 8;
+    pub const BY_SUBLEAF: i32 = 8;
     /// Offset of the subleaf, negated.
-    pub(crate) const MINUS_SUBLEAF: i32 = 16;
+    pub const MINUS_SUBLEAF: i32 = 16;
     /// Offset of the answer.
-    pub(crate) const ANSWER: i32 = 24;
+    pub const ANSWER: i32 = 24;
 
     /// As it stands in memory.
     pub fn to_bytes(self) -> [u8; Self::BYTES as usize] {

@@ -36,13 +36,13 @@ pub const LEFT: u32 = WORDS_AT + 0x28;
 /// that names it.
 pub const SITE: u32 = WORDS_AT + 0x30;
 /// Displacement of what that site adds to a place in the table, four bytes: see [`spread`].
-pub(crate) const SITE_SPREAD: u32 = WORDS_AT + 0x50;
+pub const SITE_SPREAD: u32 = WORDS_AT + 0x50;
 /// Displacement of a place in the table that a routine looks at.
-pub(crate) const PLACE: u32 = WORDS_AT + 0x38;
+pub const PLACE: u32 = WORDS_AT + 0x38;
 /// Displacement of the key that a routine looks for.
-pub(crate) const KEY: u32 = WORDS_AT + 0x40;
+pub const KEY: u32 = WORDS_AT + 0x40;
 /// Displacement of the record before the one that a routine looks at; 0 at the first.
-pub(crate) const LAST: u32 = WORDS_AT + 0x48;
+pub const LAST: u32 = WORDS_AT + 0x48;
 
 /// Displacement of the frames.
 pub const FRAMES_AT: u32 = 0x14_6000;
@@ -94,7 +94,7 @@ const SPREAD_BITS: u8 = 10;
 /// The number of places that what leads from one record is spread over.
 pub const SPREAD: u32 = 1 << SPREAD_BITS;
 /// Bits of a hash that say nothing about the place: the lowest.
-pub(crate) const HASH_SHIFT: u8 = 32 - SPREAD_BITS;
+pub const HASH_SHIFT: u8 = 32 - SPREAD_BITS;
 
 /// Stacks are told apart if the stack pointer is further below the innermost frame than a number of
 /// so many bits says.

@@ -7,13 +7,14 @@ use iced_x86::code_asm::{
     rsi,
 };
 
-use super::{FEW, PC_SHIFT, RAX_AND_FLAGS, line_mask, set_length, site};
+use super::{FEW, PC_SHIFT, RAX_AND_FLAGS, line_mask, set_length};
+use crate::assembly::{BOTH, Builder, Emit, state};
+use crate::assembly::{restore_flags, save_flags};
 use crate::context::{
     META_COUNTS_SHIFT, META_NO_LOAD, NOTE_BYTES, NOTES_AT, SETS_AT, Slot, UNDO_AT, UNDO_BYTES,
     UNDOS,
 };
-use crate::routines::{BOTH, Builder, Emit, state};
-use crate::routines::{restore_flags, save_flags};
+use crate::routines::site;
 use crate::state_map::{AppState, Commit, PcSource, Spills};
 
 /// Lines in a set.
@@ -67,7 +68,7 @@ pub(super) fn emit(b: &mut Builder, any: CodeLabel, flags: bool) -> Result<Start
 }
 
 /// The places to start at, by the binary logarithm of the access's length.
-pub(in crate::routines) type Starts = [CodeLabel; LENGTHS];
+pub(in crate::assembly) type Starts = [CodeLabel; LENGTHS];
 
 /// Lengths that have a place to start at: the powers of two up to half a line.
 const LENGTHS: usize = 6;

@@ -15,21 +15,11 @@ use iced_x86::code_asm::{
 use super::event;
 use super::give_nothing;
 use super::unit::{self, draw, write_record};
+use crate::assembly::{ALL_AND_FLAGS, restore_flags};
+use crate::assembly::{Builder, Emit, restore_all, state};
 use crate::context::Slot;
-use crate::routines::{ALL_AND_FLAGS, restore_flags};
-use crate::routines::{Builder, Emit, restore_all, state};
+use crate::routines::{CHARGE_BYTES, NOTES};
 use crate::state_map::{Commit, PcSource};
-
-/// In [`Slot::LwpNote`]: an instruction, and a branch.
-///
-/// A block's instruction table, behind the stub of its trip, has a byte for its length, where that
-/// tells whether its branch was taken, else 0; and one for where each of its instructions begins.
-pub const NOTES: [u64; 2] = [1, 2];
-
-/// Bytes of the code that charges a block, from its begin to where the block goes on: flags dead,
-/// and flags live up to where rcx comes back. Said here because the build script assembles routines
-/// without the emitter.
-pub(crate) const CHARGE_BYTES: [u64; 2] = [19, 50];
 
 /// Third byte of the code that charges a block where the flags are dead.
 const SUBTRACTS: i32 = 0x81;

@@ -15,12 +15,12 @@ use iced_x86::code_asm::{
 
 use super::event::take_back_to;
 use super::{PAGE, gather};
+use crate::assembly::{ALL_AND_FLAGS, Builder, Emit, shown_registers, state};
 use crate::context::Slot;
 use crate::context::kept::{
     BLOCK, COUNT_SHIFT, GATHERED, HEADER, IP, KEPT_AT, KEPT_BYTES, LENGTH, MOST_STACK, NO_STACK,
     RED_ZONE, REGISTER_SLOTS, REGISTERS, STACK, STACK_UNIT,
 };
-use crate::routines::{ALL_AND_FLAGS, Builder, Emit, shown_registers, state};
 use crate::state_map::{Commit, PcSource};
 
 /// A sample is due in the block at `Pc`: keeps it and goes to `deal`, or goes to `host`; falls

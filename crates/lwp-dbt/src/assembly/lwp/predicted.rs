@@ -11,12 +11,9 @@ use iced_x86::code_asm::{CodeAssembler, CodeLabel, al, dword_ptr, eax, ecx, qwor
 use iced_x86::code_asm::{rax, rcx, rdx, rsi};
 
 use super::event::stage_unchanged;
+use crate::assembly::{Builder, Emit};
 use crate::context::{BRANCH_BYTES, BRANCHES_AT, KnownCut, RequestKind, Slot};
-use crate::routines::{Builder, Emit};
-
-/// In [`Slot::LwpEvents`]: what is due is a branch, to be written down; the high part of the
-/// countdown is instructions, or branches.
-pub const PREDICTED: [u32; 2] = [4, 5];
+use crate::routines::PREDICTED;
 
 /// Goes to `host` unless what is due, of which `event::find` has the counts, is a branch that may
 /// be written down.

@@ -12,9 +12,9 @@ use iced_x86::code_asm::{
 };
 
 use super::{PAGE, RECORD_BYTES, count_up, save_rest};
+use crate::assembly::{ALL, BOTH, Builder, Emit, restore_all, state};
+use crate::assembly::{ALL_AND_FLAGS, restore_flags};
 use crate::context::{CORE_BY_RDPID, RequestKind, Slot, lwp_slot_displacement};
-use crate::routines::{ALL, BOTH, Builder, Emit, restore_all, state};
-use crate::routines::{ALL_AND_FLAGS, restore_flags};
 use crate::state_map::{Commit, PcSource, Spills};
 
 const R11: Spills = Spills { rcx: false, ..BOTH };

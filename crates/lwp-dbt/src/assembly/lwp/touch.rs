@@ -9,31 +9,17 @@ use iced_x86::code_asm::{
     r11d, rax, rcx, rdi, rdx, rsi,
 };
 
+use crate::assembly::{ALL, BOTH, Builder, Emit, saved_registers, state};
+use crate::assembly::{restore_flags, save_flags};
 use crate::context::{
     META_COUNTS_SHIFT, META_NO_LOAD, MOST_WAYS, NOTE_BYTES, NOTE_GOES_ON, NOTES_AT, RequestKind,
     SETS_AT, Slot, UNDO_AT, UNDO_BYTES, UNDOS,
 };
-use crate::routines::{ALL, BOTH, Builder, Emit, saved_registers, state};
-use crate::routines::{restore_flags, save_flags};
+use crate::routines::site;
 use crate::state_map::{AppState, Commit, PcSource, Spills};
 
 mod quick;
 mod repeat;
-
-/// An access's site: where its stub goes on, followed by what the routines want to know of it.
-/// These are offsets.
-pub(crate) mod site {
-    /// The instruction's pc, 8 bytes.
-    pub const PC: i32 = 5;
-    /// The fragment, 4 bytes.
-    pub const FRAGMENT: i32 = 13;
-    /// The value of [`crate::Slot::LwpMeta`], 4 bytes.
-    pub const META: i32 = 17;
-    /// The number of instructions of the fragment that have been executed, one byte.
-    pub const INDEX: i32 = 21;
-    /// All of it.
-    pub const BYTES: i32 = 22;
-}
 
 /// Position of the pc in a note.
 const PC_SHIFT: u32 = 16;
@@ -54,7 +40,7 @@ fn looking(commit: Commit) -> AppState {
 }
 
 /// The starts of the routines for accesses.
-pub(in crate::routines) struct Labels {
+pub(in crate::assembly) struct Labels {
     /// Of one line, most of the time.
     pub touch: quick::Starts,
     /// Of one line, most of the time, where flags are dead.

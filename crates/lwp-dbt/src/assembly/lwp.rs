@@ -15,6 +15,7 @@ use crate::context::{
     LWP_DEALT_AT, LWP_LOW_MAX, LWP_SHIFT, LWP_SLOTS, LWP_TAKEN_AT, LWP_WORDS_AT, RequestKind, Slot,
     lwp_slot_displacement,
 };
+use crate::routines::NOTHING_GIVEN;
 use crate::state_map::{Commit, PcSource};
 
 mod event;
@@ -24,12 +25,6 @@ mod noted;
 mod predicted;
 mod touch;
 mod unit;
-
-pub use event::{RECORDED, SAMPLES};
-pub(crate) use noted::CHARGE_BYTES;
-pub use noted::NOTES;
-pub use predicted::PREDICTED;
-pub(crate) use touch::site;
 
 const RECORD_BYTES: i32 = 32;
 const PAGE: i32 = 0x1000;
@@ -371,8 +366,6 @@ const LAST: i32 = 128;
 /// It is, where the deal before has counted no more than this: code that stays on a few words has
 /// them all.
 const FEW: i32 = 32;
-/// The sum of the words when each is -1, as in [`Slot::LwpGiven`] while nothing is dealt out.
-pub const NOTHING_GIVEN: i32 = -(LWP_SLOTS as i32);
 /// Bits behind the point in what one taken is worth.
 const PRECISION: u32 = 20;
 

@@ -14,14 +14,11 @@ use iced_x86::code_asm::{
 use super::predicted;
 use super::unit::{count_missed, draw, write_record};
 use super::{PAGE, RECORD_BYTES, empty_words, resume_at_go, save_rest};
+use crate::assembly::{ALL, BOTH, Builder, Emit, emit_table_jump, restore_all, state};
+use crate::assembly::{ALL_AND_FLAGS, restore_flags};
 use crate::context::{CUT_BYTES, CUTS_AT, KnownCut, LWP_LOW_MAX, LWP_SLOTS, RequestKind, Slot};
-use crate::routines::{ALL, BOTH, Builder, Emit, emit_table_jump, restore_all, state};
-use crate::routines::{ALL_AND_FLAGS, restore_flags};
+use crate::routines::{RECORDED, SAMPLES};
 use crate::state_map::{Commit, PcSource, Spills};
-
-/// In [`Slot::LwpEvents`]: what is due is no event but a sample of the high part. The known cut
-/// ends before the instruction, and it is the host that takes the sample.
-pub const SAMPLES: u32 = 3;
 
 /// An event is due in the block at `Pc`: leads the thread to the known cut that ends with it, by
 /// way of `resume`, or goes to `host`.
@@ -322,16 +319,6 @@ fn come_to_pass(b: &mut Builder) -> Emit {
     b.mark(state(PcSource::ContextPc, ALL_AND_FLAGS, Commit::None))?;
     Ok(())
 }
-
-/// The slots that a recorded event changes, and those in which their new values stand ready.
-pub const RECORDED: [(Slot, Slot); 6] = [
-    (Slot::LwpNewHead, Slot::LwpRingHead),
-    (Slot::LwpNewHigh, Slot::LwpHigh),
-    (Slot::LwpNewLow, Slot::LwpLow),
-    (Slot::LwpNewHighBase, Slot::LwpHighBase),
-    (Slot::LwpNewLowBase, Slot::LwpLowBase),
-    (Slot::LwpNewRandom, Slot::LwpRandom),
-];
 
 /// Makes everything ready to become what it is already; rax is lost.
 pub(super) fn stage_unchanged(asm: &mut CodeAssembler) -> Emit {

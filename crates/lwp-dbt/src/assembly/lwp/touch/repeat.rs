@@ -10,11 +10,11 @@ use iced_x86::code_asm::{
 
 use super::quick::{WAYS, change, entry, move_on};
 use super::{LENGTH, PC_SHIFT, ask, begin, describe, line_mask, looking, restore, set_length};
+use crate::assembly::save_flags;
+use crate::assembly::{Builder, Emit};
 use crate::context::{
     META_COUNTS_SHIFT, META_NO_LOAD, META_SOURCE, NOTE_BYTES, NOTES_AT, Slot, UNDO_BYTES, UNDOS,
 };
-use crate::routines::save_flags;
-use crate::routines::{Builder, Emit};
 use crate::state_map::Commit;
 
 /// Bytes of a line, where sets lie as an address's own bits say.

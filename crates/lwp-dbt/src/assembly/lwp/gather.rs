@@ -10,13 +10,13 @@ use iced_x86::code_asm::{
     rdx, rsi,
 };
 
+use crate::assembly::{Builder, Emit};
 use crate::context::gather::{
     FACT_BYTES, FACT_SHIFT, FACT_VALUE, FACT_WORDS, FACTS_AT, MOST_DONE, MOST_TEXT, Op, PIECE_HEAD,
     STEP_BYTES, STEPS_AT, VALUES_AT,
 };
 use crate::context::kept::{KEPT_AT, KEPT_BYTES};
 use crate::context::{KnownCut, Slot};
-use crate::routines::{Builder, Emit};
 
 /// Does the steps, from rdi on, and goes to `done`; or goes to `host`. A fault is the host's.
 pub(super) fn gather(b: &mut Builder, host: CodeLabel, done: CodeLabel) -> Emit {
