@@ -380,8 +380,8 @@ impl Keeping<'_> {
     /// Returns whether another run has written as much of a unit in the meantime: all `fragments`
     /// of it, of which this one has found `old`.
     fn have_others_written(&self, kept: &Kept, old: usize, fragments: usize) -> bool {
-        let there = self.store.header(kept.origin.key()).map_or(0, |header| header.fragments);
-        there > old as u64 && there >= fragments as u64
+        let there = self.store.header(kept.origin.key());
+        there.is_some_and(|there| has_as_much(&there, old, fragments))
     }
 
     /// Returns the executions of a module in earlier runs.
@@ -396,15 +396,23 @@ impl Keeping<'_> {
     fn learned(&self, module: &Module, learned: &ExecutionProfile) -> Option<ExecutionProfile> {
         let kept = module.kept.as_ref()?;
         let base = AppPc(module.extent.0);
-        let mut profile = self.known_executions(module).unwrap_or_default();
-        if !profile.add(learned, module.extent) {
-            return Some(profile);
-        }
-        let mut about = kept.describe(profile.iter().count(), module.extent.0)?;
-        about.origin = kept.profile.clone();
+        let mut all = None;
+        let add = |known: Option<Vec<u8>>| {
+            let known = known.map(|bytes| ExecutionProfile::from_bytes(bytes.as_ref(), base));
+            let mut profile = known.unwrap_or_default();
+            if !profile.add(learned, module.extent) {
+                all = Some(profile);
+                return None;
+            }
+            let mut about = kept.describe(profile.iter().count(), module.extent.0)?;
+            about.origin = kept.profile.clone();
+            let bytes = profile.to_bytes(base);
+            all = Some(profile);
+            Some((about, bytes))
+        };
         // A profile that cannot be kept costs speed and nothing else.
-        let _ = self.store.save(kept.profile.key(), &about, &[profile.to_bytes(base)]);
-        Some(profile)
+        let _ = self.store.update(kept.profile.key(), |header| kept.fits(header), add);
+        all
     }
 
     /// A unit laid out by what is known of it, as an image.
@@ -470,9 +478,21 @@ impl Keeping<'_> {
         let fragments = module.unit.new_fragments() + module.unit.restored_fragments();
         let mut about = kept.describe(fragments, module.extent.0)?;
         about.code_bytes = image.code_bytes;
-        self.store.save(kept.origin.key(), &about, &image.parts).ok()?;
-        Some(known)
+        let new = self.store.write(kept.origin.key(), &about, &image.parts).ok()?;
+        // Laying out takes long: another process may have written more, of this run or another one.
+        let has_more = |there: &Header| {
+            let is_new = kept.found.as_ref().is_none_or(|found| !found.has_image_of(there));
+            let more = is_new && there.fragments > fragments as u64;
+            more || !unknown && has_as_much(there, old, unsaved.fragments)
+        };
+        new.replace(has_more).ok()?.then_some(known)
     }
+}
+
+/// Returns whether a unit that the store has holds all `fragments` of one, of which `old` had been
+/// kept before.
+fn has_as_much(there: &Header, old: usize, fragments: usize) -> bool {
+    there.fragments > old as u64 && there.fragments >= fragments as u64
 }
 
 /// The places of the segments of a module, relative to `origin`, and in its file.

@@ -10,14 +10,15 @@
 //! Files are written under another name and renamed, so a reader sees all of a file or nothing. The
 //! store never changes one afterwards, but other programs may: copies of a cache are written over
 //! it, and disks fail. So an image is read into memory before it is checked, and used from there.
-//! Any number of runs may share a store.
+//! Any number of runs may share a store. Those who replace a file look at the old one first, one at
+//! a time, so that nothing that another process has written meanwhile is lost.
 
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -27,11 +28,13 @@ use twox_hash::XxHash3_128;
 mod archive;
 mod header;
 mod place;
+mod replacing;
 mod travel;
 
 pub use archive::{ArchiveError, Reader, Writer};
 use header::HEADER_BYTES;
 pub use header::{Description, Header, Key, Origin};
+pub use replacing::Unplaced;
 pub use travel::{Exported, Fate, Reason};
 
 /// Largest file that is read or written.
@@ -99,6 +102,8 @@ pub struct Item {
 pub struct Store {
     dir: OwnedFd,
     limit: u64,
+    /// True once a process has kept the lock of those who replace files for too long.
+    is_stuck: AtomicBool,
 }
 
 /// Files that those hold locked who are left behind to write, beside the directory of units: more
@@ -142,7 +147,7 @@ impl Store {
         let dir = make_and_open(outer.as_fd(), Path::new("units"))
             .map_err(|error| failed(&units, error.into()))?;
         check(&dir, &units)?;
-        Ok(Self { dir, limit })
+        Ok(Self { dir, limit, is_stuck: AtomicBool::new(false) })
     }
 
     /// Its directory's descriptor.
@@ -224,6 +229,16 @@ impl Store {
         about: &Description,
         parts: &[impl AsRef<[u8]>],
     ) -> io::Result<()> {
+        self.write(key, about, parts)?.replace(|_| false).map(drop)
+    }
+
+    /// Writes the image of `key`, whose bytes are those of `parts`, to a file without a place.
+    pub fn write(
+        &self,
+        key: Key,
+        about: &Description,
+        parts: &[impl AsRef<[u8]>],
+    ) -> io::Result<Unplaced<'_>> {
         let mut hasher = XxHash3_128::new();
         let mut len = 0;
         for part in parts {
@@ -261,15 +276,10 @@ impl Store {
             other => other?,
         };
         let mut file = File::from(fd);
-        let written = file
-            .write_all(&header.to_bytes())
-            .and_then(|()| parts.iter().try_for_each(|part| file.write_all(part.as_ref())));
-        let renamed = written
-            .and_then(|()| Ok(fs::renameat(&self.dir, &unfinished, &self.dir, name_of(key))?));
-        if renamed.is_err() {
-            self.remove(&unfinished);
-        }
-        renamed
+        let new = Unplaced::new(self, unfinished, key);
+        file.write_all(&header.to_bytes())?;
+        parts.iter().try_for_each(|part| file.write_all(part.as_ref()))?;
+        Ok(new)
     }
 
     /// Removes files that have not been used for longest until the rest is below the limit, and

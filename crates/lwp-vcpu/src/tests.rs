@@ -38,6 +38,7 @@ mod wards;
 
 use std::hint::black_box;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use lwp_code::module_images;
 use lwp_dbt::{CachePc, Fragment, FragmentId, RequestKind, Slot};
@@ -94,6 +95,7 @@ impl Scene {
         let mut config = Config::launch("test".into(), Vec::new(), plan);
         set_up(&mut config);
         let tid = std::process::id() as i32;
+        wait_until_signals_arrive(tid);
         let bell = Arc::new(sys::event_fd().expect("an eventfd"));
         let script = Arc::new(Script::default());
         let mut machine = Machine::new(config, bell, Arc::clone(&script) as Arc<dyn Tracees>);
@@ -178,6 +180,17 @@ impl Scene {
     /// Everything that has been counted.
     fn counts(&mut self) -> Counts {
         self.machine.counting().thread_sum(self.tid).counts()
+    }
+}
+
+/// The C library blocks all signals of a thread while it creates another one: those of the main
+/// thread, which stands for the program's, until it has created the test's own.
+fn wait_until_signals_arrive(tid: i32) {
+    const SIGSEGV: u64 = 1 << 10;
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while maps::Status::read(tid).signals("SigBlk:").is_some_and(|set| set & SIGSEGV != 0) {
+        assert!(Instant::now() < deadline, "signals of the main thread are blocked");
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 

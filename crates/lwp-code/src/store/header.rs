@@ -161,6 +161,11 @@ impl Header {
         self.code_bytes == (0, 0)
     }
 
+    /// Returns whether `other` is about the same image, byte for byte.
+    pub fn has_image_of(&self, other: &Self) -> bool {
+        self.image == other.image
+    }
+
     /// Size of the image in bytes.
     pub fn image_bytes(&self) -> u64 {
         self.image.0

@@ -340,3 +340,78 @@ fn two_at_a_time_are_left_behind_to_write() {
     assert!(store.writer_place().is_some());
     std::fs::remove_dir_all(&place).unwrap();
 }
+
+/// Promise: K19
+#[test]
+fn changes_that_processes_make_at_a_time_all_take_effect() {
+    let place = place("changes");
+    let store = Store::open(&place, 1 << 20).unwrap();
+    let key = Key(3);
+    let longer = |found: Option<Vec<u8>>, by: u8| {
+        let mut image = found.unwrap_or_default();
+        image.push(by);
+        Some((about("/bin/true"), image))
+    };
+    let add = |by: u8| store.update(key, |_| true, |found| longer(found, by)).unwrap();
+    // Another one writes between the look at what is there and the end of the change.
+    let mut looks = 0;
+    let slow = |found: Option<Vec<u8>>| {
+        looks += 1;
+        if looks == 1 {
+            add(1);
+        }
+        longer(found, 0)
+    };
+    store.update(key, |_| true, slow).unwrap();
+    assert_eq!(store.load(key, |_| true).unwrap().1, [1, 0]);
+    assert_eq!(looks, 2);
+    std::thread::scope(|scope| {
+        for by in 2..6 {
+            scope.spawn(move || (0..25).for_each(|_| add(by)));
+        }
+    });
+    let (_, all) = store.load(key, |_| true).unwrap();
+    for by in 2..6 {
+        assert_eq!(all.iter().filter(|it| **it == by).count(), 25, "{all:?}");
+    }
+    // What needs no change is left alone, and nothing is left unfinished.
+    store.update(key, |_| true, |_| None).unwrap();
+    assert_eq!(store.load(key, |_| true).unwrap().1, all);
+    assert_eq!(store.files().unwrap().len(), 1);
+    std::fs::remove_dir_all(&place).unwrap();
+}
+
+/// Promise: K19
+#[test]
+fn a_file_that_is_worth_more_is_kept() {
+    let place = place("worth");
+    let store = Store::open(&place, 1 << 20).unwrap();
+    let write = |fragments: u64, seed: u32| {
+        let about = Description { fragments, ..about("/bin/true") };
+        let new = store.write(Key(4), &about, &[image(3000, seed)]).unwrap();
+        new.replace(|there| there.fragments > fragments).unwrap()
+    };
+    assert!(write(20, 1) && !write(10, 2));
+    assert_eq!(store.load(Key(4), |_| true).unwrap().1, image(3000, 1));
+    assert!(write(20, 3) && write(30, 4));
+    assert_eq!(store.load(Key(4), |_| true).unwrap().1, image(3000, 4));
+    // A file that gets no place does not stay.
+    drop(store.write(Key(5), &about("/bin/true"), &[image(9, 5)]).unwrap());
+    assert_eq!(store.files().unwrap().len(), 1);
+    std::fs::remove_dir_all(&place).unwrap();
+}
+
+/// Promise: K19
+#[test]
+fn a_process_that_keeps_the_lock_keeps_nobody_waiting_for_long() {
+    let place = place("stuck");
+    let store = Store::open(&place, 1 << 20).unwrap();
+    let file = File::create(place.join("replacing")).unwrap();
+    fs::flock(&file, fs::FlockOperation::NonBlockingLockExclusive).unwrap();
+    for number in 0..100 {
+        store.save(Key(number), &about("/bin/true"), &[image(100, 1)]).unwrap();
+    }
+    assert!(store.is_stuck.load(Ordering::Relaxed));
+    assert_eq!(store.files().unwrap().len(), 100);
+    std::fs::remove_dir_all(&place).unwrap();
+}
