@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::process::ExitStatus;
 use std::sync::Arc;
 
 use cpc::{Buf, Cpc, Requests, Set};
-use pctx::{End, Error, Flow, Handlers, LwpId, Pctx, Pid, Status};
+use pctx::{End, Error, Flow, Handlers, LwpId, Pctx, Pid};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::options::Options;
@@ -46,7 +47,7 @@ pub fn track(options: &Options) -> Result<(), Failure> {
         failed: false,
     };
     tracker.run(&pctx)?;
-    pctx.wait_for_copies();
+    pctx.copies().wait();
     if tracker.failed { Err(Failure::Reported) } else { tracker.output.finish() }
 }
 
@@ -92,11 +93,12 @@ impl Tracker<'_> {
         self.forget()?;
         let period = self.options.period();
         match pctx.run(period, self.options.samples, self)? {
-            End::Exited(_) | End::Ticks => {}
             // Tracking ends here, the program goes on.
-            End::Exec => self.print_totals(pctx, LwpId(1), "exec"),
+            End::Exec => self.print_totals(pctx, LwpId::FIRST, "exec"),
             End::Terminated => self.finish(pctx),
             End::Handler => self.failed = true,
+            // It has ended, or this was the last tick.
+            _ => {}
         }
         Ok(())
     }
@@ -116,7 +118,7 @@ impl Tracker<'_> {
         for lwp in self.lwps.keys().copied().collect::<Vec<_>>() {
             self.look(pctx, lwp);
         }
-        self.print_totals(pctx, LwpId(1), "exit");
+        self.print_totals(pctx, LwpId::FIRST, "exit");
     }
 
     fn fail(&mut self, pctx: &Pctx, what: &str, reason: &str) {
@@ -145,7 +147,7 @@ impl Tracker<'_> {
         };
         if let Err(error) = counted.sample_into(&self.totals[counted.current]) {
             counted.live = false;
-            let reason = format!("lwp {}: {}", lwp.0, error.reason());
+            let reason = format!("lwp {}: {}", lwp.get(), error.reason());
             self.fail(pctx, "sample", &reason);
             return false;
         }
@@ -183,7 +185,7 @@ impl Tracker<'_> {
 
     fn event_row<'b>(&self, pid: Pid, lwp: LwpId, tag: &'b str, at_ns: i64) -> TrackRow<'b> {
         let seconds = at_ns.saturating_sub(self.started_ns) as f64 / 1e9;
-        TrackRow { seconds, pid, lwp: lwp.0, tag, counts: None, note: Note::None }
+        TrackRow { seconds, pid, lwp: lwp.get(), tag, counts: None, note: Note::None }
     }
 
     /// Goes on to the next set, where there are several.
@@ -221,10 +223,10 @@ impl Counted {
 
     /// Binds set `index` to the thread and looks at it for the first time.
     fn bind(&mut self, pctx: &Pctx, lwp: LwpId, index: usize) -> Result<(), Failure> {
-        let tid = pctx.tid(lwp).ok_or_else(|| Failure::new(format!("lwp {} is gone", lwp.0)))?;
+        let tid = pctx.tid(lwp).ok_or_else(|| Failure::new(format!("lwp {} is gone", lwp.get())))?;
         let set = &self.sets[index];
         let failure =
-            |error: cpc::Error| Failure::new(format!("lwp {}: {}", lwp.0, error.reason()));
+            |error: cpc::Error| Failure::new(format!("lwp {}: {}", lwp.get(), error.reason()));
         set.bind_lwp(tid).map_err(failure)?;
         [self.now, self.before, self.spare] = [0; 3].map(|_| set.create_buf());
         set.sample(&self.now).map_err(failure)?;
@@ -324,7 +326,7 @@ impl Handlers for Tracker<'_> {
         self.fail(pctx, "fork", &format!("child {child} is not followed: {error}"));
     }
 
-    fn exit(&mut self, pctx: &Pctx, lwp: LwpId, _: Status) {
+    fn exit(&mut self, pctx: &Pctx, lwp: LwpId, _: ExitStatus) {
         self.print_totals(pctx, lwp, "exit");
     }
 
