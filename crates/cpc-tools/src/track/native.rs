@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::process::ExitStatus;
 use std::sync::Arc;
 
-use cpc::{Buf, Cpc, Requests, Set};
+use cpc::{Buf, Cpc, Set, SwitchRequests};
 use pctx::{End, Error, Flow, Handlers, LwpId, Pctx, Pid};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -40,7 +40,7 @@ pub fn track(options: &Options) -> Result<(), Failure> {
         templates: &templates,
         output,
         interrupted,
-        requests: Requests::of_this_process().ok(),
+        requests: SwitchRequests::of_this_process().ok(),
         started_ns: now_ns(),
         lwps: BTreeMap::new(),
         totals: Vec::new(),
@@ -79,7 +79,7 @@ struct Tracker<'a> {
     output: Output,
     interrupted: Interrupted,
     /// Requests of the program to switch its counters.
-    requests: Option<Arc<Requests>>,
+    requests: Option<Arc<SwitchRequests>>,
     started_ns: i64,
     lwps: BTreeMap<LwpId, Counted>,
     /// One a specification: the counts of all threads so far.
@@ -161,7 +161,7 @@ impl Tracker<'_> {
             return;
         };
         let buf = if fresh { &counted.spare } else { &counted.now };
-        let row = self.row(pctx.pid(), lwp, tag, counted.current, buf, counted.now.hrtime_ns());
+        let row = self.row(pctx.pid(), lwp, tag, counted.current, buf, counted.now.time_ns());
         self.output.write(&row);
     }
 
@@ -177,9 +177,9 @@ impl Tracker<'_> {
         let counts: Vec<u64> = (0..buf.len()).map(|index| buf.get(index).unwrap_or(0)).collect();
         let note = match self.templates {
             [_] => Note::None,
-            several => Note::Text(&several[set].text),
+            several => Note::Text(several[set].text()),
         };
-        let counts = Some((buf.tick(), &*counts));
+        let counts = Some((buf.cycles(), &*counts));
         self.columns.track(TrackRow { counts, note, ..self.event_row(pid, lwp, tag, at_ns) })
     }
 
@@ -223,11 +223,12 @@ impl Counted {
 
     /// Binds set `index` to the thread and looks at it for the first time.
     fn bind(&mut self, pctx: &Pctx, lwp: LwpId, index: usize) -> Result<(), Failure> {
-        let tid = pctx.tid(lwp).ok_or_else(|| Failure::new(format!("lwp {} is gone", lwp.get())))?;
+        let tid =
+            pctx.tid(lwp).ok_or_else(|| Failure::new(format!("lwp {} is gone", lwp.get())))?;
         let set = &self.sets[index];
         let failure =
             |error: cpc::Error| Failure::new(format!("lwp {}: {}", lwp.get(), error.reason()));
-        set.bind_lwp(tid).map_err(failure)?;
+        set.bind_tid(tid).map_err(failure)?;
         [self.now, self.before, self.spare] = [0; 3].map(|_| set.create_buf());
         set.sample(&self.now).map_err(failure)?;
         // What was counted before the first look is the thread's too.
@@ -315,7 +316,7 @@ impl Handlers for Tracker<'_> {
         let row = self.columns.track(TrackRow { note: Note::Text(&note), ..row });
         self.output.write(&row);
         self.failed = false;
-        self.requests = Requests::of_this_process().ok();
+        self.requests = SwitchRequests::of_this_process().ok();
         if let Err(error) = self.run(&child) {
             self.fail(&child, "fork", &reason_of(&error));
         }
