@@ -174,8 +174,8 @@ impl Buf {
         self.combine(a, b, u64::wrapping_sub)
     }
 
-    /// Sets every counter and the cycles to those of `a` plus those of `b`, modulo 2^64, and the time
-    /// to the later one. Leaves records alone.
+    /// Sets every counter and the cycles to those of `a` plus those of `b`, modulo 2^64, and the
+    /// time to the later one. Leaves records alone.
     ///
     /// # Errors
     ///

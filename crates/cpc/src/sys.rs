@@ -37,8 +37,8 @@ struct AddressInfo {
 
 const _: () = assert!(mem::size_of::<AddressInfo>() == mem::size_of::<siginfo_t>());
 
-/// Sends the signal to the calling thread, as an overflow at instruction `pc` does. Handlers may call
-/// it.
+/// Sends the signal to the calling thread, as an overflow at instruction `pc` does. Handlers may
+/// call it.
 pub(crate) fn raise_emt(pc: u64) {
     let info = AddressInfo {
         signo: OVERFLOW_SIGNAL,

@@ -439,6 +439,8 @@ fn families_are_followed() {
 
 /// A copy of a process with several threads can't run any safe code: without a promise, children
 /// are not followed, and the handler learns why.
+///
+/// Promise: T14
 #[test]
 fn a_process_with_threads_follows_no_forks() {
     struct Refused(Vec<Error>);
