@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use cpc::{Cpc, Names, Walk};
+use cpc::{Cpc, EventNames, EventUses};
 
 use crate::sets::events_of;
 
@@ -14,13 +14,14 @@ const MARGIN: usize = 17;
 /// Lists the events that the counters behind `cpc` can count.
 pub fn text(cpc: &Cpc) -> String {
     let mut text = String::new();
-    let _ = writeln!(text, "\n\tCPU performance counter interface: {}\n", cpc.cciname());
+    let _ = writeln!(text, "\n\tCPU performance counter interface: {}\n", cpc.name());
     let _ = writeln!(text, "\tevents  [picN=]event[,attribute[N][=value]][,[picN=]event...]\n");
-    for (heading, names) in
-        [("Generic Events", Names::Generic), ("Platform Specific Events", Names::Platform)]
-    {
+    for (heading, names) in [
+        ("Generic Events", EventNames::Generic),
+        ("Platform Specific Events", EventNames::Platform),
+    ] {
         let lists: Vec<Vec<String>> =
-            (0..cpc.npic()).map(|pic| events_of(cpc, pic, names)).collect();
+            (0..cpc.counter_count()).map(|pic| events_of(cpc, pic, names)).collect();
         if lists.iter().all(Vec::is_empty) {
             continue;
         }
@@ -32,7 +33,7 @@ pub fn text(cpc: &Cpc) -> String {
         text.push_str(&wrapped("not here:", missing.split(' '), " "));
     }
     text.push('\n');
-    text.push_str(&wrapped("", cpc.cpuref().split(' '), " "));
+    text.push_str(&wrapped("", cpc.reference().split(' '), " "));
     text
 }
 
@@ -55,7 +56,7 @@ fn write_events(text: &mut String, lists: &[Vec<String>]) {
 
 /// The attributes that a user can give: not those that the commands give themselves.
 fn write_attributes(text: &mut String, cpc: &Cpc) {
-    let attributes = cpc.attributes(Walk::CPC);
+    let attributes = cpc.attributes(EventUses::COUNTING);
     let given = attributes
         .into_iter()
         .filter(|name| *name != "picnum" && !name.starts_with("count_sibling_"));

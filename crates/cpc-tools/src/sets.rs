@@ -1,6 +1,6 @@
 //! From specifications to sets of libcpc.
 
-use cpc::{Cpc, ErrorKind, Names, Request, RequestFlags, Set, Walk};
+use cpc::{Cpc, ErrorKind, EventNames, EventUses, Request, RequestFlags, Set};
 
 use crate::failure::Failure;
 use crate::spec::Spec;
@@ -8,10 +8,8 @@ use crate::spec::Spec;
 /// The requests of one specification, with counters assigned.
 #[derive(Clone, Debug)]
 pub struct Template {
-    /// The specification as written.
-    pub text: String,
-    /// The counters, lowest first: the order of the columns.
-    pub pics: Vec<u32>,
+    text: String,
+    pics: Vec<u32>,
     requests: Vec<Request>,
 }
 
@@ -23,7 +21,7 @@ impl Template {
     ///
     /// The text is no specification, or names an event that cannot be counted here.
     pub fn new(cpc: &Cpc, text: &str) -> Result<Self, Failure> {
-        let attributes = cpc.attributes(Walk::CPC);
+        let attributes = cpc.attributes(EventUses::COUNTING);
         let spec = Spec::parse(text, &attributes)?;
         let mut template = Self { text: text.to_owned(), pics: Vec::new(), requests: Vec::new() };
         for wanted in &spec.events {
@@ -32,7 +30,7 @@ impl Template {
                     return Err(Failure::Usage(format!("pic{pic} is used twice in '{text}'")));
                 }
                 Some(pic) => pic..pic + 1,
-                None => template.pics.iter().max().map_or(0, |pic| pic + 1)..cpc.npic(),
+                None => template.pics.iter().max().map_or(0, |pic| pic + 1)..cpc.counter_count(),
             };
             template.place(cpc, &spec, &wanted.event, pics)?;
         }
@@ -78,6 +76,16 @@ impl Template {
         })
     }
 
+    /// The specification as written.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The counters, lowest first: the order of the columns.
+    pub fn pics(&self) -> &[u32] {
+        &self.pics
+    }
+
     /// A set with these requests.
     ///
     /// # Errors
@@ -99,7 +107,7 @@ impl Template {
     pub fn try_out(&self, cpc: &Cpc) -> Result<(), Failure> {
         let set = self.set(cpc)?;
         let tid = rustix::thread::gettid().as_raw_nonzero().get();
-        set.bind_lwp(tid)
+        set.bind_tid(tid)
             .map_err(|error| Failure::new(format!("'{}': {}", self.text, error.reason())))?;
         set.unbind().map_err(Failure::new)
     }
@@ -112,22 +120,22 @@ impl Template {
 
     /// Returns whether nothing is counted in user mode.
     pub fn is_system_only(&self) -> bool {
-        self.requests.iter().all(|request| !request.flags.contains(RequestFlags::COUNT_USER))
+        self.requests.iter().all(|request| !request.flags().contains(RequestFlags::USER))
     }
 }
 
 /// The request for `event` on counter `pic`.
 fn request(spec: &Spec, event: &str, pic: u32) -> Request {
-    let mut flags = RequestFlags::COUNT_USER;
-    let mut request = Request::new(event).attribute("picnum", u64::from(pic));
+    let mut flags = RequestFlags::USER;
+    let mut request = Request::new(event).with_attribute("picnum", u64::from(pic));
     for modifier in spec.modifiers_of(pic) {
         match &*modifier.name {
-            "sys" => flags |= RequestFlags::COUNT_SYSTEM,
-            "nouser" => flags -= RequestFlags::COUNT_USER,
-            name => request = request.attribute(name, modifier.value),
+            "sys" => flags |= RequestFlags::KERNEL,
+            "nouser" => flags -= RequestFlags::USER,
+            name => request = request.with_attribute(name, modifier.value),
         }
     }
-    request.flags(flags)
+    request.with_flags(flags)
 }
 
 /// All templates of a command line.
@@ -149,7 +157,7 @@ pub fn title_pics(templates: &[Template]) -> &[u32] {
 }
 
 /// Events of one kind of names, counter by counter.
-pub fn events_of(cpc: &Cpc, pic: u32, names: Names) -> Vec<String> {
-    let events = cpc.events_of_pic(pic, names, Walk::CPC).unwrap_or_default();
+pub fn events_of(cpc: &Cpc, pic: u32, names: EventNames) -> Vec<String> {
+    let events = cpc.events_of_counter(pic, names, EventUses::COUNTING).unwrap_or_default();
     events.into_iter().map(str::to_owned).collect()
 }

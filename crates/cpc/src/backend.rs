@@ -7,7 +7,7 @@ use lwp_arch::Record;
 
 use crate::error::Result;
 use crate::records::SpecialItem;
-use crate::request::{Caps, Request};
+use crate::request::{Capabilities, Request};
 
 /// The code whose events are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -50,7 +50,7 @@ pub struct Description {
     /// The number of its counters, at most 64.
     pub npic: u32,
     /// Their capabilities.
-    pub caps: Caps,
+    pub caps: Capabilities,
     /// Every listed event, in the order of the lists.
     pub events: Vec<EventInfo>,
     /// Names of attributes, `picnum` not among them.

@@ -7,7 +7,7 @@ use crate::buf::Buf;
 use crate::clock;
 use crate::error::{Error, Result, Subcode};
 use crate::items;
-use crate::request::{Caps, RequestFlags};
+use crate::request::{Capabilities, RequestFlags};
 use crate::set::{Entry, SetState, check_flags};
 
 /// The requests one back end counts.
@@ -59,16 +59,16 @@ impl Binding {
         for (backend, plan, requests) in plans(set, &entries)? {
             let context = set.handle().backends()[backend].program(&plan, target)?;
             let counts = vec![0; plan.len()];
-            let presets = plan.iter().map(|planned| planned.request.preset).collect();
+            let presets = plan.iter().map(|planned| planned.request.preset()).collect();
             parts.push(Part { context, requests, counts, presets });
         }
-        let presets: Vec<u64> = entries.iter().map(|entry| entry.request.preset).collect();
+        let presets: Vec<u64> = entries.iter().map(|entry| entry.request.preset()).collect();
         Ok(Self {
             set: Arc::clone(set),
             parts,
             bases: presets.clone(),
             presets,
-            smpl: entries.iter().map(|entry| entry.request.is_smpl()).collect(),
+            smpl: entries.iter().map(|entry| entry.request.is_recording()).collect(),
             notifies: entries.iter().map(|entry| entry.request.notifies()).collect(),
             overflowed: vec![false; entries.len()],
             running: true,
@@ -259,7 +259,7 @@ fn check(set: &SetState, entries: &[Entry]) -> Result<()> {
     for (index, entry) in entries.iter().enumerate() {
         check_flags(&entry.request, set.handle().smpl())?;
         let Some(backend) = entry.backend else {
-            return Err(set.handle().unknown_event(&entry.request.event));
+            return Err(set.handle().unknown_event(entry.request.event()));
         };
         let same_pic = |other: &&Entry| {
             entry.pic.is_some() && (other.backend, other.pic) == (entry.backend, entry.pic)
@@ -268,23 +268,24 @@ fn check(set: &SetState, entries: &[Entry]) -> Result<()> {
             return Err(Error::invalid("two requests name the same counter"));
         }
         let description = set.handle().backends()[backend].description();
-        if entry.request.notifies() && !description.caps.contains(Caps::OVERFLOW_INTERRUPT) {
+        if entry.request.notifies() && !description.caps.contains(Capabilities::OVERFLOW_INTERRUPT)
+        {
             return Err(Error::described(
                 libc::ENOTSUP,
                 format!("{} cannot signal an overflow", description.name),
             ));
         }
-        let offered = description.events.iter().find(|event| event.name == entry.request.event);
+        let offered = description.events.iter().find(|event| event.name == entry.request.event());
         let possible = offered.is_none_or(|event| {
-            if entry.request.flags.contains(RequestFlags::HW_SMPL) {
+            if entry.request.flags().contains(RequestFlags::RECORDS) {
                 event.records
             } else {
                 event.counts
             }
         });
         if !possible {
-            let how = if entry.request.is_smpl() { "recorded" } else { "counted" };
-            let reason = format!("event \"{}\" cannot be {how}", entry.request.event);
+            let how = if entry.request.is_recording() { "recorded" } else { "counted" };
+            let reason = format!("event \"{}\" cannot be {how}", entry.request.event());
             return Err(Error::coded(Subcode::InvalidEvent, reason));
         }
     }
@@ -298,7 +299,7 @@ fn plans(set: &SetState, entries: &[Entry]) -> Result<Vec<Plan>> {
     let mut plans: Vec<Plan> = Vec::new();
     for (index, entry) in entries.iter().enumerate() {
         let Some(backend) = entry.backend else {
-            return Err(set.handle().unknown_event(&entry.request.event));
+            return Err(set.handle().unknown_event(entry.request.event()));
         };
         let planned = Planned { request: entry.request.clone() };
         match plans.iter_mut().find(|plan| plan.0 == backend) {

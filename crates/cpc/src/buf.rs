@@ -19,8 +19,8 @@ enum Slot {
     Records(Records),
 }
 
-/// One sample of a set: a value for each counter, records for each SMPL request, and the time of
-/// the sample.
+/// One sample of a set: the value of each counter, the records of each request that collects
+/// them, and the time of the sample.
 ///
 /// No operation allocates or needs `&mut`, so signal handlers may calculate with buffers, and a
 /// destination may also be an operand. Only one thread can use a buffer at a time.
@@ -31,8 +31,8 @@ enum Slot {
 #[must_use]
 pub struct Buf {
     slots: Box<[Slot]>,
-    hrtime_ns: Cell<i64>,
-    tick: Cell<u64>,
+    time_ns: Cell<i64>,
+    cycles: Cell<u64>,
 }
 
 impl Buf {
@@ -48,20 +48,23 @@ impl Buf {
             })
         };
         let slots = shape.map(slot).collect::<Option<_>>()?;
-        Some(Self { slots, hrtime_ns: Cell::new(0), tick: Cell::new(0) })
+        Some(Self { slots, time_ns: Cell::new(0), cycles: Cell::new(0) })
     }
 
     /// The number of requests.
+    #[must_use]
     pub fn len(&self) -> usize {
         self.slots.len()
     }
 
     /// Returns whether the set had no request when the buffer was made.
+    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
 
     /// Returns whether `other` has the same shape: the same number and kinds of requests.
+    #[must_use]
     pub fn fits(&self, other: &Self) -> bool {
         let same = |(a, b): (&Slot, &Slot)| {
             matches!(
@@ -73,13 +76,15 @@ impl Buf {
     }
 
     /// The time of the sample, in nanoseconds of CLOCK_MONOTONIC; 0 before the first sample.
-    pub fn hrtime_ns(&self) -> i64 {
-        self.hrtime_ns.get()
+    #[must_use]
+    pub fn time_ns(&self) -> i64 {
+        self.time_ns.get()
     }
 
     /// The number of clock cycles, of the time-stamp counter, for which the set has been counting.
-    pub fn tick(&self) -> u64 {
-        self.tick.get()
+    #[must_use]
+    pub fn cycles(&self) -> u64 {
+        self.cycles.get()
     }
 
     fn counter(&self, index: usize) -> Result<&Cell<u64>> {
@@ -109,7 +114,7 @@ impl Buf {
     /// # Errors
     ///
     /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if there is no such request, or
-    /// it is for SMPL.
+    /// it collects records.
     pub fn get(&self, index: usize) -> Result<u64> {
         self.counter(index).map(Cell::get)
     }
@@ -128,7 +133,7 @@ impl Buf {
     /// # Errors
     ///
     /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if either buffer has no such
-    /// request, or it is for SMPL.
+    /// request, or it collects records.
     pub fn get_since(&self, earlier: &Self, index: usize) -> Result<u64> {
         Ok(self.get(index)?.wrapping_sub(earlier.get(index)?))
     }
@@ -138,12 +143,12 @@ impl Buf {
     /// # Errors
     ///
     /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if there is no such request, or
-    /// it is for SMPL.
+    /// it collects records.
     pub fn set(&self, index: usize, value: u64) -> Result<()> {
         self.counter(index).map(|counter| counter.set(value))
     }
 
-    /// `self[n] = a[n] op b[n]` for counters and tick; the later time of the two.
+    /// `self[n] = a[n] op b[n]` for counters and cycles; the later time of the two.
     fn combine(&self, a: &Self, b: &Self, op: impl Fn(u64, u64) -> u64) -> Result<()> {
         if !self.fits(a) || !self.fits(b) {
             return Err(OTHER_SHAPE);
@@ -153,12 +158,12 @@ impl Buf {
                 slot.set(op(a.get(), b.get()));
             }
         }
-        self.tick.set(op(a.tick(), b.tick()));
-        self.hrtime_ns.set(a.hrtime_ns().max(b.hrtime_ns()));
+        self.cycles.set(op(a.cycles(), b.cycles()));
+        self.time_ns.set(a.time_ns().max(b.time_ns()));
         Ok(())
     }
 
-    /// Sets every counter and the tick to those of `a` minus those of `b`, modulo 2^64, and the
+    /// Sets every counter and the cycles to those of `a` minus those of `b`, modulo 2^64, and the
     /// time to the later one. Leaves records alone.
     ///
     /// # Errors
@@ -169,8 +174,8 @@ impl Buf {
         self.combine(a, b, u64::wrapping_sub)
     }
 
-    /// Sets every counter and the tick to those of `a` plus those of `b`, modulo 2^64, and the time
-    /// to the later one. Leaves records alone.
+    /// Sets every counter and the cycles to those of `a` plus those of `b`, modulo 2^64, and the
+    /// time to the later one. Leaves records alone.
     ///
     /// # Errors
     ///
@@ -180,7 +185,7 @@ impl Buf {
         self.combine(a, b, u64::wrapping_add)
     }
 
-    /// Copies values, records, time and tick of `source`. Leaves out records that do not fit, the
+    /// Copies values, records, time and cycles of `source`. Leaves out records that do not fit, the
     /// newest first.
     ///
     /// # Errors
@@ -198,11 +203,11 @@ impl Buf {
                 _ => {}
             }
         }
-        self.stamp(source.hrtime_ns(), source.tick());
+        self.stamp(source.time_ns(), source.cycles());
         Ok(())
     }
 
-    /// Zeroes values, time and tick, and forgets the records.
+    /// Zeroes values, time and cycles, and forgets the records.
     pub fn zero(&self) {
         for slot in &self.slots {
             match slot {
@@ -213,10 +218,10 @@ impl Buf {
         self.stamp(0, 0);
     }
 
-    /// Sets time and tick.
+    /// Sets time and cycles.
     pub(crate) fn stamp(&self, hrtime_ns: i64, tick: u64) {
-        self.hrtime_ns.set(hrtime_ns);
-        self.tick.set(tick);
+        self.time_ns.set(hrtime_ns);
+        self.cycles.set(tick);
     }
 
     /// Stores a sampled value, unless the request is for SMPL.
@@ -244,7 +249,7 @@ mod tests {
 
     fn content(buf: &Buf) -> (Vec<u64>, i64, u64) {
         let values = (0..buf.len()).map(|index| buf.get(index).unwrap()).collect();
-        (values, buf.hrtime_ns(), buf.tick())
+        (values, buf.time_ns(), buf.cycles())
     }
 
     fn any_buf(len: usize) -> impl Strategy<Value = Buf> {
@@ -259,7 +264,7 @@ mod tests {
     #[test]
     fn a_new_buffer_is_zero() {
         let buf = Buf::new([None, Some((4, 2, !0)), None].into_iter()).unwrap();
-        assert_eq!((buf.len(), buf.hrtime_ns(), buf.tick()), (3, 0, 0));
+        assert_eq!((buf.len(), buf.time_ns(), buf.cycles()), (3, 0, 0));
         assert_eq!((buf.get(0), buf.get(2)), (Ok(0), Ok(0)));
         assert_eq!(buf.records(1).unwrap().len(), 0);
     }
@@ -293,8 +298,8 @@ mod tests {
             d.set_difference(&a, &b).unwrap();
             d.set_sum(&d, &b).unwrap();
             let (values, hrtime, tick) = content(&d);
-            prop_assert_eq!((values, tick), (content(&a).0, a.tick()));
-            prop_assert_eq!(hrtime, a.hrtime_ns().max(b.hrtime_ns()));
+            prop_assert_eq!((values, tick), (content(&a).0, a.cycles()));
+            prop_assert_eq!(hrtime, a.time_ns().max(b.time_ns()));
         }
 
         #[test]
@@ -304,7 +309,7 @@ mod tests {
                 let expected = a.get(index).unwrap().wrapping_sub(b.get(index).unwrap());
                 prop_assert_eq!(d.get(index).unwrap(), expected);
             }
-            prop_assert_eq!(d.tick(), a.tick().wrapping_sub(b.tick()));
+            prop_assert_eq!(d.cycles(), a.cycles().wrapping_sub(b.cycles()));
         }
 
         #[test]
@@ -342,9 +347,9 @@ mod tests {
             prop_assert_eq!(content(&d), content(&a));
             d.set_sum(&a, &z).unwrap();
             prop_assert_eq!(content(&d).0, content(&a).0);
-            prop_assert_eq!(d.hrtime_ns(), a.hrtime_ns().max(0));
+            prop_assert_eq!(d.time_ns(), a.time_ns().max(0));
             d.set_difference(&a, &a).unwrap();
-            prop_assert_eq!((content(&d).0, d.tick()), (vec![0; a.len()], 0));
+            prop_assert_eq!((content(&d).0, d.cycles()), (vec![0; a.len()], 0));
         }
     }
 }

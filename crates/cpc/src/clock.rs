@@ -1,6 +1,7 @@
 //! The clock cycles for which a thread has been running, if no counter has them.
 
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -89,9 +90,22 @@ fn thread_ns() -> u64 {
     (time.tv_sec * 1_000_000_000 + time.tv_nsec) as u64
 }
 
-/// Converts `ns` nanoseconds to cycles of the time-stamp counter. The first call measures its
-/// frequency, which takes a few milliseconds.
-pub fn cycles(ns: u64) -> u64 {
+/// Returns how many cycles of the time-stamp counter pass in `time`. The first call measures the
+/// counter's frequency, which takes a few milliseconds.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// let [one, two] = [1, 2].map(|seconds| cpc::tsc_cycles(Duration::from_secs(seconds)));
+/// assert!(one > 0 && two >= 2 * one - 1 && two <= 2 * one + 1);
+/// ```
+#[must_use]
+pub fn tsc_cycles(time: Duration) -> u64 {
+    cycles(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// Converts nanoseconds to cycles of the time-stamp counter.
+pub(crate) fn cycles(ns: u64) -> u64 {
     (u128::from(ns) * u128::from(frequency_khz()) / 1_000_000) as u64
 }
 

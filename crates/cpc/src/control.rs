@@ -160,16 +160,16 @@ pub(crate) fn ask(running: bool) -> Result<()> {
 /// The socket at which programs that this process controls ask it to switch their counters on or
 /// off.
 ///
-/// A controller gets it with [`Requests::of_this_process`] after it has bound a set with
-/// [`crate::Set::bind_lwp`]. Whenever the socket is readable, it calls [`Requests::answer`].
+/// A controller gets it with [`SwitchRequests::of_this_process`] after it has bound a set with
+/// [`crate::Set::bind_tid`]. Whenever the socket is readable, it calls [`SwitchRequests::answer`].
 #[derive(Debug)]
-pub struct Requests {
+pub struct SwitchRequests {
     socket: OwnedFd,
     /// The process; a child of `fork` has to listen for itself.
     process: u32,
 }
 
-impl Requests {
+impl SwitchRequests {
     /// Returns this process's socket; the first call opens it.
     ///
     /// # Errors
@@ -178,7 +178,7 @@ impl Requests {
     /// number, if the socket can't be opened. Controlled programs then fail with EINVAL, as they do
     /// without a controller.
     pub fn of_this_process() -> Result<Arc<Self>> {
-        static CURRENT: Mutex<Option<Arc<Requests>>> = Mutex::new(None);
+        static CURRENT: Mutex<Option<Arc<SwitchRequests>>> = Mutex::new(None);
         let mut current = CURRENT.lock().unwrap_or_else(PoisonError::into_inner);
         let process = std::process::id();
         if let Some(requests) = current.as_ref().filter(|requests| requests.process == process) {
@@ -222,7 +222,7 @@ impl Requests {
     }
 }
 
-impl AsFd for Requests {
+impl AsFd for SwitchRequests {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
@@ -273,8 +273,8 @@ mod tests {
     /// Promise: C11
     #[test]
     fn only_messages_are_taken() {
-        let requests = Requests::of_this_process().unwrap();
-        let again = Requests::of_this_process().unwrap();
+        let requests = SwitchRequests::of_this_process().unwrap();
+        let again = SwitchRequests::of_this_process().unwrap();
         assert!(Arc::ptr_eq(&requests, &again));
         let client = socket(SocketFlags::empty()).unwrap();
         set_socket_timeout(&client, Timeout::Recv, Some(PATIENCE)).unwrap();

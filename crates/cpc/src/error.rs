@@ -48,6 +48,7 @@ pub enum Function {
 
 impl Function {
     /// The name in the C interface.
+    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::SetAddRequest => "cpc_set_add_request",
@@ -119,18 +120,18 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
     /// A failure without a subcode.
-    pub const fn new(errno: i32, reason: &'static str) -> Self {
+    pub(crate) const fn new(errno: i32, reason: &'static str) -> Self {
         Self { errno, subcode: None, reason: Cow::Borrowed(reason) }
     }
 
-    /// An error without a subcode, with a composed reason.
-    pub fn described(errno: i32, reason: String) -> Self {
+    /// A failure without a subcode whose reason was put together.
+    pub(crate) fn described(errno: i32, reason: String) -> Self {
         Self { errno, subcode: None, reason: Cow::Owned(reason) }
     }
 
     /// An error with a subcode, which determines `errno`: EACCES if a right is missing, otherwise
     /// EINVAL.
-    pub fn coded(subcode: Subcode, reason: impl Into<Cow<'static, str>>) -> Self {
+    pub(crate) fn coded(subcode: Subcode, reason: impl Into<Cow<'static, str>>) -> Self {
         let errno = match subcode {
             Subcode::AttributeRequiresPrivilege | Subcode::HypervisorNoAccess => libc::EACCES,
             _ => libc::EINVAL,
@@ -140,7 +141,7 @@ impl Error {
 
     /// Returns this error with a different `errno`.
     #[must_use]
-    pub fn with_errno(self, errno: i32) -> Self {
+    pub(crate) fn with_errno(self, errno: i32) -> Self {
         Self { errno, ..self }
     }
 
@@ -188,10 +189,8 @@ impl Error {
         self.errno
     }
 
-    /// The code that the C library `libcpc` passes to an error handler, if this failure is reported
-    /// to one.
-    #[must_use]
-    pub const fn subcode(&self) -> Option<Subcode> {
+    /// The code for an error handler, if this failure is reported to one.
+    pub(crate) const fn subcode(&self) -> Option<Subcode> {
         self.subcode
     }
 

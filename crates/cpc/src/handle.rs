@@ -9,7 +9,7 @@ use crate::detect;
 use crate::error::{Error, Result, Subcode};
 use crate::items;
 use crate::records::SpecialItem;
-use crate::request::{Attribute, Caps, Request, number};
+use crate::request::{Attribute, Capabilities, Request, parse_number};
 use crate::set::{Entry, Set};
 
 /// The interface that a client was written for.
@@ -22,8 +22,9 @@ pub enum Version {
 }
 
 impl Version {
-    /// The version with this number in the C interface. 3 means the same as 2, because the value of
-    /// `CPC_VER_CURRENT` in later systems, which have records, isn't public.
+    /// The version with this number in the C interface. 3 means the same as 2: the value that later
+    /// systems gave to a `CPC_VER_CURRENT` with records is not public.
+    #[must_use]
     pub const fn from_number(number: i32) -> Option<Self> {
         match number {
             2 | 3 => Some(Self::Current),
@@ -34,19 +35,19 @@ impl Version {
 }
 
 bitflags::bitflags! {
-    /// Which events to list. The values are this project's choice.
+    /// What listed events are used for. The bits are those of the C interface.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-    pub struct Walk: u32 {
-        /// `CPC_TARGET_CPC`: those that can be counted.
-        const CPC = 1;
-        /// `CPC_TARGET_SMPL`: those that can be recorded.
-        const SMPL = 2;
+    pub struct EventUses: u32 {
+        /// Events that can be counted (`CPC_TARGET_CPC`).
+        const COUNTING = 1;
+        /// Events that records can be collected of (`CPC_TARGET_SMPL`).
+        const RECORDING = 2;
     }
 }
 
-/// Which names to list: events of this processor, or generic ones.
+/// Which names to list: those of this processor's events, or generic ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Names {
+pub enum EventNames {
     /// Events of this processor.
     Platform,
     /// Names that mean the same everywhere; they start with `PAPI`.
@@ -118,63 +119,72 @@ impl Cpc {
         let cciname = join(|backend| &backend.description().name, " + ");
         let cpuref = join(|backend| &backend.description().reference, " ");
         let mut descriptions = backends.iter().map(|backend| backend.description());
-        let smpl = version == Version::Current && descriptions.any(|d| d.caps.contains(Caps::SMPL));
+        let smpl = version == Version::Current
+            && descriptions.any(|d| d.caps.contains(Capabilities::RECORDS));
         Self { inner: Arc::new(Handle { backends, missing, cciname, cpuref, smpl }) }
     }
 
     /// The number of counters.
-    pub fn npic(&self) -> u32 {
+    #[must_use]
+    pub fn counter_count(&self) -> u32 {
         self.inner.backends.iter().map(|backend| backend.description().npic).sum()
     }
 
     /// The capabilities that at least one of the counters has.
-    pub fn caps(&self) -> Caps {
+    pub fn capabilities(&self) -> Capabilities {
         let all = self.inner.backends.iter().map(|backend| backend.description().caps);
-        let caps = all.fold(Caps::empty(), Caps::union);
-        if self.inner.smpl { caps } else { caps - Caps::SMPL }
+        let caps = all.fold(Capabilities::empty(), Capabilities::union);
+        if self.inner.smpl { caps } else { caps - Capabilities::RECORDS }
     }
 
     /// Name of the counters.
-    pub fn cciname(&self) -> &str {
+    #[must_use]
+    pub fn name(&self) -> &str {
         &self.inner.cciname
     }
 
     /// The reference that documents the counters' events.
-    pub fn cpuref(&self) -> &str {
+    #[must_use]
+    pub fn reference(&self) -> &str {
         &self.inner.cpuref
     }
 
     /// Why kinds of counters are missing: one sentence for each.
+    #[must_use]
     pub fn missing(&self) -> &[String] {
         &self.inner.missing
     }
 
     /// Returns whether the handle can collect records.
-    pub fn has_smpl(&self) -> bool {
+    #[must_use]
+    pub fn can_record(&self) -> bool {
         self.inner.smpl
     }
 
     /// Number of counters that can collect records; 0 if the handle cannot.
-    pub fn smpl_npic(&self) -> u32 {
+    #[must_use]
+    pub fn recording_counter_count(&self) -> u32 {
         if !self.inner.smpl {
             return 0;
         }
-        (0..self.npic()).filter(|pic| !self.names_of_pic(*pic, None, Walk::SMPL).is_empty()).count()
-            as u32
+        (0..self.counter_count())
+            .filter(|pic| !self.names_of_pic(*pic, None, EventUses::RECORDING).is_empty())
+            .count() as u32
     }
 
     /// Name of what collects the records, if the handle can collect any.
-    pub fn smpl_iname(&self) -> Option<&str> {
+    #[must_use]
+    pub fn recorder_name(&self) -> Option<&str> {
         if !self.inner.smpl {
             return None;
         }
         let mut descriptions = self.inner.backends.iter().map(|backend| backend.description());
-        descriptions.find(|d| d.caps.contains(Caps::SMPL)).map(|d| &*d.name)
+        descriptions.find(|d| d.caps.contains(Capabilities::RECORDS)).map(|d| &*d.name)
     }
 
     /// Names of the events that counter `pic` can count or record, in the order of its list; of
     /// both kinds without `names`.
-    fn names_of_pic(&self, pic: u32, names: Option<Names>, walk: Walk) -> Vec<&str> {
+    fn names_of_pic(&self, pic: u32, names: Option<EventNames>, walk: EventUses) -> Vec<&str> {
         let Some((backend, local)) = self.inner.locate(pic) else {
             return Vec::new();
         };
@@ -182,59 +192,87 @@ impl Cpc {
         let events = self.inner.backends[backend].description().events.iter();
         events
             .filter(|event| event.pics >> local & 1 == 1)
-            .filter(|event| names.is_none_or(|n| (n == Names::Generic) == event.is_generic()))
+            .filter(|event| names.is_none_or(|n| (n == EventNames::Generic) == event.is_generic()))
             .filter(|event| {
-                (wanted.contains(Walk::CPC) && event.counts)
-                    || (wanted.contains(Walk::SMPL) && event.records)
+                (wanted.contains(EventUses::COUNTING) && event.counts)
+                    || (wanted.contains(EventUses::RECORDING) && event.records)
             })
             .map(|event| &*event.name)
             .collect()
     }
 
-    /// The events that counter `pic` can count or record, in the order of its list.
+    /// The events that `counter`, numbered from 0, can count or record, in the order of its list.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if there is no such counter.
-    pub fn events_of_pic(&self, pic: u32, names: Names, walk: Walk) -> Result<Vec<&str>> {
-        if pic >= self.npic() {
+    pub fn events_of_counter(
+        &self,
+        counter: u32,
+        names: EventNames,
+        uses: EventUses,
+    ) -> Result<Vec<&str>> {
+        if counter >= self.counter_count() {
             return Err(Error::invalid("there is no such counter"));
         }
-        Ok(self.names_of_pic(pic, Some(names), walk))
+        Ok(self.names_of_pic(counter, Some(names), uses))
     }
 
-    /// Every event once, in the reverse order of first appearance over all counters, which is the
-    /// order of the original.
-    pub fn events(&self, names: Names, walk: Walk) -> Vec<&str> {
+    /// Every event once. The order is Solaris': the reverse of the order in which the counters list
+    /// them.
+    #[must_use]
+    pub fn events(&self, names: EventNames, uses: EventUses) -> Vec<&str> {
         let mut seen = HashSet::new();
-        let all = (0..self.npic()).flat_map(|pic| self.names_of_pic(pic, Some(names), walk));
+        let all = (0..self.counter_count())
+            .flat_map(|counter| self.names_of_pic(counter, Some(names), uses));
         let mut unique: Vec<&str> = all.filter(|name| seen.insert(*name)).collect();
         unique.reverse();
         unique
     }
 
-    /// Names of the attributes, `picnum` last.
-    pub fn attributes(&self, walk: Walk) -> Vec<&str> {
-        let wanted = self.inner.wanted(walk);
+    /// Names of the attributes that requests can have, `picnum` last.
+    #[must_use]
+    pub fn attributes(&self, uses: EventUses) -> Vec<&str> {
+        let wanted = self.inner.wanted(uses);
         let mut names: Vec<&str> = Vec::new();
         for backend in &self.inner.backends {
             for name in &backend.description().attributes {
-                let ours = *name != Attribute::SMPL_NRECS || wanted.contains(Walk::SMPL);
+                let ours = *name != Attribute::RECORDS || wanted.contains(EventUses::RECORDING);
                 if ours && !names.contains(&&**name) {
                     names.push(name);
                 }
             }
         }
-        if self.inner.smpl && wanted.contains(Walk::SMPL) {
-            names.push(Attribute::SMPL_NRECS);
+        if self.inner.smpl && wanted.contains(EventUses::RECORDING) {
+            names.push(Attribute::RECORDS);
         }
-        names.push(Attribute::PICNUM);
+        names.push(Attribute::COUNTER);
         names
     }
 
-    /// Names of the items of a record, in the order of their indices; empty without SMPL.
+    /// Names of the items of a record, in the order of their indices; empty if the handle can't
+    /// collect records. Every record has all items; those that its event lacks are 0.
+    ///
+    /// | item | meaning |
+    /// | --- | --- |
+    /// | `pc` | address of the instruction |
+    /// | `dlina`, `dlina_valid` | linear address of the data, and 1 if it is known |
+    /// | `lat` | latency of a cache miss, in cycles |
+    /// | `dsrc` | where the data came from: 0 unknown, 1 local L3, 2 remote, 3 DRAM, 7 other |
+    /// | `event_id`, `core_id`, `flags`, `data1`, `data2` | the fields of LWP's event record |
+    /// | `timestamp` | time-stamp counter, in cycles |
+    /// | `br_taken`, `br_pred` | 1 if a branch was taken, and if it was predicted correctly |
+    /// | `br_pred_valid` | 1 if `br_pred` has a meaning |
+    /// | `br_target` | the instruction executed after a branch |
+    #[must_use]
     pub fn record_items(&self) -> &'static [&'static str] {
         if self.inner.smpl { &items::NAMES } else { &[] }
+    }
+
+    /// Index of the item `name` in a record, if there is one.
+    #[must_use]
+    pub fn record_item(&self, name: &str) -> Option<usize> {
+        items::index_of(name).filter(|_| self.inner.smpl)
     }
 
     /// Index of the item that `special` stands for.
@@ -257,12 +295,14 @@ impl Cpc {
     }
 
     /// Returns whether this handle created `set`.
+    #[must_use]
     pub fn owns(&self, set: &Set) -> bool {
         Arc::ptr_eq(&self.inner, set.handle())
     }
 
-    /// Returns whether both are the same handle.
-    pub fn is(&self, other: &Self) -> bool {
+    /// Returns whether both are clones of one handle.
+    #[must_use]
+    pub fn ptr_eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 }
@@ -279,8 +319,8 @@ impl Handle {
     }
 
     /// Returns the events of a walk, given whether the handle has records.
-    fn wanted(&self, walk: Walk) -> Walk {
-        if self.smpl { walk } else { walk - Walk::SMPL }
+    fn wanted(&self, walk: EventUses) -> EventUses {
+        if self.smpl { walk } else { walk - EventUses::RECORDING }
     }
 
     /// The back end that has counter `pic`, and its number there.
@@ -304,11 +344,11 @@ impl Handle {
     /// Subcodes: invalid event, invalid attribute, invalid picnum, pic not capable.
     pub(crate) fn resolve(&self, request: Request) -> Result<Entry> {
         self.check_names(&request)?;
-        let pic = request.value_of(Attribute::PICNUM);
+        let pic = request.attribute(Attribute::COUNTER);
         let located = pic.map(|pic| self.locate_picnum(pic)).transpose()?;
         let mut candidates = Vec::new();
         for (index, backend) in self.backends.iter().enumerate() {
-            candidates.extend(backend.look_up(&request.event).map(|known| (index, known)));
+            candidates.extend(backend.look_up(request.event()).map(|known| (index, known)));
         }
         let fits = |(index, known): &(usize, Known)| match located {
             Some((backend, pic)) => *index == backend && known.pics >> pic & 1 == 1,
@@ -320,13 +360,13 @@ impl Handle {
             }
             None if !candidates.is_empty() => Err(Error::coded(
                 Subcode::PicNotCapable,
-                format!("counter {} cannot count \"{}\"", pic.unwrap_or(0), request.event),
+                format!("counter {} cannot count \"{}\"", pic.unwrap_or(0), request.event()),
             )),
             // A raw number is taken here, as in the original, and refused when the set is bound.
-            None if number(&request.event).is_some() => {
+            None if parse_number(request.event()).is_some() => {
                 Ok(Entry { request, backend: None, pic: None })
             }
-            None => Err(self.unknown_event(&request.event)),
+            None => Err(self.unknown_event(request.event())),
         }
     }
 
@@ -341,17 +381,17 @@ impl Handle {
 
     fn check_names(&self, request: &Request) -> Result<()> {
         let known = |name: &str| {
-            name == Attribute::PICNUM
-                || (self.smpl && name == Attribute::SMPL_NRECS)
+            name == Attribute::COUNTER
+                || (self.smpl && name == Attribute::RECORDS)
                 || self
                     .backends
                     .iter()
                     .any(|b| b.description().attributes.iter().any(|a| a == name))
         };
-        match request.attributes.iter().find(|attribute| !known(&attribute.name)) {
+        match request.attributes().iter().find(|attribute| !known(attribute.name())) {
             Some(unknown) => Err(Error::coded(
                 Subcode::InvalidAttribute,
-                format!("there is no attribute \"{}\" on this machine", unknown.name),
+                format!("there is no attribute \"{}\" on this machine", unknown.name()),
             )),
             None => Ok(()),
         }

@@ -45,10 +45,10 @@ pub fn index_of(name: &str) -> Option<usize> {
 /// Index of the item that `special` stands for.
 pub fn index_of_special(special: SpecialItem) -> usize {
     match special {
-        SpecialItem::Pc => 0,
-        SpecialItem::Dlina => 1,
-        SpecialItem::Lat => 2,
-        SpecialItem::Dsrc => 3,
+        SpecialItem::InstructionAddress => 0,
+        SpecialItem::DataAddress => 1,
+        SpecialItem::Latency => 2,
+        SpecialItem::DataSource => 3,
     }
 }
 

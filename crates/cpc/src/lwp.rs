@@ -18,7 +18,7 @@ use crate::backend::{Backend, Context, Description, EventInfo, Known, Planned, T
 use crate::error::{Error, Result, Subcode};
 use crate::items;
 use crate::records::SpecialItem;
-use crate::request::{Caps, Request, RequestFlags, number};
+use crate::request::{Capabilities, Request, RequestFlags, parse_number};
 
 use context::LwpContext;
 use unit::Unit;
@@ -69,7 +69,7 @@ impl LwpBackend {
     fn event(&self, name: &str) -> Option<EventId> {
         let id = match events::by_name(name) {
             Some(id) => id,
-            None => EventId(u8::try_from(number(name)?).ok()?),
+            None => EventId(u8::try_from(parse_number(name)?).ok()?),
         };
         events::has(self.unit.enabled(), id).then_some(id)
     }
@@ -100,16 +100,16 @@ fn describe(unit: &dyn Unit) -> Description {
             records: true,
         })
         .collect();
-    let mut special_items = vec![SpecialItem::Pc];
+    let mut special_items = vec![SpecialItem::InstructionAddress];
     if enabled.contains(Features::LWP_DME) {
-        special_items.extend([SpecialItem::Lat, SpecialItem::Dsrc]);
+        special_items.extend([SpecialItem::Latency, SpecialItem::DataSource]);
         if capabilities.ecx.contains(Ecx::LWP_DATA_ADDRESS) {
-            special_items.push(SpecialItem::Dlina);
+            special_items.push(SpecialItem::DataAddress);
         }
     }
-    let mut caps = Caps::SMPL;
+    let mut caps = Capabilities::RECORDS;
     if unit.interrupts() {
-        caps |= Caps::OVERFLOW_INTERRUPT | Caps::OVERFLOW_PRECISE;
+        caps |= Capabilities::OVERFLOW_INTERRUPT | Capabilities::OVERFLOW_PRECISE;
     }
     Description {
         name: format!("AMD Lightweight Profiling, version {}", capabilities.ecx.version()),
@@ -126,18 +126,18 @@ fn describe(unit: &dyn Unit) -> Description {
 
 /// Returns whether a request counts in user mode, and elsewhere too.
 fn counts_kernel(planned: &Planned) -> bool {
-    let flags = planned.request.flags;
-    flags.contains(RequestFlags::COUNT_USER)
-        && flags.intersects(RequestFlags::COUNT_SYSTEM | RequestFlags::COUNT_HV)
+    let flags = planned.request.flags();
+    flags.contains(RequestFlags::USER)
+        && flags.intersects(RequestFlags::KERNEL | RequestFlags::HYPERVISOR)
 }
 
 /// The part of such a request that LWP counts. Others stay as they are.
 fn in_user_mode_only(planned: &Planned) -> Planned {
-    let mut planned = planned.clone();
-    if counts_kernel(&planned) {
-        planned.request.flags.remove(RequestFlags::COUNT_SYSTEM | RequestFlags::COUNT_HV);
+    if !counts_kernel(planned) {
+        return planned.clone();
     }
-    planned
+    let flags = planned.request.flags() - (RequestFlags::KERNEL | RequestFlags::HYPERVISOR);
+    Planned { request: planned.request.clone().with_flags(flags) }
 }
 
 /// Says once in this process that the kernel's part is missing.
@@ -158,13 +158,13 @@ impl Backend for LwpBackend {
     }
 
     fn record_items(&self, request: &Request) -> Option<Vec<usize>> {
-        let stamped = request.value_of(plan::PTSC).is_some_and(|asked| asked != 0);
+        let stamped = request.attribute(plan::PTSC).is_some_and(|asked| asked != 0);
         let addresses = self.unit.capabilities().ecx.contains(Ecx::LWP_DATA_ADDRESS);
         let had = |item: &usize| {
             (stamped || *item != items::TIMESTAMP)
                 && (addresses || !items::DATA_ADDRESS.contains(item))
         };
-        let all = items::of_event(self.event(&request.event)?).iter().copied();
+        let all = items::of_event(self.event(request.event())?).iter().copied();
         Some(all.filter(had).collect())
     }
 
@@ -177,7 +177,7 @@ impl Backend for LwpBackend {
             );
         }
         let id = |planned: &Planned| {
-            let name = &planned.request.event;
+            let name = &planned.request.event();
             self.event(name)
                 .ok_or_else(|| Error::described(libc::EINVAL, format!("no event {name}")))
         };
@@ -192,7 +192,7 @@ impl Backend for LwpBackend {
             false => plan,
         };
         let programmed = plan::build(&self.unit.capabilities(), self.unit.enabled(), plan, &ids)?;
-        let presets: Vec<u64> = plan.iter().map(|planned| planned.request.preset).collect();
+        let presets: Vec<u64> = plan.iter().map(|planned| planned.request.preset()).collect();
         Ok(Box::new(LwpContext::start(Arc::clone(&self.unit), programmed, &presets)?))
     }
 }

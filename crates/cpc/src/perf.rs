@@ -14,7 +14,7 @@ use crate::backend::{Backend, Context, Description, EventInfo, Known, Planned, T
 use crate::error::{Error, Result, Subcode};
 use crate::items;
 use crate::records::SpecialItem;
-use crate::request::{Attribute, Caps, Request, RequestFlags};
+use crate::request::{Attribute, Capabilities, Request, RequestFlags};
 
 use context::{PerfContext, Sampling};
 use refusal::{of_event, refused};
@@ -83,16 +83,16 @@ impl PerfBackend {
 
     /// The event of a request, with its attributes.
     fn event(&self, request: &Request) -> Result<Event> {
-        let mut event = self.catalog.resolve(&request.event).map_err(of_event)?;
-        for attribute in &request.attributes {
-            if matches!(&*attribute.name, Attribute::PICNUM | Attribute::SMPL_NRECS) {
+        let mut event = self.catalog.resolve(request.event()).map_err(of_event)?;
+        for attribute in request.attributes() {
+            if matches!(attribute.name(), Attribute::COUNTER | Attribute::RECORDS) {
                 continue;
             }
-            if request.event.len() >= 4 && request.event[..4].eq_ignore_ascii_case("PAPI") {
+            if request.event().len() >= 4 && request.event()[..4].eq_ignore_ascii_case("PAPI") {
                 let reason = "generic events take no attribute but picnum";
                 return Err(Error::coded(Subcode::AttributeOutOfRange, reason));
             }
-            let changed = self.catalog.with_attribute(&event, &attribute.name, attribute.value);
+            let changed = self.catalog.with_attribute(&event, attribute.name(), attribute.value());
             event = changed.map_err(of_event)?;
         }
         Ok(event)
@@ -148,9 +148,13 @@ fn describe(catalog: &Catalog) -> Description {
     let hardware = hardware_pics(catalog);
     let core = catalog.core();
     let format = core.map(|core| core.format.keys().filter(|name| *name != "event").cloned());
-    let mut special_items = vec![SpecialItem::Pc];
+    let mut special_items = vec![SpecialItem::InstructionAddress];
     if core.is_some_and(|core| core.events.contains_key("mem-loads")) {
-        special_items.extend([SpecialItem::Dlina, SpecialItem::Lat, SpecialItem::Dsrc]);
+        special_items.extend([
+            SpecialItem::DataAddress,
+            SpecialItem::Latency,
+            SpecialItem::DataSource,
+        ]);
     }
     let name = match core {
         Some(core) => format!("Linux perf events, PMU {}", core.name),
@@ -162,7 +166,9 @@ fn describe(catalog: &Catalog) -> Description {
                     `perf list`."
             .to_owned(),
         npic: hardware + SOFTWARE_PICS,
-        caps: Caps::OVERFLOW_INTERRUPT | Caps::OVERFLOW_PRECISE | Caps::SMPL,
+        caps: Capabilities::OVERFLOW_INTERRUPT
+            | Capabilities::OVERFLOW_PRECISE
+            | Capabilities::RECORDS,
         events: events.collect(),
         attributes: format.into_iter().flatten().collect(),
         special_items,
@@ -172,9 +178,9 @@ fn describe(catalog: &Catalog) -> Description {
 /// In which modes a request counts.
 fn modes(request: &Request) -> Modes {
     let mut modes = Modes::empty();
-    modes.set(Modes::USER, request.flags.contains(RequestFlags::COUNT_USER));
-    modes.set(Modes::KERNEL, request.flags.contains(RequestFlags::COUNT_SYSTEM));
-    modes.set(Modes::HYPERVISOR, request.flags.contains(RequestFlags::COUNT_HV));
+    modes.set(Modes::USER, request.flags().contains(RequestFlags::USER));
+    modes.set(Modes::KERNEL, request.flags().contains(RequestFlags::KERNEL));
+    modes.set(Modes::HYPERVISOR, request.flags().contains(RequestFlags::HYPERVISOR));
     modes
 }
 
@@ -184,7 +190,7 @@ fn check_modes(event: &Event, request: &Request) -> Result<()> {
     if in_kernel && !modes(request).contains(Modes::KERNEL) {
         let reason = format!(
             "\"{}\" happens in the kernel and is counted only with CPC_COUNT_SYSTEM",
-            request.event
+            request.event()
         );
         return Err(Error::coded(Subcode::InvalidFlags, reason));
     }
@@ -195,7 +201,7 @@ fn check_modes(event: &Event, request: &Request) -> Result<()> {
 fn sampling(planned: &Planned, event: Event, index: usize) -> Result<Sampling> {
     let request = &planned.request;
     let kind = record_kind(&event).ok_or_else(|| {
-        let reason = format!("records of \"{}\" cannot be collected", request.event);
+        let reason = format!("records of \"{}\" cannot be collected", request.event());
         Error::coded(Subcode::InvalidEvent, reason)
     })?;
     let period = request.interval().filter(|period| *period >> 63 == 0).ok_or_else(|| {
@@ -206,7 +212,7 @@ fn sampling(planned: &Planned, event: Event, index: usize) -> Result<Sampling> {
     if matches!(kind, EventKind::DcacheMisses | EventKind::BranchesRetired) {
         format |= SampleFormat::ADDR | SampleFormat::WEIGHT | SampleFormat::DATA_SRC;
     }
-    let records = request.value_of(Attribute::SMPL_NRECS).unwrap_or(crate::DEFAULT_RECORDS as u64);
+    let records = request.attribute(Attribute::RECORDS).unwrap_or(crate::DEFAULT_RECORDS as u64);
     Ok(Sampling { index, event, kind, modes: modes(request), period, format, records })
 }
 
@@ -221,7 +227,7 @@ impl Backend for PerfBackend {
     }
 
     fn record_items(&self, request: &Request) -> Option<Vec<usize>> {
-        let event = self.catalog.resolve(&request.event).ok()?;
+        let event = self.catalog.resolve(request.event()).ok()?;
         Some(items::of_event(record_kind(&event)?.event_id(Revision::Shipped)?).to_vec())
     }
 
@@ -241,13 +247,13 @@ impl Backend for PerfBackend {
                 ));
             }
             for (place, event) in places {
-                if request.is_smpl() {
+                if request.is_recording() {
                     sampled.push(sampling(planned, event, index)?);
                     continue;
                 }
                 let mut member = lwp_perf::Request::new(event).in_modes(modes(request));
                 if request.notifies() {
-                    member.period = Some(context::period(request.preset));
+                    member.period = Some(context::period(request.preset()));
                 }
                 counted.push(context::Counted { index, place, member });
             }
@@ -269,7 +275,7 @@ fn check_notification(request: &Request, target: Target) -> Result<()> {
         (true, Target::Thread(_) | Target::Cpu(_)) => {
             "an overflow can be signalled only to the thread that binds the set to itself"
         }
-        (true, Target::ThisThread) if request.is_smpl() => {
+        (true, Target::ThisThread) if request.is_recording() => {
             "the kernel's rings of samples do not signal: records of a PMU are to be sampled in time"
         }
         _ => return Ok(()),

@@ -6,46 +6,68 @@ use zerocopy::FromZeros;
 
 use crate::error::{Error, Result};
 
-/// An item that every kind of record should have, at any index. The numbers are this project's
-/// choice; they are negative, so that none is an item's index.
+/// An item of records that keeps its meaning whatever collects them;
+/// [`Cpc::special_item`](crate::Cpc::special_item) finds its index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 #[repr(i32)]
+// The numbers of the C interface: negative, so that none is an item's index.
 pub enum SpecialItem {
-    /// `SMPL_REC_ITEM_PC`: address of the instruction.
-    Pc = -1,
-    /// `SMPL_REC_ITEM_DLINA`: linear address of the datum.
-    Dlina = -2,
-    /// `SMPL_REC_ITEM_LAT`: latency in clock cycles.
-    Lat = -3,
-    /// `SMPL_REC_ITEM_DSRC`: where the datum came from.
-    Dsrc = -4,
+    /// The address of the instruction: item `pc`.
+    InstructionAddress = -1,
+    /// The linear address of the data: item `dlina`.
+    DataAddress = -2,
+    /// The latency in clock cycles: item `lat`.
+    Latency = -3,
+    /// Where the data came from: item `dsrc`.
+    DataSource = -4,
 }
 
 impl SpecialItem {
-    /// The special item with this number.
-    pub const fn from_number(number: i32) -> Option<Self> {
+    /// The special item with this number in the C interface.
+    pub(crate) const fn from_number(number: i32) -> Option<Self> {
         match number {
-            -1 => Some(Self::Pc),
-            -2 => Some(Self::Dlina),
-            -3 => Some(Self::Lat),
-            -4 => Some(Self::Dsrc),
+            -1 => Some(Self::InstructionAddress),
+            -2 => Some(Self::DataAddress),
+            -3 => Some(Self::Latency),
+            -4 => Some(Self::DataSource),
             _ => None,
         }
     }
 
-    /// The name of the item it stands for.
+    /// The item's name in [`Cpc::record_items`](crate::Cpc::record_items).
+    #[must_use]
     pub const fn item(self) -> &'static str {
         match self {
-            Self::Pc => "pc",
-            Self::Dlina => "dlina",
-            Self::Lat => "lat",
-            Self::Dsrc => "dsrc",
+            Self::InstructionAddress => "pc",
+            Self::DataAddress => "dlina",
+            Self::Latency => "lat",
+            Self::DataSource => "dsrc",
         }
     }
 }
 
-/// The records of one SMPL request in a buffer, oldest first. A record has a 64-bit number for each
-/// of the items in [`crate::Cpc::record_items`]. Reading doesn't remove records.
+/// A record in a buffer: a 64-bit number for each of the items in [`crate::Cpc::record_items`].
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'buf>(&'buf [Cell<u64>]);
+
+impl Record<'_> {
+    /// The item with this index; 0 if the record's event lacks it, and `None` if no record has such
+    /// an item.
+    #[must_use]
+    pub fn item(&self, index: usize) -> Option<u64> {
+        self.0.get(index).map(Cell::get)
+    }
+
+    /// All items, in the order of their indices.
+    #[must_use]
+    pub fn items(&self) -> impl ExactSizeIterator<Item = u64> {
+        self.0.iter().map(Cell::get)
+    }
+}
+
+/// The records in a buffer that a request has collected, oldest first. Reading doesn't remove
+/// records.
 #[derive(Debug)]
 pub struct Records {
     words: Box<[Cell<u64>]>,
@@ -65,11 +87,13 @@ impl Records {
     }
 
     /// The number of records.
+    #[must_use]
     pub fn len(&self) -> usize {
         self.len.get()
     }
 
     /// Returns whether there is none.
+    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -81,26 +105,25 @@ impl Records {
 
     /// The number of intervals since the previous sample that left no record here, because there
     /// was no room.
+    #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost.get()
     }
 
-    /// The records, oldest first, each as a slice of its items; [`crate::Cpc::record_items`] names
-    /// them.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = &[Cell<u64>]> + '_ {
-        (0..self.len()).map(|index| &self.words[index * self.items..][..self.items])
+    /// The records, oldest first.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Record<'_>> {
+        (0..self.len()).map(|index| Record(&self.words[index * self.items..][..self.items]))
     }
 
-    /// The items of record `index`.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if there is no such record.
-    pub fn get(&self, index: usize) -> Result<&[Cell<u64>]> {
-        if index >= self.len() {
-            return Err(Error::invalid("the buffer has no such record"));
-        }
-        Ok(&self.words[index * self.items..][..self.items])
+    /// Record `index`, if there is one; 0 is the oldest.
+    #[must_use]
+    pub fn get(&self, index: usize) -> Option<Record<'_>> {
+        self.words(index).map(Record)
+    }
+
+    /// The items of record `index` where they are stored.
+    pub(crate) fn words(&self, index: usize) -> Option<&[Cell<u64>]> {
+        (index < self.len()).then(|| &self.words[index * self.items..][..self.items])
     }
 
     /// Item `item` of record `index`.
@@ -110,7 +133,8 @@ impl Records {
     /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if there is no such record or
     /// item, or the request's records don't have the item.
     pub fn item(&self, index: usize, item: usize) -> Result<u64> {
-        let value = self.get(index)?.get(item).map(Cell::get);
+        let record = self.get(index).ok_or(Error::invalid("the buffer has no such record"))?;
+        let value = record.item(item);
         let value = value.ok_or(Error::invalid("a record has no such item"))?;
         if self.asked >> item & 1 == 0 {
             return Err(Error::invalid("records of the request do not have the item"));
@@ -178,7 +202,7 @@ mod tests {
         }
         assert!(!records.push(&[7]));
         assert_eq!(records.len(), 2);
-        let firsts: Vec<u64> = records.iter().map(|record| record[0].get()).collect();
+        let firsts: Vec<u64> = records.iter().map(|record| record.item(0).unwrap()).collect();
         assert_eq!(firsts, [1, 4]);
     }
 
@@ -188,7 +212,7 @@ mod tests {
         assert_eq!(records.item(2, 0).unwrap_err().errno(), libc::EINVAL);
         assert_eq!(records.item(0, 3).unwrap_err().errno(), libc::EINVAL);
         records.clear();
-        assert!(records.get(0).is_err());
+        assert!(records.get(0).is_none());
     }
 
     #[test]
@@ -197,7 +221,11 @@ mod tests {
         assert!(records.push(&[1, 2, 3]));
         assert_eq!((records.item(0, 0), records.item(0, 2)), (Ok(1), Ok(3)));
         assert_eq!(records.item(0, 1).unwrap_err().errno(), libc::EINVAL);
-        assert_eq!(records.get(0).unwrap()[1].get(), 2, "the record as a whole has a place for it");
+        assert_eq!(
+            records.get(0).unwrap().item(1),
+            Some(2),
+            "the record as a whole has a place for it"
+        );
     }
 
     #[test]

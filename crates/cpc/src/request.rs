@@ -1,19 +1,19 @@
 //! Requests: an event, its counter's start value, and how it is counted.
 
 bitflags::bitflags! {
-    /// The ways in which a request counts. The values are those of the C interface.
+    /// How a request counts. The bits are those of the C interface.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct RequestFlags: u32 {
-        /// `CPC_OVF_NOTIFY_EMT`: when the counter wraps, freeze the set and signal the thread.
-        const OVF_NOTIFY_EMT = 0x1;
-        /// `CPC_COUNT_USER`: count in user mode.
-        const COUNT_USER = 0x2;
-        /// `CPC_COUNT_SYSTEM`: count in the kernel.
-        const COUNT_SYSTEM = 0x4;
-        /// `CPC_COUNT_HV`: count in the hypervisor.
-        const COUNT_HV = 0x8;
-        /// `CPC_HW_SMPL`: collect records instead of counting. The value is this project's choice.
-        const HW_SMPL = 0x10;
+        /// When the counter wraps, freeze the set and signal the thread (`CPC_OVF_NOTIFY_EMT`).
+        const NOTIFY_OVERFLOW = 0x1;
+        /// Count in user mode (`CPC_COUNT_USER`).
+        const USER = 0x2;
+        /// Count in the kernel (`CPC_COUNT_SYSTEM`).
+        const KERNEL = 0x4;
+        /// Count in the hypervisor (`CPC_COUNT_HV`).
+        const HYPERVISOR = 0x8;
+        /// Collect records instead of counting (`CPC_HW_SMPL`).
+        const RECORDS = 0x10;
 
         // Unknown bits are kept: they are refused when the set is bound, not before.
         const _ = !0;
@@ -26,12 +26,12 @@ impl RequestFlags {
 }
 
 bitflags::bitflags! {
-    /// The ways in which a set is bound. The values are those of the C interface.
+    /// How a set is bound to a thread. The bits are those of the C interface.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct BindFlags: u32 {
-        /// `CPC_BIND_LWP_INHERIT`: each thread that this thread creates counts on its own copy of
-        /// the set.
-        const LWP_INHERIT = 0x1;
+        /// Each thread that this thread creates counts on its own copy of the set
+        /// (`CPC_BIND_LWP_INHERIT`).
+        const INHERIT = 0x1;
 
         // Unknown bits are kept and refused by the call.
         const _ = !0;
@@ -39,72 +39,91 @@ bitflags::bitflags! {
 }
 
 bitflags::bitflags! {
-    /// The capabilities of a handle's counters. The values are those of the C interface.
+    /// What a machine's counters can do. The bits are those of the C interface.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-    pub struct Caps: u32 {
-        /// `CPC_CAP_OVERFLOW_INTERRUPT`: a counter that wraps can interrupt.
+    pub struct Capabilities: u32 {
+        /// A counter that wraps can interrupt (`CPC_CAP_OVERFLOW_INTERRUPT`).
         const OVERFLOW_INTERRUPT = 0x1;
-        /// `CPC_CAP_OVERFLOW_PRECISE`: it is known which counter wrapped.
+        /// It is known which counter wrapped (`CPC_CAP_OVERFLOW_PRECISE`).
         const OVERFLOW_PRECISE = 0x2;
-        /// `CPC_CAP_SMPL`: records can be collected. The value is this project's choice.
-        const SMPL = 0x4;
+        /// Records can be collected (`CPC_CAP_SMPL`).
+        const RECORDS = 0x4;
     }
 }
 
 /// A named number that changes how an event is counted.
+///
+/// ```
+/// use cpc::Attribute;
+///
+/// let counter = Attribute::new(Attribute::COUNTER, 1);
+/// assert_eq!((counter.name(), counter.value()), ("picnum", 1));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Attribute {
-    /// A name that [`crate::Cpc::attributes`] lists.
-    pub name: String,
-    /// Its value; the valid range depends on the attribute.
-    pub value: u64,
+    name: String,
+    value: u64,
 }
 
 impl Attribute {
-    /// Chooses the counter that a request uses.
-    pub const PICNUM: &'static str = "picnum";
-    /// The number of records that an SMPL request holds between two samples.
-    pub const SMPL_NRECS: &'static str = "smpl_nrecs";
-    /// The length limit of an attribute's name, in bytes (`CPC_MAX_ATTR_LEN`).
-    pub const MAX_LEN: usize = 32;
+    /// Chooses the counter that a request uses, numbered from 0: the attribute `picnum`.
+    pub const COUNTER: &'static str = "picnum";
+    /// The number of records that a request holds between two samples: the attribute
+    /// `smpl_nrecs`.
+    pub const RECORDS: &'static str = "smpl_nrecs";
+    /// The length limit of an attribute's name, in bytes.
+    pub const MAX_NAME_LEN: usize = 32;
 
-    /// An attribute.
+    /// Makes an attribute. A [`Set`](crate::Set) refuses names that [`crate::Cpc::attributes`]
+    /// doesn't list.
+    #[must_use]
     pub fn new(name: impl Into<String>, value: u64) -> Self {
         Self { name: name.into(), value }
     }
+
+    /// The attribute's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The attribute's value; the valid range depends on the attribute.
+    #[must_use]
+    pub fn value(&self) -> u64 {
+        self.value
+    }
 }
 
-/// One event to count, or to collect records of.
+/// An event to count, or to collect records of.
+///
+/// ```
+/// use cpc::{Request, RequestFlags};
+///
+/// let both = RequestFlags::USER | RequestFlags::KERNEL;
+/// let request = Request::new("PAPI_tot_ins").with_flags(both).with_attribute("picnum", 1);
+/// assert_eq!(request.attribute("picnum"), Some(1));
+/// assert_eq!(Request::records("PAPI_br_ins", 1000).interval(), Some(1000));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Request {
-    /// Name of the event, or its raw number in C notation.
-    pub event: String,
-    /// The counter's start value. The counter overflows after `2^64 − preset` occurrences; for an
-    /// SMPL request, that is the distance between two records.
-    pub preset: u64,
-    /// Modes and notification.
-    pub flags: RequestFlags,
-    /// Attributes, in the order they were given.
-    pub attributes: Vec<Attribute>,
+    event: String,
+    preset: u64,
+    flags: RequestFlags,
+    /// In the order in which they were given.
+    attributes: Vec<Attribute>,
 }
 
 impl Request {
-    /// The length limit of an event's name, in bytes (`CPC_MAX_EVENT_LEN`).
+    /// The length limit of an event's name, in bytes: a name is shorter than this.
     pub const MAX_EVENT_LEN: usize = 512;
-    /// The most requests in one set.
-    pub const MAX_REQUESTS: usize = 100;
     /// The most attributes of one request.
     pub const MAX_ATTRIBUTES: usize = 50;
 
-    /// Counts `event` in user mode from 0.
+    /// Counts `event` in user mode from 0. `event` is a name that [`crate::Cpc::events`] lists, or
+    /// a raw number in C notation.
     #[must_use]
     pub fn new(event: impl Into<String>) -> Self {
-        Self {
-            event: event.into(),
-            preset: 0,
-            flags: RequestFlags::COUNT_USER,
-            attributes: Vec::new(),
-        }
+        Self { event: event.into(), preset: 0, flags: RequestFlags::USER, attributes: Vec::new() }
     }
 
     /// Collects a record of every `interval`-th `event` in user mode.
@@ -114,47 +133,83 @@ impl Request {
     pub fn records(event: impl Into<String>, interval: u64) -> Self {
         Self {
             preset: interval.wrapping_neg(),
-            flags: RequestFlags::COUNT_USER | RequestFlags::HW_SMPL,
+            flags: RequestFlags::USER | RequestFlags::RECORDS,
             ..Self::new(event)
         }
     }
 
-    /// Starts the counter at `preset`.
+    /// Starts the counter at `preset`, so that it overflows after `2^64 − preset` events. If the
+    /// request collects records, that is the distance between two records.
     #[must_use]
-    pub fn preset(self, preset: u64) -> Self {
+    pub fn with_preset(self, preset: u64) -> Self {
         Self { preset, ..self }
     }
 
     /// Replaces the flags.
     #[must_use]
-    pub fn flags(self, flags: RequestFlags) -> Self {
+    pub fn with_flags(self, flags: RequestFlags) -> Self {
         Self { flags, ..self }
     }
 
     /// Adds an attribute.
     #[must_use]
-    pub fn attribute(mut self, name: impl Into<String>, value: u64) -> Self {
+    pub fn with_attribute(mut self, name: impl Into<String>, value: u64) -> Self {
         self.attributes.push(Attribute::new(name, value));
         self
     }
 
-    /// Returns whether the request collects records instead of counting.
-    pub fn is_smpl(&self) -> bool {
-        self.flags.contains(RequestFlags::HW_SMPL)
+    /// Adds attributes.
+    #[must_use]
+    pub fn with_attributes(mut self, attributes: impl IntoIterator<Item = Attribute>) -> Self {
+        self.attributes.extend(attributes);
+        self
     }
 
-    /// Returns whether the request wants a signal at an overflow.
-    pub fn notifies(&self) -> bool {
-        self.flags.contains(RequestFlags::OVF_NOTIFY_EMT)
+    /// The event's name, or its raw number in C notation.
+    #[must_use]
+    pub fn event(&self) -> &str {
+        &self.event
     }
 
-    /// The value of the attribute `name`; if it was given several times, the last value.
-    pub fn value_of(&self, name: &str) -> Option<u64> {
+    /// The value at which the counter starts.
+    #[must_use]
+    pub fn preset(&self) -> u64 {
+        self.preset
+    }
+
+    /// How the request counts.
+    #[must_use]
+    pub fn flags(&self) -> RequestFlags {
+        self.flags
+    }
+
+    /// The attributes, in the order in which they were added.
+    #[must_use]
+    pub fn attributes(&self) -> &[Attribute] {
+        &self.attributes
+    }
+
+    /// The value of the attribute `name`; if it was added several times, the last value.
+    #[must_use]
+    pub fn attribute(&self, name: &str) -> Option<u64> {
         self.attributes.iter().rev().find(|a| a.name == name).map(|a| a.value)
     }
 
-    /// The number of occurrences until the counter overflows or, for an SMPL request, between two
-    /// records. `None` stands for `2^64`.
+    /// Returns whether the request collects records instead of counting.
+    #[must_use]
+    pub fn is_recording(&self) -> bool {
+        self.flags.contains(RequestFlags::RECORDS)
+    }
+
+    /// Returns whether the request wants a signal at an overflow.
+    #[must_use]
+    pub fn notifies(&self) -> bool {
+        self.flags.contains(RequestFlags::NOTIFY_OVERFLOW)
+    }
+
+    /// The number of events until the counter overflows or, if the request collects records,
+    /// between two records. `None` stands for `2^64`.
+    #[must_use]
     pub fn interval(&self) -> Option<u64> {
         match self.preset.wrapping_neg() {
             0 => None,
@@ -167,7 +222,8 @@ impl Request {
 /// `None` if any part of it isn't one.
 ///
 /// Raw events are written like this. As with `strtol`, leading white space and a sign are allowed.
-pub fn number(text: &str) -> Option<u64> {
+#[must_use]
+pub fn parse_number(text: &str) -> Option<u64> {
     let text = text.trim_start_matches([' ', '\t', '\n', '\r', '\x0b', '\x0c']);
     let (negative, digits) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -193,28 +249,28 @@ mod tests {
 
     #[test]
     fn numbers_are_read_as_strtol_does() {
-        assert_eq!(number("192"), Some(192));
-        assert_eq!(number("0xc0"), Some(192));
-        assert_eq!(number("0300"), Some(192));
-        assert_eq!(number(" +7"), Some(7));
-        assert_eq!(number("-1"), Some(u64::MAX));
-        assert_eq!(number("0"), Some(0));
+        assert_eq!(parse_number("192"), Some(192));
+        assert_eq!(parse_number("0xc0"), Some(192));
+        assert_eq!(parse_number("0300"), Some(192));
+        assert_eq!(parse_number(" +7"), Some(7));
+        assert_eq!(parse_number("-1"), Some(u64::MAX));
+        assert_eq!(parse_number("0"), Some(0));
         for text in ["", "x", "0x", "08", "1 ", "1z", "+-1", "--1", "0x-1"] {
-            assert_eq!(number(text), None, "{text:?}");
+            assert_eq!(parse_number(text), None, "{text:?}");
         }
     }
 
     #[test]
     fn the_interval_is_what_is_left_up_to_the_overflow() {
         assert_eq!(Request::records("x", 1000).interval(), Some(1000));
-        assert_eq!(Request::new("x").preset(u64::MAX).interval(), Some(1));
+        assert_eq!(Request::new("x").with_preset(u64::MAX).interval(), Some(1));
         assert_eq!(Request::new("x").interval(), None);
     }
 
     #[test]
     fn the_last_of_equal_attributes_counts() {
-        let request = Request::new("x").attribute("umask", 1).attribute("umask", 2);
-        assert_eq!(request.value_of("umask"), Some(2));
-        assert_eq!(request.value_of("cmask"), None);
+        let request = Request::new("x").with_attribute("umask", 1).with_attribute("umask", 2);
+        assert_eq!(request.attribute("umask"), Some(2));
+        assert_eq!(request.attribute("cmask"), None);
     }
 }

@@ -14,10 +14,10 @@ use crate::items;
 use crate::request::{Attribute, BindFlags, Request, RequestFlags};
 use crate::thread;
 
-/// The number of records that an SMPL request holds between two samples unless it sets
-/// [`Attribute::SMPL_NRECS`].
+/// The number of records that a request holds between two samples unless it sets
+/// [`Attribute::RECORDS`].
 pub const DEFAULT_RECORDS: usize = 1024;
-/// The most records that an SMPL request can hold.
+/// The most records that a request can hold.
 pub const MAX_RECORDS: u64 = 1 << 22;
 
 /// A request of a set, and what counts it.
@@ -34,10 +34,10 @@ pub(crate) struct Entry {
 impl Entry {
     /// Returns the number of records that the request holds; none for a counter.
     fn records(&self) -> Option<usize> {
-        if !self.request.is_smpl() {
+        if !self.request.is_recording() {
             return None;
         }
-        let asked = self.request.value_of(Attribute::SMPL_NRECS);
+        let asked = self.request.attribute(Attribute::RECORDS);
         Some(asked.map_or(DEFAULT_RECORDS, |n| n.clamp(1, MAX_RECORDS) as usize))
     }
 }
@@ -125,6 +125,9 @@ pub struct Set {
 }
 
 impl Set {
+    /// The most requests in one set.
+    pub const MAX_REQUESTS: usize = 100;
+
     pub(crate) fn new(handle: Arc<Handle>) -> Self {
         let state = SetState {
             handle,
@@ -141,16 +144,19 @@ impl Set {
     }
 
     /// The number of requests.
+    #[must_use]
     pub fn len(&self) -> usize {
         self.state.entries().len()
     }
 
     /// Returns whether there is no request.
+    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Returns whether some thread, or this set's owner elsewhere, has it bound.
+    #[must_use]
     pub fn is_bound(&self) -> bool {
         self.state.threads.load(SeqCst) > 0 || lock(&self.state.elsewhere).is_some()
     }
@@ -169,16 +175,16 @@ impl Set {
         if self.is_bound() {
             return Err(Error::invalid("the set is bound"));
         }
-        if request.attributes.len() > Request::MAX_ATTRIBUTES {
+        if request.attributes().len() > Request::MAX_ATTRIBUTES {
             return Err(Error::invalid("a request has at most 50 attributes"));
         }
-        if request.event.is_empty() || request.event.len() >= Request::MAX_EVENT_LEN {
+        if request.event().is_empty() || request.event().len() >= Request::MAX_EVENT_LEN {
             let reason = "the name of an event has 1 to 511 characters";
             return Err(Error::coded(Subcode::InvalidEvent, reason));
         }
         let entry = self.state.handle.resolve(request)?;
         let mut entries = self.state.entries();
-        if entries.len() >= Request::MAX_REQUESTS {
+        if entries.len() >= Self::MAX_REQUESTS {
             return Err(Error::invalid("a set has at most 100 requests"));
         }
         entries.push(entry);
@@ -186,6 +192,7 @@ impl Set {
     }
 
     /// The requests in the order of their indices.
+    #[must_use]
     pub fn requests(&self) -> Vec<Request> {
         self.state.entries().iter().map(|entry| entry.request.clone()).collect()
     }
@@ -220,7 +227,7 @@ impl Set {
     pub fn record_items_of(&self, index: usize) -> Result<Vec<usize>> {
         let entries = self.state.entries();
         let entry = entries.get(index).ok_or(Error::invalid("the set has no such request"))?;
-        if !entry.request.is_smpl() || !self.state.handle.smpl() {
+        if !entry.request.is_recording() || !self.state.handle.smpl() {
             return Err(Error::invalid("the request is for CPC, not for SMPL"));
         }
         Ok(self.items_of(entry))
@@ -247,7 +254,7 @@ impl Set {
     /// Starts counting in the calling thread, from the presets. This first unbinds the set that the
     /// thread had bound before, even if it then fails.
     ///
-    /// With [`BindFlags::LWP_INHERIT`], threads that this thread creates count too, each on its own
+    /// With [`BindFlags::INHERIT`], threads that this thread creates count too, each on its own
     /// copy of the set; see [`crate::inherit`].
     ///
     /// # Errors
@@ -258,8 +265,8 @@ impl Set {
     /// kind that describes why (`UnknownEvent` to `InvalidFlags`, or `PermissionDenied`).
     pub fn bind_thread(&self, flags: BindFlags) -> Result<()> {
         let _guard = thread::enter()?;
-        self.check(flags, BindFlags::LWP_INHERIT)?;
-        thread::bind(&self.state, flags.contains(BindFlags::LWP_INHERIT))
+        self.check(flags, BindFlags::INHERIT)?;
+        thread::bind(&self.state, flags.contains(BindFlags::INHERIT))
     }
 
     /// Starts counting in another thread, of this process or of another one, by the kernel's number
@@ -269,11 +276,11 @@ impl Set {
     ///
     /// [`ErrorKind::NoSuchThread`](crate::ErrorKind::NoSuchThread) if there is no such thread;
     /// `PermissionDenied` if the caller may not observe it; otherwise as [`Self::bind_thread`].
-    pub fn bind_lwp(&self, tid: i32) -> Result<()> {
-        self.bind_lwp_with(tid, BindFlags::empty())
+    pub fn bind_tid(&self, tid: i32) -> Result<()> {
+        self.bind_tid_with(tid, BindFlags::empty())
     }
 
-    pub(crate) fn bind_lwp_with(&self, tid: i32, flags: BindFlags) -> Result<()> {
+    pub(crate) fn bind_tid_with(&self, tid: i32, flags: BindFlags) -> Result<()> {
         let _guard = thread::enter()?;
         self.check(flags, BindFlags::empty())?;
         if tid <= 0 {
@@ -300,8 +307,9 @@ impl Set {
     /// can't be kept on it; `TryAgain` if this process has already bound a set to it;
     /// `PermissionDenied` if the caller may not count whole processors; otherwise as
     /// [`Self::bind_thread`].
-    pub fn bind_cpu(&self, id: i32) -> Result<()> {
-        self.bind_cpu_with(id, BindFlags::empty())
+    pub fn bind_cpu(&self, id: u32) -> Result<()> {
+        // What doesn't fit is no processor either.
+        self.bind_cpu_with(i32::try_from(id).unwrap_or(-1), BindFlags::empty())
     }
 
     pub(crate) fn bind_cpu_with(&self, id: i32, flags: BindFlags) -> Result<()> {
@@ -421,19 +429,19 @@ impl Drop for Set {
 /// Checks the flags of `request` and the room that it asks for, whatever counts it.
 pub(crate) fn check_flags(request: &Request, smpl: bool) -> Result<()> {
     let refuse = |reason: &'static str| Err(Error::coded(Subcode::InvalidFlags, reason));
-    if !RequestFlags::KNOWN.contains(request.flags) {
+    if !RequestFlags::KNOWN.contains(request.flags()) {
         return refuse("unknown request flags");
     }
-    let modes = RequestFlags::COUNT_USER | RequestFlags::COUNT_SYSTEM | RequestFlags::COUNT_HV;
-    if !request.flags.intersects(modes) {
+    let modes = RequestFlags::USER | RequestFlags::KERNEL | RequestFlags::HYPERVISOR;
+    if !request.flags().intersects(modes) {
         return refuse("a request must count in user mode, in the kernel or in the hypervisor");
     }
-    if request.is_smpl() && !smpl {
+    if request.is_recording() && !smpl {
         return refuse("records cannot be collected here, or the handle was opened for CPC only");
     }
-    let room = request.value_of(Attribute::SMPL_NRECS).filter(|_| request.is_smpl());
+    let room = request.attribute(Attribute::RECORDS).filter(|_| request.is_recording());
     if room.is_some_and(|records| records == 0 || records > MAX_RECORDS) {
-        let reason = format!("\"{}\" is from 1 to {MAX_RECORDS}", Attribute::SMPL_NRECS);
+        let reason = format!("\"{}\" is from 1 to {MAX_RECORDS}", Attribute::RECORDS);
         return Err(Error::coded(Subcode::AttributeOutOfRange, reason));
     }
     Ok(())

@@ -17,9 +17,9 @@ use crate::backend::Cause;
 use crate::error::{Error, Result};
 use crate::thread;
 
-/// The signal that tells an application of overflows. Linux has no SIGEMT on x86, so this is
-/// SIGSTKFLT, which the kernel never raises.
-pub const SIGEMT: c_int = libc::SIGSTKFLT;
+/// The signal that tells a thread of overflows, which Solaris names SIGEMT. Linux has no SIGEMT on
+/// x86, so this is SIGSTKFLT, which the kernel never raises.
+pub const OVERFLOW_SIGNAL: c_int = libc::SIGSTKFLT;
 
 /// `si_code` of that signal (`EMT_CPCOVF`).
 pub const EMT_CPCOVF: c_int = 1;
@@ -37,11 +37,11 @@ struct AddressInfo {
 
 const _: () = assert!(mem::size_of::<AddressInfo>() == mem::size_of::<siginfo_t>());
 
-/// Sends SIGEMT to the calling thread, as an overflow at instruction `pc` does. Handlers may call
-/// it.
+/// Sends the signal to the calling thread, as an overflow at instruction `pc` does. Handlers may
+/// call it.
 pub(crate) fn raise_emt(pc: u64) {
     let info = AddressInfo {
-        signo: SIGEMT,
+        signo: OVERFLOW_SIGNAL,
         errno: 0,
         code: EMT_CPCOVF,
         _pad: 0,
@@ -55,7 +55,13 @@ pub(crate) fn raise_emt(pc: u64) {
         let errno = *libc::__errno_location();
         let thread = libc::syscall(libc::SYS_gettid);
         let process = libc::syscall(libc::SYS_getpid);
-        libc::syscall(libc::SYS_rt_tgsigqueueinfo, process, thread, SIGEMT, &raw const info);
+        libc::syscall(
+            libc::SYS_rt_tgsigqueueinfo,
+            process,
+            thread,
+            OVERFLOW_SIGNAL,
+            &raw const info,
+        );
         *libc::__errno_location() = errno;
     }
 }
@@ -76,7 +82,7 @@ pub(crate) fn overflow_signal() -> Result<c_int> {
 }
 
 /// The signal this crate expects for the threshold interrupt of Lightweight Profiling: the one that
-/// `lwp run` sends unless told otherwise. It is not the application's own one, [`SIGEMT`].
+/// `lwp run` sends unless told otherwise. It is not the application's own one, [`OVERFLOW_SIGNAL`].
 const THRESHOLD: c_int = libc::SIGPWR;
 
 /// Returns whether [`hear_thresholds`] would find the signal free, or has taken it.
@@ -115,7 +121,7 @@ fn install(signal: c_int, handler: Handler) -> bool {
         action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK;
         // The application's handler is to run after this one, on the context it interrupted.
         libc::sigemptyset(&raw mut action.sa_mask);
-        libc::sigaddset(&raw mut action.sa_mask, SIGEMT);
+        libc::sigaddset(&raw mut action.sa_mask, OVERFLOW_SIGNAL);
         libc::sigaction(signal, &raw const action, ptr::null_mut()) == 0
     }
 }

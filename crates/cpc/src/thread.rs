@@ -226,10 +226,11 @@ pub struct Inheritance {
 }
 
 /// Returns the binding that threads created by the calling thread should inherit: its set, if it
-/// was bound with [`crate::BindFlags::LWP_INHERIT`], otherwise `None`.
+/// was bound with [`crate::BindFlags::INHERIT`], otherwise `None`.
 ///
 /// A Rust program calls this before it creates a thread, and [`Inheritance::bind`] at the beginning
 /// of that thread. The C library does both for every `pthread_create`.
+#[must_use]
 pub fn inherit() -> Option<Inheritance> {
     let _guard = enter().ok()?;
     STATE.with(|state| {
@@ -269,7 +270,7 @@ impl Inheritance {
 
 /// Stops the counters that the calling thread has bound, until [`resume`]. They keep their values.
 /// If the thread has bound none, but a controlling process has bound some to it, this stops those;
-/// see [`crate::Requests`].
+/// see [`crate::SwitchRequests`].
 ///
 /// # Errors
 ///
@@ -291,7 +292,7 @@ pub fn resume() -> Result<()> {
 
 /// Lets the counters that the calling thread has bound run (`cpc_enable`) or stand still
 /// (`cpc_disable`). Values are kept. If it has bound none, but a controlling process has bound some
-/// to it, it is about those; see [`crate::Requests`].
+/// to it, it is about those; see [`crate::SwitchRequests`].
 ///
 /// # Errors
 ///

@@ -31,6 +31,7 @@
 //! The feature `criterion` adds `criterion()`, which measures criterion's benchmarks in
 //! instructions.
 #![forbid(unsafe_code)]
+#![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 
 mod bench;
 mod counter;

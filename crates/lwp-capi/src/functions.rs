@@ -97,7 +97,7 @@ pub unsafe extern "C" fn lwp_read(
     reported(|| {
         // SAFETY: the caller's promise.
         let session = unsafe { Session::get(session) }?;
-        let mut reader = session.reader.enter()?;
+        let mut reader = session.reader().enter()?;
         if records.is_null() && count != 0 {
             return Err(Failure::Call(libc::EFAULT, "no place for records"));
         }
@@ -125,7 +125,7 @@ pub unsafe extern "C" fn lwp_missed(session: *mut Session, missed: *mut u64) -> 
             return Err(Failure::Call(libc::EFAULT, "no place for the number"));
         }
         // SAFETY: the caller's promise.
-        unsafe { missed.write(session.reader.enter()?.missed()) };
+        unsafe { missed.write(session.reader().enter()?.missed()) };
         Ok(0)
     })
 }
@@ -139,7 +139,7 @@ pub unsafe extern "C" fn lwp_missed(session: *mut Session, missed: *mut u64) -> 
 pub unsafe extern "C" fn lwp_capacity(session: *mut Session) -> c_int {
     reported(|| {
         // SAFETY: the caller's promise.
-        let capacity = unsafe { Session::get(session) }?.capacity;
+        let capacity = unsafe { Session::get(session) }?.capacity();
         Ok(c_int::try_from(capacity).unwrap_or(c_int::MAX))
     })
 }
@@ -153,7 +153,7 @@ pub unsafe extern "C" fn lwp_capacity(session: *mut Session) -> c_int {
 pub unsafe extern "C" fn lwp_fd(session: *mut Session) -> c_int {
     reported(|| {
         // SAFETY: the caller's promise.
-        let file = unsafe { Session::get(session) }?.file.as_ref();
+        let file = unsafe { Session::get(session) }?.file();
         let file = file.ok_or(Failure::Call(libc::EINVAL, "the session is not shared"))?;
         Ok(file.as_raw_fd())
     })

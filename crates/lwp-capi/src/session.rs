@@ -27,10 +27,10 @@ pub struct Session {
     tag: AtomicU64,
     /// `None` where the ring is another process's.
     control: Option<Alone<Control>>,
-    pub(crate) reader: Alone<Reader>,
+    reader: Alone<Reader>,
     /// Records that can be unread at the same time.
-    pub(crate) capacity: u32,
-    pub(crate) file: Option<OwnedFd>,
+    capacity: u32,
+    file: Option<OwnedFd>,
 }
 
 const _: () = assert!(mem::size_of::<Session>() <= PAGE && mem::align_of::<Session>() <= PAGE);
@@ -56,6 +56,21 @@ impl Session {
         // SAFETY: the page is this session's alone, large enough and aligned.
         unsafe { place.write(session) };
         Ok(place)
+    }
+
+    /// The reader of the session's records.
+    pub(crate) fn reader(&self) -> &Alone<Reader> {
+        &self.reader
+    }
+
+    /// Records that can be unread at the same time.
+    pub(crate) fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    /// The file that other processes can attach to, if the session has one.
+    pub(crate) fn file(&self) -> Option<&OwnedFd> {
+        self.file.as_ref()
     }
 
     /// The session behind `place`.

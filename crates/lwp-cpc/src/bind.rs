@@ -44,7 +44,7 @@ pub unsafe extern "C" fn cpc_bind_curlwp(
     flags: c_uint,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { bound(cpc, set, Function::BindCurlwp, |set| c::bind_curlwp(&set.set, flags)) }
+    unsafe { bound(cpc, set, Function::BindCurlwp, |set| c::bind_curlwp(set.set(), flags)) }
 }
 
 /// `cpc_bind_pctx(3CPC)`.
@@ -63,8 +63,8 @@ pub unsafe extern "C" fn cpc_bind_pctx(
     let bind = |set: &CpcSet| {
         // SAFETY: the caller's promise.
         let (handle, tid) = unsafe { (get(cpc)?, pctx::tid(pctx, id)?) };
-        c::bind_lwp(&set.set, tid, flags)?;
-        handle.controlled.add(pctx);
+        c::bind_lwp(set.set(), tid, flags)?;
+        handle.controlled().add(pctx);
         // SAFETY: the caller's promise.
         unsafe { pctx::listen(pctx) };
         Ok(())
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn cpc_bind_cpu(
     flags: c_uint,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { bound(cpc, set, Function::BindCpu, |set| c::bind_cpu(&set.set, id, flags)) }
+    unsafe { bound(cpc, set, Function::BindCpu, |set| c::bind_cpu(set.set(), id, flags)) }
 }
 
 /// `cpc_unbind(3CPC)`.
@@ -98,7 +98,7 @@ pub unsafe extern "C" fn cpc_bind_cpu(
 pub unsafe extern "C" fn cpc_unbind(cpc: *mut CpcT, set: *mut CpcSetT) -> c_int {
     reported(|| {
         // SAFETY: the caller's promise.
-        unsafe { set_of(cpc, set)? }.set.unbind()?;
+        unsafe { set_of(cpc, set)? }.set().unbind()?;
         Ok(0)
     })
 }
@@ -117,10 +117,10 @@ pub unsafe extern "C" fn cpc_set_sample(
     reported(|| {
         // SAFETY: the caller's promise.
         let (set, buf) = unsafe { (set_of(cpc, set)?, get(buf)?) };
-        if buf.owner != cpc.addr() {
+        if !buf.is_of(cpc) {
             return Err(invalid("the buffer was not created with the handle"));
         }
-        set.set.sample(&buf.buf)?;
+        set.set().sample(buf.buf())?;
         Ok(0)
     })
 }
@@ -149,7 +149,7 @@ pub unsafe extern "C" fn cpc_buf_sample(
 pub unsafe extern "C" fn cpc_set_restart(cpc: *mut CpcT, set: *mut CpcSetT) -> c_int {
     reported(|| {
         // SAFETY: the caller's promise.
-        unsafe { set_of(cpc, set)? }.set.restart()?;
+        unsafe { set_of(cpc, set)? }.set().restart()?;
         Ok(0)
     })
 }
@@ -183,7 +183,7 @@ pub unsafe extern "C" fn cpc_set_request_preset(
 ) -> c_int {
     reported(|| {
         // SAFETY: the caller's promise.
-        unsafe { set_of(cpc, set)? }.set.set_preset(index(index_)?, preset)?;
+        unsafe { set_of(cpc, set)? }.set().set_preset(index(index_)?, preset)?;
         Ok(0)
     })
 }
@@ -229,8 +229,8 @@ pub(crate) unsafe fn buf_with<'a>(
 ) -> Result<(&'a cpc::Cpc, &'a cpc::Buf), Error> {
     // SAFETY: the caller's promise.
     let (handle, buf) = unsafe { (get(cpc)?, buf_of(buf)?) };
-    if !handle.cpc.has_smpl() {
+    if !handle.cpc().can_record() {
         return Err(invalid("the handle was not opened for SMPL"));
     }
-    Ok((&handle.cpc, buf))
+    Ok((handle.cpc(), buf))
 }

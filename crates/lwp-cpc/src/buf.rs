@@ -7,15 +7,26 @@ use std::sync::Mutex;
 use cpc::{Buf, Error};
 
 use crate::errno::{invalid, reported};
-use crate::object::{Kind, Object, Spare, get, lock};
+use crate::object::{Kind, Object, Spare, get};
 use crate::open::CpcT;
 use crate::set::{CpcSetT, set_of};
 
 /// The target of a `cpc_buf_t *`.
 pub struct CpcBuf {
-    pub(crate) buf: Buf,
+    buf: Buf,
     /// Address of the handle.
-    pub(crate) owner: usize,
+    owner: usize,
+}
+
+impl CpcBuf {
+    pub(crate) fn buf(&self) -> &Buf {
+        &self.buf
+    }
+
+    /// Returns whether the buffer was created with the handle `cpc`.
+    pub(crate) fn is_of(&self, cpc: *mut CpcT) -> bool {
+        self.owner == cpc.addr()
+    }
 }
 
 /// A `cpc_buf_t`.
@@ -39,8 +50,8 @@ pub unsafe extern "C" fn cpc_buf_create(cpc: *mut CpcT, set: *mut CpcSetT) -> *m
     reported(|| {
         // SAFETY: the caller's promise.
         let (handle, set) = unsafe { (get(cpc)?, set_of(cpc, set)?) };
-        let buf = Object::create(CpcBuf { buf: set.set.try_create_buf()?, owner: cpc.addr() });
-        lock(&handle.bufs).push(buf.expose_provenance());
+        let buf = Object::create(CpcBuf { buf: set.set().try_create_buf()?, owner: cpc.addr() });
+        handle.bufs().push(buf.expose_provenance());
         Ok(buf)
     })
 }
@@ -56,7 +67,7 @@ pub unsafe extern "C" fn cpc_buf_destroy(cpc: *mut CpcT, buf: *mut CpcBufT) -> c
     reported(|| {
         // SAFETY: the caller's promise.
         let handle = unsafe { get(cpc)? };
-        let mut bufs = lock(&handle.bufs);
+        let mut bufs = handle.bufs();
         let known = bufs.iter().position(|known| *known == buf.addr());
         bufs.swap_remove(known.ok_or(invalid("the handle has no such buffer"))?);
         drop(bufs);
@@ -73,7 +84,7 @@ pub unsafe extern "C" fn cpc_buf_destroy(cpc: *mut CpcT, buf: *mut CpcBufT) -> c
 /// As for [`get`].
 pub(crate) unsafe fn buf_of<'a>(buf: *const CpcBufT) -> Result<&'a Buf, Error> {
     // SAFETY: the caller's promise.
-    Ok(&unsafe { get(buf)? }.buf)
+    Ok(unsafe { get(buf)? }.buf())
 }
 
 /// A C index.
@@ -197,7 +208,7 @@ pub unsafe extern "C" fn cpc_buf_set(
 pub unsafe extern "C" fn cpc_buf_hrtime(_cpc: *mut CpcT, buf: *mut CpcBufT) -> c_longlong {
     // SAFETY: the caller's promise.
     match unsafe { buf_of(buf) } {
-        Ok(buf) => buf.hrtime_ns(),
+        Ok(buf) => buf.time_ns(),
         Err(error) => {
             crate::errno::set(error.errno());
             0
@@ -214,7 +225,7 @@ pub unsafe extern "C" fn cpc_buf_hrtime(_cpc: *mut CpcT, buf: *mut CpcBufT) -> c
 pub unsafe extern "C" fn cpc_buf_tick(_cpc: *mut CpcT, buf: *mut CpcBufT) -> u64 {
     // SAFETY: the caller's promise.
     match unsafe { buf_of(buf) } {
-        Ok(buf) => buf.tick(),
+        Ok(buf) => buf.cycles(),
         Err(error) => {
             crate::errno::set(error.errno());
             0

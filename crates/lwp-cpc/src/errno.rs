@@ -52,5 +52,5 @@ pub(crate) fn reported<T: Failure>(call: impl FnOnce() -> Result<T, Error>) -> T
 
 /// EINVAL.
 pub(crate) const fn invalid(reason: &'static str) -> Error {
-    Error::new(libc::EINVAL, reason)
+    cpc::c::error(libc::EINVAL, reason)
 }

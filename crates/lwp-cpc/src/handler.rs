@@ -5,7 +5,7 @@ use std::io::Write;
 use std::ptr;
 
 use cpc::Error;
-use cpc::c::Function;
+use cpc::c::{self, Function};
 
 use crate::errno::{self, reported};
 use crate::object::get;
@@ -34,18 +34,18 @@ pub type Handler = extern "C" fn(*const c_char, c_int, *const c_char, *mut VaLis
 pub unsafe extern "C" fn cpc_seterrhndlr(cpc: *mut CpcT, handler: Option<Handler>) -> c_int {
     reported(|| {
         // SAFETY: the caller's promise.
-        unsafe { get(cpc)? }.handler.set(handler);
+        unsafe { get(cpc)? }.set_handler(handler);
         Ok(0)
     })
 }
 
 /// Tells the handler of `handle` about `error` of `function`, if it has a subcode. `errno` stays.
 pub(crate) fn tell(handle: &CpcHandle, function: Function, error: &Error) {
-    let Some(subcode) = error.subcode() else {
+    let Some(subcode) = c::subcode(error) else {
         return;
     };
     let errno = errno::get();
-    match handle.handler.get() {
+    match handle.handler() {
         None => {
             let line = format!("libcpc: {}: {}\n", function.name(), error.reason());
             // There is nowhere to report that standard error cannot be written to.

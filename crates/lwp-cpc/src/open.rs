@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ffi::{CString, c_char, c_int, c_uint};
 use std::ptr;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 
 use cpc::Cpc;
 use cpc::c::{self, Version};
@@ -18,14 +18,44 @@ use crate::set::CpcSet;
 
 /// The target of a `cpc_t *`.
 pub struct CpcHandle {
-    pub(crate) cpc: Cpc,
-    pub(crate) handler: Cell<Option<Handler>>,
-    pub(crate) sets: Mutex<Vec<usize>>,
-    pub(crate) bufs: Mutex<Vec<usize>>,
-    pub(crate) controlled: Controlled,
+    cpc: Cpc,
+    handler: Cell<Option<Handler>>,
+    sets: Mutex<Vec<usize>>,
+    bufs: Mutex<Vec<usize>>,
+    controlled: Controlled,
     cciname: CString,
     cpuref: CString,
     iname: Option<CString>,
+}
+
+impl CpcHandle {
+    pub(crate) fn cpc(&self) -> &Cpc {
+        &self.cpc
+    }
+
+    /// The program's error handler; `None` for the default.
+    pub(crate) fn handler(&self) -> Option<Handler> {
+        self.handler.get()
+    }
+
+    pub(crate) fn set_handler(&self, handler: Option<Handler>) {
+        self.handler.set(handler);
+    }
+
+    /// Addresses of the live sets.
+    pub(crate) fn sets(&self) -> MutexGuard<'_, Vec<usize>> {
+        lock(&self.sets)
+    }
+
+    /// Addresses of the live buffers.
+    pub(crate) fn bufs(&self) -> MutexGuard<'_, Vec<usize>> {
+        lock(&self.bufs)
+    }
+
+    /// The processes to which sets have been bound.
+    pub(crate) fn controlled(&self) -> &Controlled {
+        &self.controlled
+    }
 }
 
 /// A `cpc_t`.
@@ -51,8 +81,8 @@ pub extern "C" fn cpc_open(ver: c_int) -> *mut CpcT {
     reported(|| {
         let version = Version::from_number(ver).ok_or(invalid("unknown interface version"))?;
         let cpc = c::open(version)?;
-        let (cciname, cpuref) = (text(cpc.cciname()), text(cpc.cpuref()));
-        let iname = cpc.smpl_iname().map(text);
+        let (cciname, cpuref) = (text(cpc.name()), text(cpc.reference()));
+        let iname = cpc.recorder_name().map(text);
         Ok(Object::create(CpcHandle {
             cpc,
             handler: Cell::new(None),
@@ -77,11 +107,11 @@ pub unsafe extern "C" fn cpc_close(cpc: *mut CpcT) -> c_int {
     reported(|| {
         // SAFETY: the caller's promise.
         let handle = unsafe { get(cpc)? };
-        for set in lock(&handle.sets).drain(..) {
+        for set in handle.sets().drain(..) {
             // SAFETY: the list holds live objects only, and nobody may use them during this call.
             drop(unsafe { Object::<CpcSet>::destroy(set as *mut _) });
         }
-        for buf in lock(&handle.bufs).drain(..) {
+        for buf in handle.bufs().drain(..) {
             // SAFETY: as above.
             drop(unsafe { Object::<CpcBuf>::destroy(buf as *mut _) });
         }
@@ -115,7 +145,7 @@ unsafe fn inquire<T>(cpc: *mut CpcT, otherwise: T, read: impl FnOnce(&CpcHandle)
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cpc_npic(cpc: *mut CpcT) -> c_uint {
     // SAFETY: the caller's promise.
-    unsafe { inquire(cpc, 0, |handle| handle.cpc.npic()) }
+    unsafe { inquire(cpc, 0, |handle| handle.cpc.counter_count()) }
 }
 
 /// `cpc_caps(3CPC)`.
@@ -126,7 +156,7 @@ pub unsafe extern "C" fn cpc_npic(cpc: *mut CpcT) -> c_uint {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cpc_caps(cpc: *mut CpcT) -> c_uint {
     // SAFETY: the caller's promise.
-    unsafe { inquire(cpc, 0, |handle| handle.cpc.caps().bits()) }
+    unsafe { inquire(cpc, 0, |handle| handle.cpc.capabilities().bits()) }
 }
 
 /// `cpc_cciname(3CPC)`.
@@ -159,7 +189,7 @@ pub unsafe extern "C" fn cpc_cpuref(cpc: *mut CpcT) -> *const c_char {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cpc_smpl_npic(cpc: *mut CpcT) -> c_uint {
     // SAFETY: the caller's promise.
-    unsafe { inquire(cpc, 0, |handle| handle.cpc.smpl_npic()) }
+    unsafe { inquire(cpc, 0, |handle| handle.cpc.recording_counter_count()) }
 }
 
 /// `cpc_smpl_iname(3CPC)`: NULL if the handle cannot collect records.

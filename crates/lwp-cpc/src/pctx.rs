@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::SeqCst};
 
-use cpc::{Error, Requests};
+use cpc::{Error, SwitchRequests, c};
 
 use crate::object::get;
 use crate::open::CpcT;
@@ -70,7 +70,7 @@ pub(crate) unsafe fn tid(pctx: *mut PctxT, id: c_int) -> Result<c_int, Error> {
     }
     let function = symbol(c"__pctx_cpc_tid");
     if function.is_null() {
-        return Err(Error::new(libc::ENOTSUP, "the program is not linked with libpctx"));
+        return Err(c::error(libc::ENOTSUP, "the program is not linked with libpctx"));
     }
     // SAFETY: libpctx documents the function with this type.
     let function: unsafe extern "C" fn(*mut PctxT, c_int) -> c_int =
@@ -78,7 +78,7 @@ pub(crate) unsafe fn tid(pctx: *mut PctxT, id: c_int) -> Result<c_int, Error> {
     // SAFETY: the caller's promise.
     match unsafe { function(pctx, id) } {
         tid if tid > 0 => Ok(tid),
-        _ => Err(Error::new(libc::ESRCH, "there is no such LWP")),
+        _ => Err(c::error(libc::ESRCH, "there is no such LWP")),
     }
 }
 
@@ -90,7 +90,8 @@ pub(crate) unsafe fn tid(pctx: *mut PctxT, id: c_int) -> Result<c_int, Error> {
 pub(crate) unsafe fn listen(pctx: *mut PctxT) {
     let function = symbol(c"__pctx_cpc_watch");
     // Where nothing can be listened to the programs are told that they have no counters.
-    let Some(requests) = Requests::of_this_process().ok().filter(|_| !function.is_null()) else {
+    let Some(requests) = SwitchRequests::of_this_process().ok().filter(|_| !function.is_null())
+    else {
         return;
     };
     // SAFETY: libpctx documents the function with this type.
@@ -104,7 +105,7 @@ pub(crate) unsafe fn listen(pctx: *mut PctxT) {
 /// The function that `pctx_run` calls when a program may have asked.
 extern "C" fn attend() {
     let errno = crate::errno::get();
-    if let Ok(requests) = Requests::of_this_process() {
+    if let Ok(requests) = SwitchRequests::of_this_process() {
         requests.answer();
     }
     crate::errno::set(errno);
@@ -122,13 +123,13 @@ pub unsafe extern "C" fn cpc_terminate(cpc: *mut CpcT) {
     let Ok(handle) = (unsafe { get(cpc) }) else {
         return;
     };
-    let terminate = handle.controlled.terminate.load(SeqCst);
+    let terminate = handle.controlled().terminate.load(SeqCst);
     if terminate == 0 {
         return;
     }
     // SAFETY: `add` stored the address of libpctx' function, which has this type.
     let terminate: unsafe extern "C" fn(*mut PctxT) = unsafe { mem::transmute(terminate) };
-    for process in &handle.controlled.processes {
+    for process in &handle.controlled().processes {
         let process = process.load(SeqCst);
         if !process.is_null() {
             // SAFETY: a process that sets were bound to; one that was released is libpctx' to know.

@@ -5,19 +5,25 @@ use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::slice;
 use std::sync::Mutex;
 
-use cpc::c::{Function, Subcode};
+use cpc::c::{self, Function, Subcode};
 use cpc::{Attribute, Error, Request, RequestFlags, Set};
 
 use crate::errno::{invalid, reported};
 use crate::handler::tell;
-use crate::object::{Kind, Object, Spare, get, lock};
+use crate::object::{Kind, Object, Spare, get};
 use crate::open::CpcT;
 
 /// The target of a `cpc_set_t *`.
 pub struct CpcSet {
-    pub(crate) set: Set,
+    set: Set,
     /// Address of the handle.
-    pub(crate) owner: usize,
+    owner: usize,
+}
+
+impl CpcSet {
+    pub(crate) fn set(&self) -> &Set {
+        &self.set
+    }
 }
 
 /// A `cpc_set_t`.
@@ -66,8 +72,8 @@ pub unsafe extern "C" fn cpc_set_create(cpc: *mut CpcT) -> *mut CpcSetT {
     reported(|| {
         // SAFETY: the caller's promise.
         let handle = unsafe { get(cpc)? };
-        let set = Object::create(CpcSet { set: handle.cpc.create_set(), owner: cpc.addr() });
-        lock(&handle.sets).push(set.expose_provenance());
+        let set = Object::create(CpcSet { set: handle.cpc().create_set(), owner: cpc.addr() });
+        handle.sets().push(set.expose_provenance());
         Ok(set)
     })
 }
@@ -83,7 +89,7 @@ pub unsafe extern "C" fn cpc_set_destroy(cpc: *mut CpcT, set: *mut CpcSetT) -> c
     reported(|| {
         // SAFETY: the caller's promise.
         let handle = unsafe { get(cpc)? };
-        let mut sets = lock(&handle.sets);
+        let mut sets = handle.sets();
         let known = sets.iter().position(|known| *known == set.addr());
         sets.swap_remove(known.ok_or(invalid("the handle has no such set"))?);
         drop(sets);
@@ -113,7 +119,7 @@ unsafe fn attributes(nattrs: c_uint, attrs: *const CpcAttr) -> Result<Vec<Attrib
     let attribute = |attr: &CpcAttr| {
         if attr.name.is_null() {
             let reason = "an attribute without a name";
-            return Err(Error::coded(Subcode::InvalidAttribute, reason));
+            return Err(c::coded_error(Subcode::InvalidAttribute, reason));
         }
         // SAFETY: the caller's promise.
         let name = unsafe { CStr::from_ptr(attr.name) }.to_string_lossy();
@@ -150,7 +156,8 @@ pub unsafe extern "C" fn cpc_set_add_request(
         let attributes = unsafe { attributes(nattrs, attrs) };
         let added = attributes.and_then(|attributes| {
             let flags = RequestFlags::from_bits_retain(flags);
-            set.set.add(Request { event, preset, flags, attributes })
+            let request = Request::new(event).with_preset(preset).with_flags(flags);
+            set.set.add(request.with_attributes(attributes))
         });
         let added = added.inspect_err(|error| tell(handle, Function::SetAddRequest, error))?;
         c_int::try_from(added).map_err(|_| invalid("too many requests"))

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_uint};
 
-use cpc::SpecialItem;
+use cpc::c;
 
 use crate::bind::buf_with;
 use crate::buf::{CpcBufT, index};
@@ -77,7 +77,7 @@ pub unsafe extern "C" fn cpc_buf_smpl_get_item(
         // SAFETY: the caller's promise.
         let (handle, buf) = unsafe { buf_with(cpc, buf)? };
         let records = buf.records(index(request_index)?)?;
-        let item = match SpecialItem::from_number(record_item_index) {
+        let item = match c::special_item(record_item_index) {
             Some(special) => handle.special_item(special)?,
             None => index(record_item_index)?,
         };
@@ -107,7 +107,7 @@ pub unsafe extern "C" fn cpc_buf_smpl_get_record(
     reported(|| {
         // SAFETY: the caller's promise.
         let (_, buf) = unsafe { buf_with(cpc, buf)? };
-        let record = buf.records(index(request_index)?)?.get(index(record_index)?)?;
-        Ok(record.as_ptr().cast::<u64>().cast_mut())
+        let records = buf.records(index(request_index)?)?;
+        Ok(c::record_words(records, index(record_index)?)?.as_ptr().cast::<u64>().cast_mut())
     })
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-use cpc::{Error, Names, Walk};
+use cpc::{Error, EventNames, EventUses};
 
 use crate::buf::index;
 use crate::errno::{invalid, reported};
@@ -21,8 +21,8 @@ type OnRequest =
     extern "C" fn(*mut c_void, c_int, *const c_char, u64, c_uint, c_int, *const CpcAttr);
 
 /// The walk that a `target` of the interface stands for.
-fn walk(target: c_int) -> Result<Walk, Error> {
-    let walk = c_uint::try_from(target).ok().and_then(Walk::from_bits);
+fn walk(target: c_int) -> Result<EventUses, Error> {
+    let walk = c_uint::try_from(target).ok().and_then(EventUses::from_bits);
     walk.filter(|walk| !walk.is_empty()).ok_or(invalid("unknown target"))
 }
 
@@ -45,20 +45,20 @@ pub unsafe extern "C" fn cpc_walk_requests(
 ) {
     reported(|| {
         // SAFETY: the caller's promise.
-        let requests = unsafe { set_of(cpc, set)? }.set.requests();
+        let requests = unsafe { set_of(cpc, set)? }.set().requests();
         let action = called(action)?;
         for (number, request) in requests.iter().enumerate().rev() {
-            let event = text(&request.event);
-            let names: Vec<_> = request.attributes.iter().map(|a| text(&a.name)).collect();
+            let event = text(request.event());
+            let names: Vec<_> = request.attributes().iter().map(|a| text(a.name())).collect();
             let attrs: Vec<CpcAttr> = names
                 .iter()
-                .zip(&request.attributes)
-                .map(|(name, a)| CpcAttr { name: name.as_ptr().cast_mut(), value: a.value })
+                .zip(request.attributes())
+                .map(|(name, a)| CpcAttr { name: name.as_ptr().cast_mut(), value: a.value() })
                 .collect();
             let nattrs = attrs.len() as c_int;
             let attrs = if nattrs == 0 { std::ptr::null() } else { attrs.as_ptr() };
-            let flags = request.flags.bits();
-            action(arg, number as c_int, event.as_ptr(), request.preset, flags, nattrs, attrs);
+            let flags = request.flags().bits();
+            action(arg, number as c_int, event.as_ptr(), request.preset(), flags, nattrs, attrs);
         }
         Ok(())
     });
@@ -72,7 +72,7 @@ pub unsafe extern "C" fn cpc_walk_requests(
 unsafe fn all(
     cpc: *mut CpcT,
     arg: *mut c_void,
-    names: Names,
+    names: EventNames,
     target: c_int,
     action: Option<OnEvent>,
 ) {
@@ -80,7 +80,7 @@ unsafe fn all(
         // SAFETY: the caller's promise.
         let handle = unsafe { get(cpc)? };
         let (action, walk) = (called(action)?, walk(target)?);
-        for event in handle.cpc.events(names, walk) {
+        for event in handle.cpc().events(names, walk) {
             action(arg, text(event).as_ptr());
         }
         Ok(())
@@ -96,7 +96,7 @@ unsafe fn of_pic(
     cpc: *mut CpcT,
     picno: c_uint,
     arg: *mut c_void,
-    names: Names,
+    names: EventNames,
     target: c_int,
     action: Option<OnPicEvent>,
 ) {
@@ -104,7 +104,7 @@ unsafe fn of_pic(
         // SAFETY: the caller's promise.
         let handle = unsafe { get(cpc)? };
         let (action, walk) = (called(action)?, walk(target)?);
-        for event in handle.cpc.events_of_pic(picno, names, walk)? {
+        for event in handle.cpc().events_of_counter(picno, names, walk)? {
             action(arg, picno, text(event).as_ptr());
         }
         Ok(())
@@ -112,7 +112,7 @@ unsafe fn of_pic(
 }
 
 /// The target of walkers that do not name one.
-const COUNTED: c_int = Walk::CPC.bits() as c_int;
+const COUNTED: c_int = EventUses::COUNTING.bits() as c_int;
 
 /// `cpc_walk_events_all(3CPC)`.
 ///
@@ -126,7 +126,7 @@ pub unsafe extern "C" fn cpc_walk_events_all(
     action: Option<OnEvent>,
 ) {
     // SAFETY: the caller's promise.
-    unsafe { all(cpc, arg, Names::Platform, COUNTED, action) }
+    unsafe { all(cpc, arg, EventNames::Platform, COUNTED, action) }
 }
 
 /// `cpc_walk_generic_events_all(3CPC)`.
@@ -141,7 +141,7 @@ pub unsafe extern "C" fn cpc_walk_generic_events_all(
     action: Option<OnEvent>,
 ) {
     // SAFETY: the caller's promise.
-    unsafe { all(cpc, arg, Names::Generic, COUNTED, action) }
+    unsafe { all(cpc, arg, EventNames::Generic, COUNTED, action) }
 }
 
 /// `cpc_walk_events_all_common(3CPC)`: platform events that can be counted or recorded.
@@ -157,7 +157,7 @@ pub unsafe extern "C" fn cpc_walk_events_all_common(
     action: Option<OnEvent>,
 ) {
     // SAFETY: the caller's promise.
-    unsafe { all(cpc, arg, Names::Platform, target, action) }
+    unsafe { all(cpc, arg, EventNames::Platform, target, action) }
 }
 
 /// `cpc_walk_events_pic(3CPC)`: EINVAL if there is no such counter.
@@ -173,7 +173,7 @@ pub unsafe extern "C" fn cpc_walk_events_pic(
     action: Option<OnPicEvent>,
 ) {
     // SAFETY: the caller's promise.
-    unsafe { of_pic(cpc, picno, arg, Names::Platform, COUNTED, action) }
+    unsafe { of_pic(cpc, picno, arg, EventNames::Platform, COUNTED, action) }
 }
 
 /// `cpc_walk_generic_events_pic(3CPC)`: EINVAL if there is no such counter.
@@ -189,7 +189,7 @@ pub unsafe extern "C" fn cpc_walk_generic_events_pic(
     action: Option<OnPicEvent>,
 ) {
     // SAFETY: the caller's promise.
-    unsafe { of_pic(cpc, picno, arg, Names::Generic, COUNTED, action) }
+    unsafe { of_pic(cpc, picno, arg, EventNames::Generic, COUNTED, action) }
 }
 
 /// `cpc_walk_events_pic_common(3CPC)`.
@@ -206,7 +206,7 @@ pub unsafe extern "C" fn cpc_walk_events_pic_common(
     action: Option<OnPicEvent>,
 ) {
     // SAFETY: the caller's promise.
-    unsafe { of_pic(cpc, picno, arg, Names::Platform, target, action) }
+    unsafe { of_pic(cpc, picno, arg, EventNames::Platform, target, action) }
 }
 
 /// `cpc_walk_attrs(3CPC)`: `picnum` last.
@@ -236,7 +236,7 @@ pub unsafe extern "C" fn cpc_walk_attrs_common(
         // SAFETY: the caller's promise.
         let handle = unsafe { get(cpc)? };
         let (action, walk) = (called(action)?, walk(target)?);
-        for name in handle.cpc.attributes(walk) {
+        for name in handle.cpc().attributes(walk) {
             action(arg, text(name).as_ptr());
         }
         Ok(())
@@ -258,10 +258,10 @@ pub unsafe extern "C" fn cpc_walk_smpl_recitems(
         // SAFETY: the caller's promise.
         let handle = unsafe { get(cpc)? };
         let action = called(action)?;
-        if !handle.cpc.has_smpl() {
+        if !handle.cpc().can_record() {
             return Err(invalid("the handle was not opened for SMPL"));
         }
-        for (number, name) in handle.cpc.record_items().iter().enumerate() {
+        for (number, name) in handle.cpc().record_items().iter().enumerate() {
             action(arg, text(name).as_ptr(), number as c_int);
         }
         Ok(())
@@ -285,8 +285,8 @@ pub unsafe extern "C" fn cpc_walk_smpl_recitems_req(
         // SAFETY: the caller's promise.
         let (handle, set) = unsafe { (get(cpc)?, set_of(cpc, set)?) };
         let action = called(action)?;
-        for item in set.set.record_items_of(index(request_index)?)? {
-            if let Some(name) = handle.cpc.record_items().get(item) {
+        for item in set.set().record_items_of(index(request_index)?)? {
+            if let Some(name) = handle.cpc().record_items().get(item) {
                 action(arg, text(name).as_ptr(), item as c_int);
             }
         }

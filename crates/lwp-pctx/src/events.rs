@@ -106,18 +106,18 @@ unsafe extern "C" fn set_events(
         set_errno(libc::EINVAL);
         return -1;
     };
-    let mut table = context.handlers.get();
+    let mut table = context.handlers();
     let mut index = 0;
     loop {
         // An enumeration is passed in the low half of a word.
         let event = word(index) as u32;
         if event == 0 {
-            context.handlers.set(table);
+            context.set_handlers(table);
             return 0;
         }
         // SAFETY: the caller's promise.
         if !unsafe { table.set(event, word(index + 1) as *const c_void) } {
-            context.reporter.tell(c"set_events", &format!("there is no event {event}"));
+            context.reporter().tell(c"set_events", &format!("there is no event {event}"));
             set_errno(libc::EINVAL);
             return -1;
         }

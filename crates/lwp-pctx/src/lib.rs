@@ -141,15 +141,14 @@ pub unsafe extern "C" fn pctx_capture(
 pub unsafe extern "C" fn pctx_release(pctx: *mut PctxT) {
     // SAFETY: the caller's promise.
     let Some(context) = (unsafe { get(pctx) }) else { return };
-    if !context.pctx.is_ours() {
-        let error = pctx::Error::OtherThread(context.pctx.pid());
-        context.reporter.tell(c"release", &error.to_string());
+    if !context.pctx().is_ours() {
+        let error = pctx::Error::OtherThread(context.pctx().pid());
+        context.reporter().tell(c"release", &error.to_string());
         return;
     }
-    if context.running.get() {
+    if context.is_running() {
         // By a handler. The run ends, and releases it then.
-        context.released.set(true);
-        context.terminator.terminate();
+        context.release_after_run();
         return;
     }
     // SAFETY: the caller's promise.
@@ -165,7 +164,7 @@ pub unsafe extern "C" fn pctx_release(pctx: *mut PctxT) {
 pub unsafe extern "C" fn pctx_terminate(pctx: *mut PctxT) {
     // SAFETY: the caller's promise.
     if let Some(context) = unsafe { get(pctx) } {
-        context.terminator.terminate();
+        context.terminate();
     }
 }
 
@@ -177,7 +176,7 @@ pub unsafe extern "C" fn pctx_terminate(pctx: *mut PctxT) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __pctx_cpc_tid(pctx: *mut PctxT, lwp: c_int) -> libc::pid_t {
     // SAFETY: the caller's promise.
-    let tid = unsafe { get(pctx) }.and_then(|context| context.pctx.tid(LwpId(lwp)));
+    let tid = unsafe { get(pctx) }.and_then(|context| context.pctx().tid(LwpId::new(lwp)));
     tid.unwrap_or_else(|| {
         set_errno(libc::ESRCH);
         -1
@@ -199,6 +198,6 @@ pub unsafe extern "C" fn __pctx_cpc_watch(
 ) {
     // SAFETY: the caller's promise.
     if let Some(context) = unsafe { get(pctx) } {
-        context.watch.set(attend.map(|attend| Watch { descriptor, attend }));
+        context.set_watch(attend.map(|attend| Watch { descriptor, attend }));
     }
 }

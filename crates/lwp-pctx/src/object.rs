@@ -19,16 +19,16 @@ pub(crate) struct Watch {
 
 /// A process under control and what its C client gave with it.
 pub(crate) struct Context {
-    pub(crate) pctx: Pctx,
-    pub(crate) terminator: Terminator,
-    pub(crate) handlers: Cell<Table>,
-    pub(crate) watch: Cell<Option<Watch>>,
-    pub(crate) arg: *mut c_void,
-    pub(crate) reporter: Reporter,
+    pctx: Pctx,
+    terminator: Terminator,
+    handlers: Cell<Table>,
+    watch: Cell<Option<Watch>>,
+    arg: *mut c_void,
+    reporter: Reporter,
     /// `pctx_run` has not returned.
-    pub(crate) running: Cell<bool>,
+    running: Cell<bool>,
     /// A handler has released the object: the run ends, and what it uses goes with it.
-    pub(crate) released: Cell<bool>,
+    released: Cell<bool>,
 }
 
 impl Context {
@@ -44,6 +44,64 @@ impl Context {
             running: Cell::new(false),
             released: Cell::new(false),
         }
+    }
+
+    pub(crate) fn pctx(&self) -> &Pctx {
+        &self.pctx
+    }
+
+    pub(crate) fn reporter(&self) -> &Reporter {
+        &self.reporter
+    }
+
+    /// The client's argument of its handlers.
+    pub(crate) fn arg(&self) -> *mut c_void {
+        self.arg
+    }
+
+    pub(crate) fn handlers(&self) -> Table {
+        self.handlers.get()
+    }
+
+    pub(crate) fn set_handlers(&self, handlers: Table) {
+        self.handlers.set(handlers);
+    }
+
+    pub(crate) fn watch(&self) -> Option<Watch> {
+        self.watch.get()
+    }
+
+    pub(crate) fn set_watch(&self, watch: Option<Watch>) {
+        self.watch.set(watch);
+    }
+
+    /// Ends the run, if there is one. Async-signal-safe.
+    pub(crate) fn terminate(&self) {
+        self.terminator.terminate();
+    }
+
+    /// Returns whether `pctx_run` has not returned.
+    pub(crate) fn is_running(&self) -> bool {
+        self.running.get()
+    }
+
+    /// Does the work of `pctx_run`.
+    pub(crate) fn while_running<T>(&self, run: impl FnOnce(&Pctx) -> T) -> T {
+        self.running.set(true);
+        let result = run(&self.pctx);
+        self.running.set(false);
+        result
+    }
+
+    /// Releases the object when its run ends, which is now.
+    pub(crate) fn release_after_run(&self) {
+        self.released.set(true);
+        self.terminator.terminate();
+    }
+
+    /// Returns whether a handler has released the object.
+    pub(crate) fn is_released(&self) -> bool {
+        self.released.get()
     }
 }
 

@@ -3,10 +3,12 @@
 use std::ffi::{CString, c_int, c_uint};
 use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 use std::ptr;
 use std::time::Duration;
 
-use pctx::{End, Error, Flow, Handlers, LwpId, Pctx, Pid, Status};
+use pctx::{End, Error, Flow, Handlers, LwpId, Pctx, Pid};
 
 use crate::events::{LwpFn, Table};
 use crate::object::{Context, PctxT, get};
@@ -29,26 +31,26 @@ pub unsafe extern "C" fn pctx_run(
         set_errno(libc::EINVAL);
         return -1;
     };
-    if context.pctx.is_ours() && context.running.get() {
-        context.reporter.tell(c"run", "the process is being run: a handler cannot run it again");
+    if context.pctx().is_ours() && context.is_running() {
+        context.reporter().tell(c"run", "the process is being run: a handler cannot run it again");
         set_errno(libc::EINVAL);
         return -1;
     }
     let period = (msec != 0).then(|| Duration::from_millis(msec.into()));
-    let ran = match context.pctx.is_ours() {
+    let ran = match context.pctx().is_ours() {
         true => run(pctx, context, period, nsamples, tick),
-        false => Err(Error::OtherThread(context.pctx.pid())),
+        false => Err(Error::OtherThread(context.pctx().pid())),
     };
     let result = match ran {
         Ok(End::Handler) => -1,
-        Ok(End::Exited(_) | End::Ticks | End::Terminated | End::Exec) => 0,
+        Ok(_) => 0,
         Err(error) => {
-            context.reporter.tell(c"run", &error.to_string());
+            context.reporter().tell(c"run", &error.to_string());
             set_errno(error.errno());
             -1
         }
     };
-    if context.pctx.is_ours() && context.released.get() {
+    if context.pctx().is_ours() && context.is_released() {
         // SAFETY: the caller's promise. Nothing uses the context any more.
         drop(unsafe { PctxT::destroy(pctx) });
     }
@@ -64,14 +66,11 @@ fn run(
     tick: Option<LwpFn>,
 ) -> Result<End, Error> {
     let mut client = Client { object, context, tick };
-    context.running.set(true);
     // SAFETY: the fork handler is C: the manual page says that only its thread exists in the copy,
     // and its client keeps to functions that are safe there. Between fork and handler, this library
     // uses glibc's allocator, which a copy may use, and no lock of its own.
-    unsafe { context.pctx.follow_forks_from_threads() };
-    let ran = context.pctx.run(period, Some(nsamples), &mut client);
-    context.running.set(false);
-    ran
+    unsafe { context.pctx().copies().allow_with_threads() };
+    context.while_running(|pctx| pctx.run(period, Some(nsamples), &mut client))
 }
 
 /// The C client of one run.
@@ -83,7 +82,7 @@ struct Client<'a> {
 
 impl Client<'_> {
     fn table(&self) -> Table {
-        self.context.handlers.get()
+        self.context.handlers()
     }
 
     /// Calls a handler of an LWP, if it is set.
@@ -91,9 +90,9 @@ impl Client<'_> {
         let Some(handler) = handler else {
             return Flow::Continue;
         };
-        let (pid, arg) = (self.context.pctx.pid(), self.context.arg);
+        let (pid, arg) = (self.context.pctx().pid(), self.context.arg());
         // SAFETY: the client set a function of this type for the event.
-        quietly(|| flow(unsafe { handler(self.object, pid, lwp.0, arg) }))
+        quietly(|| flow(unsafe { handler(self.object, pid, lwp.get(), arg) }))
     }
 }
 
@@ -121,13 +120,13 @@ fn quietly<T>(call: impl FnOnce() -> T) -> T {
 
 impl Handlers for Client<'_> {
     fn attention(&self) -> Option<BorrowedFd<'_>> {
-        let watch = self.context.watch.get()?;
+        let watch = self.context.watch()?;
         // SAFETY: who named the descriptor keeps it open for as long as the object lives.
         Some(unsafe { BorrowedFd::borrow_raw(watch.descriptor) })
     }
 
     fn attend(&mut self) {
-        if let Some(watch) = self.context.watch.get() {
+        if let Some(watch) = self.context.watch() {
             // SAFETY: who named the function promised this type.
             unsafe { (watch.attend)() };
         }
@@ -165,7 +164,7 @@ impl Handlers for Client<'_> {
         let command = CString::new(command).unwrap_or_default().into_raw();
         // SAFETY: the client set a function of this type; the string is its to change, not to keep.
         let returned = quietly(|| unsafe {
-            handler(self.object, pctx.pid(), lwp.0, command, self.context.arg)
+            handler(self.object, pctx.pid(), lwp.get(), command, self.context.arg())
         });
         // SAFETY: came from `into_raw`.
         drop(unsafe { CString::from_raw(command) });
@@ -182,27 +181,29 @@ impl Handlers for Client<'_> {
             return;
         };
         let pid = child.pid();
-        let context = Context::new(child, self.context.arg, self.context.reporter);
-        context.handlers.set(table);
+        let context = Context::new(child, self.context.arg(), *self.context.reporter());
+        context.set_handlers(table);
         let object = PctxT::create(context);
         // SAFETY: the client set a function of this type. It runs in a process of its own and may
         // run the child, so signals are not held back here.
         unsafe {
-            handler(object, parent, pid, lwp.0, self.context.arg);
+            handler(object, parent, pid, lwp.get(), self.context.arg());
             drop(PctxT::destroy(object));
         }
     }
 
     fn not_followed(&mut self, _: &Pctx, child: Pid, error: &Error) {
         let message = format!("process {child} is not followed: {error}");
-        self.context.reporter.remark(c"run", &message);
+        self.context.reporter().remark(c"run", &message);
     }
 
-    fn exit(&mut self, pctx: &Pctx, lwp: LwpId, status: Status) {
+    fn exit(&mut self, pctx: &Pctx, lwp: LwpId, status: ExitStatus) {
         if let Some(handler) = self.table().exit {
-            let arg = self.context.arg;
+            let arg = self.context.arg();
             // SAFETY: the client set a function of this type for the event.
-            quietly(|| unsafe { handler(self.object, pctx.pid(), lwp.0, status.0, arg) });
+            quietly(|| unsafe {
+                handler(self.object, pctx.pid(), lwp.get(), status.into_raw(), arg)
+            });
         }
     }
 }

@@ -108,6 +108,7 @@ pub fn count_stop() {
 ///     println!("{calls} calls so far");
 /// }
 /// ```
+#[must_use]
 #[inline(always)]
 pub fn read_count(counter: Counter) -> Option<u64> {
     let set_up = if matches!(counter, Counter::Instructions) { SET_UP } else { 0 };

@@ -9,6 +9,7 @@ use lwp_arch::xsave::COMPONENT;
 
 use crate::block::ProfileBuilder;
 use crate::error::Error;
+use crate::insn;
 
 /// The least offset of an event slot. In the form of 2007, the version is in its place, which is 1.
 ///
@@ -66,6 +67,7 @@ impl Lwp {
     }
 
     /// The processor's capabilities.
+    #[must_use]
     pub const fn capabilities(&self) -> &Capabilities {
         &self.capabilities
     }
@@ -73,11 +75,13 @@ impl Lwp {
     /// The events and modes that the system has enabled, and so grants to a control block.
     ///
     /// Spec: LWP §1.2.
+    #[must_use]
     pub const fn enabled(&self) -> EventFlags {
         EventFlags::from_bits_retain(self.enabled.bits() & !Features::LWP_AVAIL.bits())
     }
 
     /// The features that the system has enabled, as EAX of the CPUID leaf shows them.
+    #[must_use]
     pub const fn features(&self) -> Features {
         self.enabled
     }
@@ -88,8 +92,40 @@ impl Lwp {
     }
 
     /// Flushes this thread's profile, if there is one. Returns whether there is.
+    #[must_use]
     pub fn is_active(self) -> bool {
         self.slwpcb() != 0
+    }
+
+    /// Flushes this thread's profile to memory. Returns the address of its control block; 0 if no
+    /// profile runs on this thread.
+    ///
+    /// Spec: LWP §5.4.
+    #[inline]
+    pub fn slwpcb(self) -> u64 {
+        insn::slwpcb(self)
+    }
+
+    /// Inserts a record of [`EventKind::Programmed`](crate::EventKind::Programmed): `FLAGS` in
+    /// Flags, `data1` in Data1, `data2` in Data2. Does nothing if no profile runs on this thread.
+    ///
+    /// Returns whether the ring was full, in which case the record is lost.
+    ///
+    /// Spec: LWP §5.5.
+    #[inline]
+    pub fn lwpins<const FLAGS: u16>(self, data2: u64, data1: u32) -> bool {
+        insn::lwpins::<FLAGS>(self, data2, data1)
+    }
+
+    /// Counts a value sample. If the counter of
+    /// [`EventKind::ValueSample`](crate::EventKind::ValueSample) expires, the processor makes a
+    /// record: `FLAGS` in Flags, `data1` in Data1, `data2` in Data2. Does nothing unless this
+    /// thread's profile asked for the event.
+    ///
+    /// Spec: LWP §5.6.
+    #[inline]
+    pub fn lwpval<const FLAGS: u16>(self, data2: u64, data1: u32) {
+        insn::lwpval::<FLAGS>(self, data2, data1);
     }
 }
 

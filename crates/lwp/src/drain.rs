@@ -155,11 +155,13 @@ impl Reader {
     /// The number of records lost because the ring was full, since the profile was made.
     ///
     /// Spec: LWP §3.1.
+    #[must_use]
     pub fn missed(&self) -> u64 {
         self.geometry.missed(&*self.region)
     }
 
     /// The number of records that can be unread at the same time.
+    #[must_use]
     pub const fn capacity(&self) -> u32 {
         self.geometry.ring.capacity()
     }

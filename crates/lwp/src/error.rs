@@ -87,6 +87,7 @@ impl Error {
     /// itself, `EINVAL` for a file without a profile and for unusable names and ranges of code,
     /// `EPERM` for somebody else's perf map, and the system's own number if the system refused
     /// something.
+    #[must_use]
     pub fn errno(&self) -> i32 {
         let errno = match self {
             Self::NoLwp => Errno::NODEV,

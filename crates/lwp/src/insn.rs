@@ -74,6 +74,7 @@ impl<M: ControlBlock> Loaded<M> {
     }
 
     /// The memory that the processor writes to.
+    #[must_use]
     pub fn memory(&self) -> &Arc<M> {
         &self.memory
     }
@@ -82,66 +83,54 @@ impl<M: ControlBlock> Loaded<M> {
 impl<M: ControlBlock> Drop for Loaded<M> {
     /// Executes LLWPCB with 0, unless somebody else's block has taken the place of this one.
     fn drop(&mut self) {
-        if self.lwp.slwpcb() == self.memory.address() {
+        if slwpcb(self.lwp) == self.memory.address() {
             // SAFETY: `self.lwp` is proof of LWP, and 0 names no memory.
             unsafe { llwpcb(0) };
         }
     }
 }
 
-impl Lwp {
-    /// Flushes this thread's profile to memory. Returns the address of its control block; 0 if no
-    /// profile runs on this thread.
-    ///
-    /// Spec: LWP §5.4.
-    pub fn slwpcb(self) -> u64 {
-        let address;
-        // SAFETY: `self` is proof of LWP. The processor writes to the active block and its ring,
-        // which a `Loaded` keeps alive.
-        unsafe { asm!("slwpcb {}", out(reg) address, options(nostack, preserves_flags)) };
-        address
-    }
+/// SLWPCB; see [`Lwp::slwpcb`].
+#[inline]
+pub(crate) fn slwpcb(_: Lwp) -> u64 {
+    let address;
+    // SAFETY: a `Lwp` is proof of LWP. The processor writes to the active block and its ring,
+    // which a `Loaded` keeps alive.
+    unsafe { asm!("slwpcb {}", out(reg) address, options(nostack, preserves_flags)) };
+    address
+}
 
-    /// Inserts a record of [`EventKind::Programmed`](crate::EventKind::Programmed): `FLAGS` in
-    /// Flags, `data1` in Data1, `data2` in Data2. Does nothing if no profile runs on this thread.
-    ///
-    /// Returns whether the ring was full, in which case the record is lost.
-    ///
-    /// Spec: LWP §5.5.
-    pub fn lwpins<const FLAGS: u16>(self, data2: u64, data1: u32) -> bool {
-        let full: u8;
-        // SAFETY: `self` is proof of LWP; the operands are registers. Of the flags only carry
-        // changes.
-        unsafe {
-            asm!(
-                "lwpins {data2}, {data1:e}, {flags}",
-                "setc {full}",
-                data2 = in(reg) data2,
-                data1 = in(reg) data1,
-                flags = const FLAGS,
-                full = lateout(reg_byte) full,
-                options(nostack),
-            );
-        }
-        full != 0
+/// LWPINS; see [`Lwp::lwpins`].
+#[inline]
+pub(crate) fn lwpins<const FLAGS: u16>(_: Lwp, data2: u64, data1: u32) -> bool {
+    let full: u8;
+    // SAFETY: a `Lwp` is proof of LWP; the operands are registers. Of the flags only carry
+    // changes.
+    unsafe {
+        asm!(
+            "lwpins {data2}, {data1:e}, {flags}",
+            "setc {full}",
+            data2 = in(reg) data2,
+            data1 = in(reg) data1,
+            flags = const FLAGS,
+            full = lateout(reg_byte) full,
+            options(nostack),
+        );
     }
+    full != 0
+}
 
-    /// Counts a value sample. If the counter of
-    /// [`EventKind::ValueSample`](crate::EventKind::ValueSample) expires, the processor makes a
-    /// record: `FLAGS` in Flags, `data1` in Data1, `data2` in Data2. Does nothing unless this
-    /// thread's profile asked for the event.
-    ///
-    /// Spec: LWP §5.6.
-    pub fn lwpval<const FLAGS: u16>(self, data2: u64, data1: u32) {
-        // SAFETY: `self` is proof of LWP; the operands are registers, and no flag changes.
-        unsafe {
-            asm!(
-                "lwpval {data2}, {data1:e}, {flags}",
-                data2 = in(reg) data2,
-                data1 = in(reg) data1,
-                flags = const FLAGS,
-                options(nostack, preserves_flags),
-            );
-        }
+/// LWPVAL; see [`Lwp::lwpval`].
+#[inline]
+pub(crate) fn lwpval<const FLAGS: u16>(_: Lwp, data2: u64, data1: u32) {
+    // SAFETY: a `Lwp` is proof of LWP; the operands are registers, and no flag changes.
+    unsafe {
+        asm!(
+            "lwpval {data2}, {data1:e}, {flags}",
+            data2 = in(reg) data2,
+            data1 = in(reg) data1,
+            flags = const FLAGS,
+            options(nostack, preserves_flags),
+        );
     }
 }

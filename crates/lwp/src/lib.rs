@@ -59,6 +59,8 @@
 //!
 //! Linux on x86-64. On other targets, compiling this crate fails with a message.
 
+#![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
+
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 compile_error!(
     "crate lwp is for x86-64 Linux only; depend on it below \
@@ -79,7 +81,7 @@ mod ring;
 #[doc = include_str!("../README.md")]
 struct ReadmeExamples;
 
-pub use lwp_arch::cpuid::Capabilities;
+pub use lwp_arch::cpuid::{Capabilities, LayoutError};
 pub use lwp_arch::filters::Filters;
 pub use lwp_arch::record::{BranchFlags, DataSource, Event, Record};
 pub use lwp_arch::{AppPc, EventFlags, EventId, EventKind, LinearAddr, Revision};
@@ -93,8 +95,8 @@ pub use error::Error;
 pub use perf_map::register_code;
 pub use profile::{Active, Profile, Running};
 
-/// Control blocks that you build yourself.
+/// Control blocks that you build yourself, and the registers of CPUID that describe them.
 pub mod raw {
     pub use crate::insn::{ControlBlock, Loaded};
-    pub use lwp_arch::cpuid::fn8000_001c::Features;
+    pub use lwp_arch::cpuid::fn8000_001c::{Ebx, Ecx, Features};
 }

@@ -5,19 +5,20 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example is short")]
 
 use std::ffi::OsString;
+use std::process::ExitStatus;
 
-use pctx::{Error, Flow, Handlers, LwpId, Pctx, Pid, Status};
+use pctx::{Error, Flow, Handlers, LwpId, Pctx, Pid};
 
 struct Printer;
 
 impl Handlers for Printer {
     fn lwp_create(&mut self, pctx: &Pctx, lwp: LwpId) -> Flow {
-        println!("{}: thread {} starts", pctx.pid(), lwp.0);
+        println!("{}: thread {} starts", pctx.pid(), lwp);
         Flow::Continue
     }
 
     fn lwp_exit(&mut self, pctx: &Pctx, lwp: LwpId) -> Flow {
-        println!("{}: thread {} ends", pctx.pid(), lwp.0);
+        println!("{}: thread {} ends", pctx.pid(), lwp);
         Flow::Continue
     }
 
@@ -40,15 +41,15 @@ impl Handlers for Printer {
         if let Err(error) = child.run(None, None, self) {
             eprintln!("{}: {error}", child.pid());
         }
-        child.wait_for_copies();
+        child.copies().wait();
     }
 
     fn not_followed(&mut self, _: &Pctx, child: Pid, error: &Error) {
         eprintln!("{child}: not followed: {error}");
     }
 
-    fn exit(&mut self, pctx: &Pctx, _: LwpId, status: Status) {
-        println!("{}: {}", pctx.pid(), std::process::ExitStatus::from(status));
+    fn exit(&mut self, pctx: &Pctx, _: LwpId, status: ExitStatus) {
+        println!("{}: {}", pctx.pid(), status);
     }
 }
 
@@ -60,6 +61,6 @@ fn main() -> Result<(), Error> {
     };
     let pctx = Pctx::create(program, &argv)?;
     pctx.run(None, None, &mut Printer)?;
-    pctx.wait_for_copies();
+    pctx.copies().wait();
     Ok(())
 }

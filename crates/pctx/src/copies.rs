@@ -11,11 +11,24 @@
 //! [`Handlers::fork`]: crate::Handlers::fork
 #![allow(unsafe_code, reason = "a promise; see the module's safety section")]
 
+use std::cell::{Cell, RefCell};
 use std::fs;
 
-use crate::{Error, Pctx};
+use lwp_process::sys;
 
-impl Pctx {
+use crate::{Error, Pid};
+
+/// The copies that this process makes of itself, one for each child that it follows; see
+/// [`Handlers::fork`](crate::Handlers::fork).
+#[derive(Debug, Default)]
+pub struct Copies {
+    /// Copies are made although this process has other threads.
+    with_threads: Cell<bool>,
+    /// The copies nobody has waited for.
+    running: RefCell<Vec<Pid>>,
+}
+
+impl Copies {
     /// Allows following children even while this process has other threads.
     ///
     /// Otherwise, a child that is created while there are other threads runs untraced, and
@@ -32,16 +45,38 @@ impl Pctx {
     /// can).
     ///
     /// Spec: fork(2), signal-safety(7).
-    pub unsafe fn follow_forks_from_threads(&self) {
-        self.follows_from_threads.set(true);
+    pub unsafe fn allow_with_threads(&self) {
+        self.with_threads.set(true);
+    }
+
+    /// Waits until all copies that this process has made have ended.
+    pub fn wait(&self) {
+        for copy in self.running.take() {
+            let _ = sys::wait_one(copy);
+        }
     }
 
     /// Returns why this process must not copy itself now.
-    pub(crate) fn may_copy_itself(&self) -> Result<(), Error> {
-        if self.follows_from_threads.get() || has_one_thread() {
+    pub(crate) fn may_be_made(&self) -> Result<(), Error> {
+        if self.with_threads.get() || has_one_thread() {
             return Ok(());
         }
         Err(Error::Threads)
+    }
+
+    /// Notes a copy.
+    pub(crate) fn add(&self, copy: Pid) {
+        self.running.borrow_mut().push(copy);
+    }
+
+    /// In a copy: its siblings are not its own to wait for.
+    pub(crate) fn forget(&self) {
+        self.running.borrow_mut().clear();
+    }
+
+    /// Takes over the permission of the process that this one is a copy of.
+    pub(crate) fn inherit(&self, from: &Self) {
+        self.with_threads.set(from.with_threads.get());
     }
 }
 

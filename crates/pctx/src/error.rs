@@ -72,7 +72,7 @@ pub enum Error {
     )]
     Sleepless(Pid),
     /// This process has other threads, so it must not copy itself to follow a child; see
-    /// [`Pctx::follow_forks_from_threads`](crate::Pctx::follow_forks_from_threads).
+    /// [`Copies::allow_with_threads`](crate::Copies::allow_with_threads).
     #[error("a process with several threads cannot follow forks")]
     Threads,
     /// A process cannot control itself.

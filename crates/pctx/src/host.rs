@@ -3,12 +3,10 @@
 
 use std::os::fd::OwnedFd;
 
-use lwp_process::nested_ptrace::{self, Event};
+use lwp_process::nested_ptrace;
 use lwp_process::{Errno, sys};
 
-use crate::lwps::State;
-use crate::run::{End, Flow, Handlers, Status};
-use crate::{Error, LwpId, Pctx, Pid};
+use crate::{Error, Pctx, Pid};
 
 /// The one who does what ptrace does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,53 +65,4 @@ pub(crate) fn adopt(pid: Pid, created: bool) -> Result<Pctx, Error> {
     let flags = if created { nested_ptrace::CREATED } else { 0 };
     nested_ptrace::take(pid, &fd, flags).map_err(|error| Error::from_attach(pid, error))?;
     Ok(Pctx::with(Means::Host, fd, pid, created, &[pid]))
-}
-
-impl Pctx {
-    /// Takes every event there is.
-    pub(crate) fn dispatch_events(&self, handlers: &mut dyn Handlers) -> Option<End> {
-        loop {
-            match nested_ptrace::next(self.pid) {
-                Ok(Some(event)) => {
-                    if let Some(end) = self.host_event(event, handlers) {
-                        return Some(end);
-                    }
-                }
-                Ok(None) => return None,
-                // The run is over for it.
-                Err(_) => return self.ended(self.pid, Status(0), handlers),
-            }
-        }
-    }
-
-    fn host_event(&self, event: Event, handlers: &mut dyn Handlers) -> Option<End> {
-        match event {
-            Event::Thread(tid) => {
-                let lwp = self.lwps.borrow_mut().add(tid, State::Stopped(0));
-                let started = handlers.init_lwp(self, lwp) == Flow::Stop
-                    || handlers.lwp_create(self, lwp) == Flow::Stop;
-                started.then_some(End::Handler)
-            }
-            Event::Process { child, maker } => {
-                let maker = self.lwps.borrow().get(maker).map_or(LwpId(1), |lwp| lwp.id);
-                self.made(child, maker, handlers);
-                None
-            }
-            Event::Exec => self.executed(handlers),
-            Event::Exiting { tid, status, alone } => self.leaving(tid, status, alone, handlers),
-            Event::Gone { tid, status } => {
-                if tid == self.pid {
-                    // A child of this process is waited for, as a tracer would have.
-                    let _ = sys::poll_one(tid);
-                }
-                self.ended(tid, Status(status), handlers)
-            }
-            Event::Stopped(tid) => {
-                self.lwps.borrow_mut().set(tid, State::Stopped(0));
-                None
-            }
-            Event::Standing => None,
-            Event::Left => self.ended(self.pid, Status(0), handlers),
-        }
-    }
 }

@@ -6,18 +6,20 @@
 //! LWPs, as in Solaris, and are numbered from 1.
 //!
 //! ```
-//! use pctx::{End, Flow, Handlers, LwpId, Pctx, Status};
+//! use std::process::ExitStatus;
+//!
+//! use pctx::{End, Flow, Handlers, LwpId, Pctx};
 //!
 //! struct Printer;
 //!
 //! impl Handlers for Printer {
 //!     fn init_lwp(&mut self, pctx: &Pctx, lwp: LwpId) -> Flow {
-//!         println!("thread {} of process {}", lwp.0, pctx.pid());
+//!         println!("thread {} of process {}", lwp, pctx.pid());
 //!         Flow::Continue
 //!     }
 //!
-//!     fn exit(&mut self, _: &Pctx, _: LwpId, status: Status) {
-//!         println!("ends with {:?}", status.code());
+//!     fn exit(&mut self, _: &Pctx, _: LwpId, status: ExitStatus) {
+//!         println!("{status}");
 //!     }
 //! }
 //!
@@ -64,6 +66,7 @@
 //! ptrace(2) ties a tracee to one thread of its tracer, so a [`Pctx`] stays on the thread that made
 //! it.
 #![deny(unsafe_code)]
+#![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 
 mod child;
 mod copies;
@@ -84,18 +87,21 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, ThreadId};
+use std::time::Duration;
 
 use lwp_process::limits::Room;
 use lwp_process::tracee::OPTIONS;
 use lwp_process::{nested_ptrace, spawn, sys};
 
+pub use copies::Copies;
 pub use error::{Error, find_program};
 pub use lwp_process::Errno;
 pub use lwps::LwpId;
-pub use run::{End, Flow, Handlers, Status};
+pub use run::{End, Flow, Handlers};
 
 use host::Means;
 use lwps::Lwps;
+use run::Run;
 
 /// A process id, a thread id.
 pub type Pid = i32;
@@ -115,10 +121,8 @@ pub struct Pctx {
     /// The process is being let go.
     leaving: Cell<bool>,
     wake: Arc<Wake>,
-    /// Children are followed although this process has other threads.
-    follows_from_threads: Cell<bool>,
     /// Copies of this controller that follow children.
-    copies: RefCell<Vec<Pid>>,
+    copies: Copies,
     /// The thread that made this.
     owner: ThreadId,
     /// ptrace knows threads, so this value must not leave its own.
@@ -201,49 +205,80 @@ impl Pctx {
             leader_status: Cell::new(None),
             leaving: Cell::new(false),
             wake: Arc::new(Wake { fd, terminate: AtomicBool::new(false) }),
-            follows_from_threads: Cell::new(false),
-            copies: RefCell::default(),
+            copies: Copies::default(),
             owner: thread::current().id(),
             thread: PhantomData,
         }
     }
 
+    /// Lets the process run until something ends the run; see [`End`]. If there is a `period`, it
+    /// calls [`Handlers::tick`] for every thread once per period, and the run ends after `ticks`
+    /// periods if that is given.
+    ///
+    /// The run changes SIGCHLD's disposition, and restores it at its end.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoProcess`] if the process has ended, and [`Error::System`] if the system refuses
+    /// to report its events.
+    pub fn run(
+        &self,
+        period: Option<Duration>,
+        ticks: Option<u32>,
+        handlers: &mut dyn Handlers,
+    ) -> Result<End, Error> {
+        if self.is_gone() {
+            return Err(Error::NoProcess(self.pid));
+        }
+        let before = sys::ChildDisposition::now();
+        sys::signal_child_events(&self.wake.fd).map_err(Error::System)?;
+        let end = Run::new(self, handlers).execute(period, ticks);
+        sys::forget_child_events();
+        before.restore();
+        Ok(end)
+    }
+
     /// The process's id.
+    #[must_use]
     pub fn pid(&self) -> Pid {
         self.pid
     }
 
     /// The kernel's number of the thread `lwp`, if it is alive.
+    #[must_use]
     pub fn tid(&self, lwp: LwpId) -> Option<Pid> {
         self.lwps.borrow().tid(lwp)
     }
 
     /// The living threads, in the order in which they started.
+    #[must_use]
     pub fn lwps(&self) -> Vec<LwpId> {
         self.lwps.borrow().ids()
     }
 
     /// Returns whether the calling thread is the one that made this. In safe Rust it always is; a C
     /// library has to check.
+    #[must_use]
     pub fn is_ours(&self) -> bool {
         self.owner == thread::current().id()
     }
 
     /// Returns whether the process has ended.
+    #[must_use]
     pub fn is_gone(&self) -> bool {
         self.gone.get()
     }
 
     /// Returns a handle with which a signal handler or another thread can end a run.
+    #[must_use]
     pub fn terminator(&self) -> Terminator {
         Terminator(Arc::clone(&self.wake))
     }
 
-    /// Waits for the copies of this controller that follow children.
-    pub fn wait_for_copies(&self) {
-        for copy in self.copies.take() {
-            let _ = sys::wait_one(copy);
-        }
+    /// The copies of this process that follow children.
+    #[must_use]
+    pub fn copies(&self) -> &Copies {
+        &self.copies
     }
 
     /// Kills the process if [`Self::create`] started it.
@@ -277,7 +312,7 @@ fn seized(pid: Pid) -> Result<Vec<Pid>, Error> {
 impl Drop for Pctx {
     fn drop(&mut self) {
         if !self.gone.get() {
-            self.let_go();
+            run::let_go(self);
         }
     }
 }

@@ -1,11 +1,43 @@
 //! The threads of a process and their numbers.
 
+use std::fmt;
+
 use crate::Pid;
 
 /// The number of a thread in its process: 1, 2, 3 and so on in the order in which threads started.
 /// Numbers are not reused until an exec, which starts again at 1.
+///
+/// ```
+/// use pctx::LwpId;
+///
+/// assert_eq!(LwpId::new(1), LwpId::FIRST);
+/// assert_eq!((LwpId::new(7).get(), LwpId::new(7).to_string()), (7, "7".to_owned()));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LwpId(pub i32);
+pub struct LwpId(i32);
+
+impl LwpId {
+    /// The first thread of a process, and its only one after an exec.
+    pub const FIRST: Self = Self(1);
+
+    /// The number `id` as a thread's. A process may have no such thread.
+    #[must_use]
+    pub const fn new(id: i32) -> Self {
+        Self(id)
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn get(self) -> i32 {
+        self.0
+    }
+}
+
+impl fmt::Display for LwpId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
 
 /// The state of a thread, as far as ptrace is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

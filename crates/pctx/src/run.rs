@@ -6,7 +6,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use lwp_process::{Errno, Stop, Tracee, nested_ptrace, spawn, sys};
+use lwp_process::nested_ptrace::{self, Event};
+use lwp_process::{Errno, Stop, Tracee, spawn, sys};
 
 use crate::child::{self, Followed};
 use crate::host::Means;
@@ -23,35 +24,12 @@ pub enum Flow {
     Stop,
 }
 
-/// A wait status, as of wait(2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Status(pub i32);
-
-impl Status {
-    /// The exit code, if the process exited.
-    #[must_use]
-    pub fn code(self) -> Option<i32> {
-        libc::WIFEXITED(self.0).then(|| libc::WEXITSTATUS(self.0))
-    }
-
-    /// The signal, if one killed the process.
-    #[must_use]
-    pub fn signal(self) -> Option<i32> {
-        libc::WIFSIGNALED(self.0).then(|| libc::WTERMSIG(self.0))
-    }
-}
-
-impl From<Status> for ExitStatus {
-    fn from(status: Status) -> Self {
-        Self::from_raw(status.0)
-    }
-}
-
 /// The reason why a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum End {
     /// The process has ended.
-    Exited(Status),
+    Exited(ExitStatus),
     /// The requested number of ticks has passed; the process is stopped.
     Ticks,
     /// [`crate::Terminator::terminate`] was called; the process is stopped.
@@ -100,7 +78,9 @@ pub trait Handlers {
     /// Returns whether to follow child processes. Children that are not followed run untraced.
     ///
     /// Following a child copies this process. While this process has other threads, children are
-    /// not followed ([`Error::Threads`]) unless [`Pctx::follow_forks_from_threads`] allows it.
+    /// not followed ([`Error::Threads`]) unless [`Copies::allow_with_threads`] allows it.
+    ///
+    /// [`Copies::allow_with_threads`]: crate::Copies::allow_with_threads
     fn follows_forks(&self) -> bool {
         false
     }
@@ -116,7 +96,7 @@ pub trait Handlers {
     fn not_followed(&mut self, pctx: &Pctx, child: Pid, error: &Error) {}
 
     /// The process ends; LWP `lwp` is its last thread.
-    fn exit(&mut self, pctx: &Pctx, lwp: LwpId, status: Status) {}
+    fn exit(&mut self, pctx: &Pctx, lwp: LwpId, status: ExitStatus) {}
 
     /// Returns whether the run should end, as with [`crate::Terminator`]. This is called after
     /// every event, including signals to this process, and at least once a second.
@@ -172,77 +152,70 @@ impl Ticks {
     }
 }
 
-impl Pctx {
-    /// Lets the process run until something ends the run; see [`End`]. If there is a `period`, it
-    /// calls [`Handlers::tick`] for every thread once per period, and the run ends after `ticks`
-    /// periods if that is given.
-    ///
-    /// The run changes SIGCHLD's disposition, and restores it at its end.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NoProcess`] if the process has ended, and [`Error::System`] if the system refuses
-    /// to report its events.
-    pub fn run(
-        &self,
-        period: Option<Duration>,
-        ticks: Option<u32>,
-        handlers: &mut dyn Handlers,
-    ) -> Result<End, Error> {
-        if self.is_gone() {
-            return Err(Error::NoProcess(self.pid));
-        }
-        let before = sys::ChildDisposition::now();
-        sys::signal_child_events(&self.wake.fd).map_err(Error::System)?;
+/// A run: the process, and whoever hears of its events.
+pub(crate) struct Run<'a> {
+    pctx: &'a Pctx,
+    handlers: &'a mut dyn Handlers,
+}
+
+impl<'a> Run<'a> {
+    pub(crate) fn new(pctx: &'a Pctx, handlers: &'a mut dyn Handlers) -> Self {
+        Self { pctx, handlers }
+    }
+
+    /// Runs the process with ticks, if there is a period; see [`Pctx::run`].
+    pub(crate) fn execute(&mut self, period: Option<Duration>, ticks: Option<u32>) -> End {
         let now = Instant::now();
         let ticks = period.filter(|period| !period.is_zero()).map(|period| Ticks {
             period,
             next: now + period,
             left: ticks.filter(|ticks| *ticks != 0),
         });
-        let end = self.supervise(ticks, handlers);
+        let end = self.supervise(ticks);
         if end == End::Handler {
             // Its wish is the last that is heard.
-            let _ = self.stop_all(&mut Ignore, LONGEST_WAIT);
+            let _ = Run::new(self.pctx, &mut Ignore).stop_all(LONGEST_WAIT);
         }
-        sys::forget_child_events();
-        before.restore();
-        Ok(end)
+        end
     }
 
-    fn supervise(&self, mut ticks: Option<Ticks>, handlers: &mut dyn Handlers) -> End {
-        for lwp in self.lwps() {
-            if handlers.init_lwp(self, lwp) == Flow::Stop {
+    fn supervise(&mut self, mut ticks: Option<Ticks>) -> End {
+        for lwp in self.pctx.lwps() {
+            if self.handlers.init_lwp(self.pctx, lwp) == Flow::Stop {
                 return End::Handler;
             }
         }
         loop {
             self.resume();
-            sys::event_clear(&self.wake.fd);
-            if let Some(end) = self.dispatch(handlers) {
+            sys::event_clear(&self.pctx.wake.fd);
+            if let Some(end) = self.dispatch() {
                 return end;
             }
-            handlers.attend();
-            if self.wake.terminate.swap(false, Ordering::Relaxed) || handlers.is_over() {
-                return self.stop_all(handlers, LONGEST_WAIT).unwrap_or(End::Terminated);
+            self.handlers.attend();
+            if self.pctx.wake.terminate.swap(false, Ordering::Relaxed) || self.handlers.is_over() {
+                return self.stop_all(LONGEST_WAIT).unwrap_or(End::Terminated);
             }
             let now = Instant::now();
             let mut wait = LONGEST_WAIT;
             if let Some(ticks) = &mut ticks {
                 if now >= ticks.next {
-                    for lwp in self.lwps() {
-                        if handlers.tick(self, lwp) == Flow::Stop {
+                    for lwp in self.pctx.lwps() {
+                        if self.handlers.tick(self.pctx, lwp) == Flow::Stop {
                             return End::Handler;
                         }
                     }
                     if !ticks.advance(Instant::now()) {
-                        return self.stop_all(handlers, LONGEST_WAIT).unwrap_or(End::Ticks);
+                        return self.stop_all(LONGEST_WAIT).unwrap_or(End::Ticks);
                     }
                 }
                 wait = wait.min(ticks.next.saturating_duration_since(Instant::now()));
             }
             if !self.any_stopped() {
-                sys::wait_either_readable(&self.wake.fd, handlers.attention(), Some(wait));
+                sys::wait_either_readable(
+                    &self.pctx.wake.fd,
+                    self.handlers.attention(),
+                    Some(wait),
+                );
             }
         }
     }
@@ -256,26 +229,73 @@ impl Pctx {
         for lwp in self.threads() {
             if let State::Stopped(signal) = lwp.state {
                 // Where that fails it was killed meanwhile, and its status comes by itself.
-                let _ = self.means.go(lwp.tid, signal);
-                self.lwps.borrow_mut().set(lwp.tid, State::Running);
+                let _ = self.pctx.means.go(lwp.tid, signal);
+                self.pctx.lwps.borrow_mut().set(lwp.tid, State::Running);
             }
         }
     }
 
     /// Every thread ptrace knows, as it is now.
     fn threads(&self) -> Vec<Lwp> {
-        self.lwps.borrow().all()
+        self.pctx.lwps.borrow().all()
     }
 
     /// Takes every status there is.
-    fn dispatch(&self, handlers: &mut dyn Handlers) -> Option<End> {
-        match self.means {
-            Means::Ptrace => self.dispatch_stops(handlers),
-            Means::Host => self.dispatch_events(handlers),
+    fn dispatch(&mut self) -> Option<End> {
+        match self.pctx.means {
+            Means::Ptrace => self.dispatch_stops(),
+            Means::Host => self.dispatch_events(),
         }
     }
 
-    fn dispatch_stops(&self, handlers: &mut dyn Handlers) -> Option<End> {
+    /// Takes every event there is.
+    fn dispatch_events(&mut self) -> Option<End> {
+        loop {
+            match nested_ptrace::next(self.pctx.pid) {
+                Ok(Some(event)) => {
+                    if let Some(end) = self.host_event(event) {
+                        return Some(end);
+                    }
+                }
+                Ok(None) => return None,
+                // The run is over for it.
+                Err(_) => return self.ended(self.pctx.pid, ExitStatus::default()),
+            }
+        }
+    }
+
+    fn host_event(&mut self, event: Event) -> Option<End> {
+        match event {
+            Event::Thread(tid) => {
+                let lwp = self.pctx.lwps.borrow_mut().add(tid, State::Stopped(0));
+                let started = self.handlers.init_lwp(self.pctx, lwp) == Flow::Stop
+                    || self.handlers.lwp_create(self.pctx, lwp) == Flow::Stop;
+                started.then_some(End::Handler)
+            }
+            Event::Process { child, maker } => {
+                let maker = self.pctx.lwps.borrow().get(maker).map_or(LwpId::FIRST, |lwp| lwp.id);
+                self.made(child, maker);
+                None
+            }
+            Event::Exec => self.executed(),
+            Event::Exiting { tid, status, alone } => self.leaving(tid, status, alone),
+            Event::Gone { tid, status } => {
+                if tid == self.pctx.pid {
+                    // A child of this process is waited for, as a tracer would have.
+                    let _ = sys::poll_one(tid);
+                }
+                self.ended(tid, ExitStatus::from_raw(status))
+            }
+            Event::Stopped(tid) => {
+                self.pctx.lwps.borrow_mut().set(tid, State::Stopped(0));
+                None
+            }
+            Event::Standing => None,
+            Event::Left => self.ended(self.pctx.pid, ExitStatus::default()),
+        }
+    }
+
+    fn dispatch_stops(&mut self) -> Option<End> {
         loop {
             let mut progress = false;
             for lwp in self.threads() {
@@ -283,19 +303,19 @@ impl Pctx {
                     Ok(None) => {}
                     Ok(Some(status)) => {
                         progress = true;
-                        if let Some(end) = self.event(lwp.tid, status, handlers) {
+                        if let Some(end) = self.event(lwp.tid, status) {
                             return Some(end);
                         }
                     }
                     // It executed another program and is the leader now, whose exec event is next.
-                    Err(_) if lwp.tid != self.pid => {}
-                    Err(_) => self.lwps.borrow_mut().remove(lwp.tid),
+                    Err(_) if lwp.tid != self.pctx.pid => {}
+                    Err(_) => self.pctx.lwps.borrow_mut().remove(lwp.tid),
                 }
             }
-            if self.lwps.borrow().get(self.pid).is_none() {
+            if self.pctx.lwps.borrow().get(self.pctx.pid).is_none() {
                 // Somebody else has waited for it.
-                self.gone.set(true);
-                return Some(End::Exited(Status(0)));
+                self.pctx.gone.set(true);
+                return Some(End::Exited(ExitStatus::default()));
             }
             if !progress && !self.find_unreported() {
                 return None;
@@ -307,47 +327,47 @@ impl Pctx {
     /// and the new one would stand still for ever. Returns whether there are any.
     fn find_unreported(&self) -> bool {
         let mut found = false;
-        for tid in spawn::threads_of(self.pid).unwrap_or_default() {
-            if self.lwps.borrow().get(tid).is_none() && spawn::is_taken(tid) {
-                self.lwps.borrow_mut().add(tid, State::New);
+        for tid in spawn::threads_of(self.pctx.pid).unwrap_or_default() {
+            if self.pctx.lwps.borrow().get(tid).is_none() && spawn::is_taken(tid) {
+                self.pctx.lwps.borrow_mut().add(tid, State::New);
                 found = true;
             }
         }
         found
     }
 
-    fn event(&self, tid: Pid, status: i32, handlers: &mut dyn Handlers) -> Option<End> {
-        let lwp = self.lwps.borrow().get(tid)?;
+    fn event(&mut self, tid: Pid, status: i32) -> Option<End> {
+        let lwp = self.pctx.lwps.borrow().get(tid)?;
         let stop = Stop::from_status(status);
         if let Stop::Signal(_) | Stop::Interrupted | Stop::Group(_) = stop {
             Tracee(tid).leave_call_to_kernel(stop);
         }
         match stop {
             Stop::Exited(_) | Stop::Killed { .. } => {
-                return self.ended(tid, Status(status), handlers);
+                return self.ended(tid, ExitStatus::from_raw(status));
             }
-            Stop::Exiting => return self.exiting(tid, handlers),
-            Stop::Exec => return self.executed(handlers),
+            Stop::Exiting => return self.exiting(tid),
+            Stop::Exec => return self.executed(),
             Stop::Child => {
-                self.lwps.borrow_mut().set(tid, State::Stopped(0));
+                self.pctx.lwps.borrow_mut().set(tid, State::Stopped(0));
                 if let Ok(new) = sys::event_message(tid) {
-                    self.born(new as Pid, lwp.id, handlers);
+                    self.born(new as Pid, lwp.id);
                 }
             }
             // It stays stopped where nobody controls it.
-            Stop::Group(_) if self.leaving.get() => {
-                self.lwps.borrow_mut().set(tid, State::Stopped(0));
+            Stop::Group(_) if self.pctx.leaving.get() => {
+                self.pctx.lwps.borrow_mut().set(tid, State::Stopped(0));
             }
             Stop::Group(_) => {
                 let _ = sys::listen(tid);
-                self.lwps.borrow_mut().set(tid, State::Listening);
+                self.pctx.lwps.borrow_mut().set(tid, State::Listening);
             }
-            Stop::Signal(signal) => self.lwps.borrow_mut().set(tid, State::Stopped(signal)),
+            Stop::Signal(signal) => self.pctx.lwps.borrow_mut().set(tid, State::Stopped(signal)),
             Stop::Interrupted | Stop::Syscall | Stop::Other(_) => {
-                self.lwps.borrow_mut().set(tid, State::Stopped(0));
+                self.pctx.lwps.borrow_mut().set(tid, State::Stopped(0));
                 if lwp.state == State::New {
-                    let started = handlers.init_lwp(self, lwp.id) == Flow::Stop
-                        || handlers.lwp_create(self, lwp.id) == Flow::Stop;
+                    let started = self.handlers.init_lwp(self.pctx, lwp.id) == Flow::Stop
+                        || self.handlers.lwp_create(self.pctx, lwp.id) == Flow::Stop;
                     return started.then_some(End::Handler);
                 }
             }
@@ -356,9 +376,9 @@ impl Pctx {
     }
 
     /// A thread or a process was made by `maker`.
-    fn born(&self, new: Pid, maker: LwpId, handlers: &mut dyn Handlers) {
-        if child::is_thread(self.pid, new) {
-            let mut lwps = self.lwps.borrow_mut();
+    fn born(&mut self, new: Pid, maker: LwpId) {
+        if child::is_thread(self.pctx.pid, new) {
+            let mut lwps = self.pctx.lwps.borrow_mut();
             if lwps.get(new).is_none() {
                 lwps.add(new, State::New);
             }
@@ -374,184 +394,172 @@ impl Pctx {
                 }
             }
         }
-        self.made(new, maker, handlers);
+        self.made(new, maker);
     }
 
     /// Process `new`, which `maker` has made, stands still for the first time.
-    pub(crate) fn made(&self, new: Pid, maker: LwpId, handlers: &mut dyn Handlers) {
-        if !handlers.follows_forks() {
-            self.means.let_new_go(new);
+    fn made(&mut self, new: Pid, maker: LwpId) {
+        if !self.handlers.follows_forks() {
+            self.pctx.means.let_new_go(new);
             return;
         }
         let followed = self
-            .may_copy_itself()
-            .and_then(|()| child::follow(self.means, new, self.created.get()));
+            .pctx
+            .copies
+            .may_be_made()
+            .and_then(|()| child::follow(self.pctx.means, new, self.pctx.created.get()));
         match followed {
-            Ok(Followed::Original(copy)) => self.copies.borrow_mut().push(copy),
+            Ok(Followed::Original(copy)) => self.pctx.copies.add(copy),
             Ok(Followed::Copy(child)) => {
                 // The parent is the original's to control. Nothing here may touch it again.
-                self.gone.set(true);
-                self.copies.borrow_mut().clear();
-                child.follows_from_threads.set(self.follows_from_threads.get());
-                handlers.fork(*child, self.pid, maker);
+                self.pctx.gone.set(true);
+                self.pctx.copies.forget();
+                child.copies.inherit(&self.pctx.copies);
+                self.handlers.fork(*child, self.pctx.pid, maker);
                 sys::exit_controller(0);
             }
             Err(error) => {
-                self.means.let_new_go(new);
-                handlers.not_followed(self, new, &error);
+                self.pctx.means.let_new_go(new);
+                self.handlers.not_followed(self.pctx, new, &error);
             }
         }
     }
 
     /// Another program was loaded, and the thread that asked for it is the only one left.
-    pub(crate) fn executed(&self, handlers: &mut dyn Handlers) -> Option<End> {
-        for lwp in self.lwps() {
-            if handlers.fini_lwp(self, lwp) == Flow::Stop {
+    fn executed(&mut self) -> Option<End> {
+        for lwp in self.pctx.lwps() {
+            if self.handlers.fini_lwp(self.pctx, lwp) == Flow::Stop {
                 return Some(End::Handler);
             }
         }
-        *self.lwps.borrow_mut() = Lwps::stopped(&[self.pid]);
-        if !handlers.follows_exec() {
+        *self.pctx.lwps.borrow_mut() = Lwps::stopped(&[self.pctx.pid]);
+        if !self.handlers.follows_exec() {
             return Some(End::Exec);
         }
-        let (first, command) = (LwpId(1), child::command_line(self.pid));
-        let stop = handlers.exec(self, first, &command) == Flow::Stop
-            || handlers.init_lwp(self, first) == Flow::Stop;
+        let (first, command) = (LwpId::FIRST, child::command_line(self.pctx.pid));
+        let stop = self.handlers.exec(self.pctx, first, &command) == Flow::Stop
+            || self.handlers.init_lwp(self.pctx, first) == Flow::Stop;
         stop.then_some(End::Handler)
     }
 
     /// A thread is about to end; what it counted can still be read.
-    fn exiting(&self, tid: Pid, handlers: &mut dyn Handlers) -> Option<End> {
+    fn exiting(&mut self, tid: Pid) -> Option<End> {
         let status = sys::event_message(tid).unwrap_or(0) as i32;
         // exit(2) ends a thread; exit_group(2), a signal or another thread's exec end them all.
         let alone = Tracee(tid).regs().is_ok_and(|regs| regs.0.orig_rax == libc::SYS_exit as u64);
-        self.leaving(tid, status, alone, handlers)
+        self.leaving(tid, status, alone)
     }
 
     /// Thread `tid` is about to end with `status`, alone or with all others.
-    pub(crate) fn leaving(
-        &self,
-        tid: Pid,
-        status: i32,
-        alone: bool,
-        handlers: &mut dyn Handlers,
-    ) -> Option<End> {
-        if alone && tid == self.pid {
-            self.leader_status.set(Some(status));
+    fn leaving(&mut self, tid: Pid, status: i32, alone: bool) -> Option<End> {
+        if alone && tid == self.pctx.pid {
+            self.pctx.leader_status.set(Some(status));
         }
-        let status = if alone { self.leader_status.get().unwrap_or(status) } else { status };
-        let stop = self.last_words(tid, alone, Status(status), handlers);
-        let _ = self.means.go(tid, 0);
+        let status = if alone { self.pctx.leader_status.get().unwrap_or(status) } else { status };
+        let stop = self.last_words(tid, alone, ExitStatus::from_raw(status));
+        let _ = self.pctx.means.go(tid, 0);
         stop
     }
 
     /// Calls what is to be called when thread `tid` ends; afterwards it is [`State::Exiting`].
-    fn last_words(
-        &self,
-        tid: Pid,
-        alone: bool,
-        status: Status,
-        handlers: &mut dyn Handlers,
-    ) -> Option<End> {
-        let lwp = self.lwps.borrow().get(tid)?;
+    fn last_words(&mut self, tid: Pid, alone: bool, status: ExitStatus) -> Option<End> {
+        let lwp = self.pctx.lwps.borrow().get(tid)?;
         let started = lwp.state != State::New;
         let mut flow = Flow::Continue;
         if started {
-            flow = handlers.fini_lwp(self, lwp.id);
+            flow = self.handlers.fini_lwp(self.pctx, lwp.id);
         }
-        self.lwps.borrow_mut().set(tid, State::Exiting);
-        if !self.lwps.borrow().any_alive() {
-            handlers.exit(self, lwp.id, status);
+        self.pctx.lwps.borrow_mut().set(tid, State::Exiting);
+        if !self.pctx.lwps.borrow().any_alive() {
+            self.handlers.exit(self.pctx, lwp.id, status);
         } else if alone && started && flow == Flow::Continue {
-            flow = handlers.lwp_exit(self, lwp.id);
+            flow = self.handlers.lwp_exit(self.pctx, lwp.id);
         }
         (flow == Flow::Stop).then_some(End::Handler)
     }
 
     /// A thread is gone.
-    pub(crate) fn ended(
-        &self,
-        tid: Pid,
-        status: Status,
-        handlers: &mut dyn Handlers,
-    ) -> Option<End> {
+    fn ended(&mut self, tid: Pid, status: ExitStatus) -> Option<End> {
         let mut end = None;
-        if tid == self.pid {
+        if tid == self.pctx.pid {
             // The leader's status comes last: threads that are still listed vanished unseen.
             let others = self.threads().into_iter();
             for lwp in others.filter(|lwp| lwp.tid != tid && lwp.state != State::Exiting) {
-                end = end.or(self.last_words(lwp.tid, false, status, handlers));
+                end = end.or(self.last_words(lwp.tid, false, status));
             }
         }
-        let silent = self.lwps.borrow().get(tid).is_some_and(|lwp| lwp.state != State::Exiting);
+        let silent =
+            self.pctx.lwps.borrow().get(tid).is_some_and(|lwp| lwp.state != State::Exiting);
         if silent {
             // SIGKILL need not pass the exit event.
-            end = self.last_words(tid, false, status, handlers);
+            end = self.last_words(tid, false, status);
         }
-        self.lwps.borrow_mut().remove(tid);
-        if tid == self.pid {
-            self.gone.set(true);
+        self.pctx.lwps.borrow_mut().remove(tid);
+        if tid == self.pctx.pid {
+            self.pctx.gone.set(true);
             return Some(End::Exited(status));
         }
         end
     }
 
     /// Stops every thread. One that sleeps beyond reach, as in vfork, is left to stop later.
-    fn stop_all(&self, handlers: &mut dyn Handlers, patience: Duration) -> Option<End> {
+    fn stop_all(&mut self, patience: Duration) -> Option<End> {
         let deadline = Instant::now() + patience;
         for lwp in self.threads() {
             if matches!(lwp.state, State::Running | State::Listening) {
-                let _ = self.means.stop(lwp.tid);
+                let _ = self.pctx.means.stop(lwp.tid);
             }
         }
         loop {
-            sys::event_clear(&self.wake.fd);
-            if let Some(end) = self.dispatch(handlers) {
+            sys::event_clear(&self.pctx.wake.fd);
+            if let Some(end) = self.dispatch() {
                 return Some(end);
             }
             let all = self.threads();
             let moving = all.iter().any(|lwp| match lwp.state {
-                State::Running => !is_unreachable(self.pid, lwp.tid),
+                State::Running => !is_unreachable(self.pctx.pid, lwp.tid),
                 State::New => true,
-                State::Listening => self.leaving.get(),
+                State::Listening => self.pctx.leaving.get(),
                 _ => false,
             });
             if !moving || Instant::now() >= deadline {
                 return None;
             }
-            sys::wait_readable(&self.wake.fd, Some(Duration::from_millis(10)));
-        }
-    }
-
-    /// Detaches from every thread.
-    pub(crate) fn let_go(&self) {
-        if self.means == Means::Host {
-            let _ = nested_ptrace::release(self.pid);
-            return;
-        }
-        self.leaving.set(true);
-        let _ = self.stop_all(&mut Ignore, PATIENCE);
-        // A thread in vfork stops once its child is on its way; detaching takes a stop.
-        let deadline = Instant::now() + PATIENCE;
-        while !self.is_gone() && self.any_running() && Instant::now() < deadline {
-            sys::wait_readable(&self.wake.fd, Some(Duration::from_millis(10)));
-            if self.dispatch(&mut Ignore).is_some() {
-                break;
-            }
-        }
-        for lwp in self.threads() {
-            let signal = match lwp.state {
-                State::Stopped(signal) => signal,
-                _ => 0,
-            };
-            // Where it is gone there is nothing to let go.
-            let _: Result<(), Errno> = sys::detach(lwp.tid, signal);
+            sys::wait_readable(&self.pctx.wake.fd, Some(Duration::from_millis(10)));
         }
     }
 
     fn any_running(&self) -> bool {
         let all = self.threads();
         all.iter().any(|lwp| matches!(lwp.state, State::Running | State::New))
+    }
+}
+
+/// Detaches from every thread.
+pub(crate) fn let_go(pctx: &Pctx) {
+    if pctx.means == Means::Host {
+        let _ = nested_ptrace::release(pctx.pid);
+        return;
+    }
+    pctx.leaving.set(true);
+    let mut ignore = Ignore;
+    let mut run = Run::new(pctx, &mut ignore);
+    let _ = run.stop_all(PATIENCE);
+    // A thread in vfork stops once its child is on its way; detaching takes a stop.
+    let deadline = Instant::now() + PATIENCE;
+    while !pctx.is_gone() && run.any_running() && Instant::now() < deadline {
+        sys::wait_readable(&pctx.wake.fd, Some(Duration::from_millis(10)));
+        if run.dispatch().is_some() {
+            break;
+        }
+    }
+    for lwp in run.threads() {
+        let signal = match lwp.state {
+            State::Stopped(signal) => signal,
+            _ => 0,
+        };
+        // Where it is gone there is nothing to let go.
+        let _: Result<(), Errno> = sys::detach(lwp.tid, signal);
     }
 }
 
@@ -581,11 +589,5 @@ mod tests {
         assert!(ticks.advance(start + Duration::from_secs(1)));
         assert_eq!(ticks.left, Some(1));
         assert!(!ticks.advance(start + Duration::from_secs(2)));
-    }
-
-    #[test]
-    fn statuses_are_read() {
-        assert_eq!((Status(7 << 8).code(), Status(7 << 8).signal()), (Some(7), None));
-        assert_eq!((Status(9).code(), Status(9).signal()), (None, Some(9)));
     }
 }

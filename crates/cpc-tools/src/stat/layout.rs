@@ -43,8 +43,8 @@ impl Layout {
     /// The layout of a run on this machine.
     pub fn new(templates: &[Template], cpus: &[u32]) -> Self {
         let spec = |template: &Template| Columned {
-            text: template.text.clone(),
-            pics: template.pics.clone(),
+            text: template.text().to_owned(),
+            pics: template.pics().to_vec(),
         };
         Self {
             specs: templates.iter().map(spec).collect(),

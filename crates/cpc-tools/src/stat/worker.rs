@@ -179,9 +179,8 @@ fn count_all(
 ) -> Result<(), Failure> {
     let sets = plan.templates.iter().map(|template| template.set(cpc));
     let sets: Vec<Set> = sets.collect::<Result<_, _>>()?;
-    let id = i32::try_from(cpu).map_err(Failure::new)?;
     let failure = |error: cpc::Error| Failure::new(error.reason());
-    let bind = |set: &Set| set.bind_cpu(id).map_err(failure);
+    let bind = |set: &Set| set.bind_cpu(cpu).map_err(failure);
     bind(&sets[0])?;
     let _ = sender.send(Message::Ready);
     let Some(start) = plan.start() else {
@@ -202,9 +201,9 @@ fn count_all(
         set.sample(&before).map_err(failure)?;
         let partial = !plan.sleep_until(start + end);
         set.sample(&now).map_err(failure)?;
-        let seconds = (now.hrtime_ns() - start_ns) as f64 / 1e9;
+        let seconds = (now.time_ns() - start_ns) as f64 / 1e9;
         now.set_difference(&now, &before).map_err(failure)?;
-        let (tsc, counts) = (now.tick(), values(&now));
+        let (tsc, counts) = (now.cycles(), values(&now));
         let sampled = Sampled { slot, cpu, set: index, seconds, tsc, counts, partial };
         let _ = sender.send(Message::Sampled(sampled));
         if partial || plan.is_over() {

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::process::ExitStatus;
 use std::sync::Arc;
 
-use cpc::{Buf, Cpc, Requests, Set};
-use pctx::{End, Error, Flow, Handlers, LwpId, Pctx, Pid, Status};
+use cpc::{Buf, Cpc, Set, SwitchRequests};
+use pctx::{End, Error, Flow, Handlers, LwpId, Pctx, Pid};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::options::Options;
@@ -39,14 +40,14 @@ pub fn track(options: &Options) -> Result<(), Failure> {
         templates: &templates,
         output,
         interrupted,
-        requests: Requests::of_this_process().ok(),
+        requests: SwitchRequests::of_this_process().ok(),
         started_ns: now_ns(),
         lwps: BTreeMap::new(),
         totals: Vec::new(),
         failed: false,
     };
     tracker.run(&pctx)?;
-    pctx.wait_for_copies();
+    pctx.copies().wait();
     if tracker.failed { Err(Failure::Reported) } else { tracker.output.finish() }
 }
 
@@ -78,7 +79,7 @@ struct Tracker<'a> {
     output: Output,
     interrupted: Interrupted,
     /// Requests of the program to switch its counters.
-    requests: Option<Arc<Requests>>,
+    requests: Option<Arc<SwitchRequests>>,
     started_ns: i64,
     lwps: BTreeMap<LwpId, Counted>,
     /// One a specification: the counts of all threads so far.
@@ -92,11 +93,12 @@ impl Tracker<'_> {
         self.forget()?;
         let period = self.options.period();
         match pctx.run(period, self.options.samples, self)? {
-            End::Exited(_) | End::Ticks => {}
             // Tracking ends here, the program goes on.
-            End::Exec => self.print_totals(pctx, LwpId(1), "exec"),
+            End::Exec => self.print_totals(pctx, LwpId::FIRST, "exec"),
             End::Terminated => self.finish(pctx),
             End::Handler => self.failed = true,
+            // It has ended, or this was the last tick.
+            _ => {}
         }
         Ok(())
     }
@@ -116,7 +118,7 @@ impl Tracker<'_> {
         for lwp in self.lwps.keys().copied().collect::<Vec<_>>() {
             self.look(pctx, lwp);
         }
-        self.print_totals(pctx, LwpId(1), "exit");
+        self.print_totals(pctx, LwpId::FIRST, "exit");
     }
 
     fn fail(&mut self, pctx: &Pctx, what: &str, reason: &str) {
@@ -145,7 +147,7 @@ impl Tracker<'_> {
         };
         if let Err(error) = counted.sample_into(&self.totals[counted.current]) {
             counted.live = false;
-            let reason = format!("lwp {}: {}", lwp.0, error.reason());
+            let reason = format!("lwp {}: {}", lwp.get(), error.reason());
             self.fail(pctx, "sample", &reason);
             return false;
         }
@@ -159,7 +161,7 @@ impl Tracker<'_> {
             return;
         };
         let buf = if fresh { &counted.spare } else { &counted.now };
-        let row = self.row(pctx.pid(), lwp, tag, counted.current, buf, counted.now.hrtime_ns());
+        let row = self.row(pctx.pid(), lwp, tag, counted.current, buf, counted.now.time_ns());
         self.output.write(&row);
     }
 
@@ -175,15 +177,15 @@ impl Tracker<'_> {
         let counts: Vec<u64> = (0..buf.len()).map(|index| buf.get(index).unwrap_or(0)).collect();
         let note = match self.templates {
             [_] => Note::None,
-            several => Note::Text(&several[set].text),
+            several => Note::Text(several[set].text()),
         };
-        let counts = Some((buf.tick(), &*counts));
+        let counts = Some((buf.cycles(), &*counts));
         self.columns.track(TrackRow { counts, note, ..self.event_row(pid, lwp, tag, at_ns) })
     }
 
     fn event_row<'b>(&self, pid: Pid, lwp: LwpId, tag: &'b str, at_ns: i64) -> TrackRow<'b> {
         let seconds = at_ns.saturating_sub(self.started_ns) as f64 / 1e9;
-        TrackRow { seconds, pid, lwp: lwp.0, tag, counts: None, note: Note::None }
+        TrackRow { seconds, pid, lwp: lwp.get(), tag, counts: None, note: Note::None }
     }
 
     /// Goes on to the next set, where there are several.
@@ -221,11 +223,12 @@ impl Counted {
 
     /// Binds set `index` to the thread and looks at it for the first time.
     fn bind(&mut self, pctx: &Pctx, lwp: LwpId, index: usize) -> Result<(), Failure> {
-        let tid = pctx.tid(lwp).ok_or_else(|| Failure::new(format!("lwp {} is gone", lwp.0)))?;
+        let tid =
+            pctx.tid(lwp).ok_or_else(|| Failure::new(format!("lwp {} is gone", lwp.get())))?;
         let set = &self.sets[index];
         let failure =
-            |error: cpc::Error| Failure::new(format!("lwp {}: {}", lwp.0, error.reason()));
-        set.bind_lwp(tid).map_err(failure)?;
+            |error: cpc::Error| Failure::new(format!("lwp {}: {}", lwp.get(), error.reason()));
+        set.bind_tid(tid).map_err(failure)?;
         [self.now, self.before, self.spare] = [0; 3].map(|_| set.create_buf());
         set.sample(&self.now).map_err(failure)?;
         // What was counted before the first look is the thread's too.
@@ -313,7 +316,7 @@ impl Handlers for Tracker<'_> {
         let row = self.columns.track(TrackRow { note: Note::Text(&note), ..row });
         self.output.write(&row);
         self.failed = false;
-        self.requests = Requests::of_this_process().ok();
+        self.requests = SwitchRequests::of_this_process().ok();
         if let Err(error) = self.run(&child) {
             self.fail(&child, "fork", &reason_of(&error));
         }
@@ -324,7 +327,7 @@ impl Handlers for Tracker<'_> {
         self.fail(pctx, "fork", &format!("child {child} is not followed: {error}"));
     }
 
-    fn exit(&mut self, pctx: &Pctx, lwp: LwpId, _: Status) {
+    fn exit(&mut self, pctx: &Pctx, lwp: LwpId, _: ExitStatus) {
         self.print_totals(pctx, lwp, "exit");
     }
 

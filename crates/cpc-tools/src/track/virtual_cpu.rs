@@ -16,7 +16,7 @@ use std::io::{self, PipeReader};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use lwp_vcpu::config::{Cache, Control, Request};
 use lwp_vcpu::{Config, Plan, ProcessReport, Sampling, Target};
@@ -48,7 +48,7 @@ pub fn track(options: &Options) -> Result<(), Failure> {
     let printer = Mutex::new(Printer::new(options, &specs, &sampling, output));
     let books = Books { printer, requests, reports: Mutex::new(reports) };
     // Without it the program is told that there are no counters to be switched.
-    let wishes = cpc::Requests::of_this_process().ok();
+    let wishes = cpc::SwitchRequests::of_this_process().ok();
     let (ended, ending) = io::pipe().map_err(Failure::new)?;
     let outcome = std::thread::scope(|scope| {
         let (done, over) = channel::<()>();
@@ -96,7 +96,7 @@ impl<'a> Books<'a> {
 
     /// Switches counters as the program's threads wish, until nobody holds the other end of
     /// `ended`.
-    fn fulfil(&self, wishes: &cpc::Requests, ended: &PipeReader) {
+    fn fulfil(&self, wishes: &cpc::SwitchRequests, ended: &PipeReader) {
         loop {
             let mut fds = [PollFd::new(wishes, PollFlags::IN), PollFd::new(ended, PollFlags::IN)];
             // An interrupted wait is as good as one that brings something: the socket is looked at.
@@ -112,7 +112,7 @@ impl<'a> Books<'a> {
     /// The thread that wishes it waits meanwhile, so what it has counted is what it has done up to
     /// its call.
     fn switch(&self, tid: i32, running: bool) -> Result<(), cpc::Error> {
-        let none = cpc::Error::new(EINVAL, "the thread has no counters");
+        let none = cpc::c::error(EINVAL, "the thread has no counters");
         let reports = self.so_far().ok_or(none.clone())?;
         if self.printer().switch(&reports, tid, running) { Ok(()) } else { Err(none) }
     }
@@ -160,7 +160,7 @@ fn configuration(options: &Options, sampling: &[Sampling]) -> Result<Config, Fai
         }
         config.reports.thread_times = true;
         // Its frequency is measured before anything is counted.
-        let _ = cpc::cycles(0);
+        let _ = cpc::tsc_cycles(Duration::ZERO);
     }
     config.target = target;
     config.program.follow_children = options.follow_fork;

@@ -137,7 +137,7 @@ impl Row {
             Class::CacheMisses => id == EventId::DCACHE_MISSES,
             Class::Branches => id == EventId::BRANCHES_RETIRED,
             Class::All => id != EventId::PROGRAMMED,
-            Class::Records => request.is_smpl() && id != EventId::PROGRAMMED,
+            Class::Records => request.is_recording() && id != EventId::PROGRAMMED,
         }
     }
 }
@@ -232,8 +232,8 @@ pub(super) fn build(
 }
 
 fn check_flags(request: &Request) -> Result<()> {
-    let kernel = RequestFlags::COUNT_SYSTEM | RequestFlags::COUNT_HV;
-    if request.flags.intersects(kernel) || !request.flags.contains(RequestFlags::COUNT_USER) {
+    let kernel = RequestFlags::KERNEL | RequestFlags::HYPERVISOR;
+    if request.flags().intersects(kernel) || !request.flags().contains(RequestFlags::USER) {
         let reason = "Lightweight Profiling counts in user mode only: ask for CPC_COUNT_USER \
                       alone, or set LWP_CPC_USER_ONLY=1 to have the rest left out";
         return Err(Error::coded(Subcode::InvalidFlags, reason));
@@ -244,7 +244,7 @@ fn check_flags(request: &Request) -> Result<()> {
 /// With random intervals the occurrences between two records are not known, so nothing can be
 /// counted.
 fn check_random(shared: &Shared, plan: &[Planned]) -> Result<()> {
-    let counts = plan.iter().any(|planned| !planned.request.is_smpl());
+    let counts = plan.iter().any(|planned| !planned.request.is_recording());
     if counts && shared.random.unwrap_or(0) > 0 {
         let reason = "\"random\" changes every interval of the set, so its counters would be wrong";
         return Err(Error::coded(Subcode::ConflictingRequests, reason));
@@ -270,27 +270,28 @@ fn take_attributes(
     request: &Request,
     id: EventId,
 ) -> Result<()> {
-    for attribute in &request.attributes {
-        if matches!(&*attribute.name, Attribute::PICNUM | Attribute::SMPL_NRECS) {
+    for attribute in request.attributes() {
+        if matches!(attribute.name(), Attribute::COUNTER | Attribute::RECORDS) {
             continue;
         }
-        let row = ATTRIBUTES.iter().find(|row| row.name == attribute.name);
+        let row = ATTRIBUTES.iter().find(|row| row.name == attribute.name());
         let row = row.filter(|row| row.is_had(capabilities, enabled) && row.is_for(id, request));
         let Some(row) = row else {
             let reason = format!(
                 "attribute \"{}\" means nothing for \"{}\" with Lightweight Profiling",
-                attribute.name, request.event
+                attribute.name(),
+                request.event()
             );
             return Err(Error::coded(Subcode::InvalidAttribute, reason));
         };
-        shared.take(row, attribute.value)?;
+        shared.take(row, attribute.value())?;
     }
     Ok(())
 }
 
 fn programmed(capabilities: &Capabilities, request: &Request, id: EventId) -> Result<Programmed> {
-    let records = request.is_smpl().then(|| {
-        let asked = request.value_of(Attribute::SMPL_NRECS);
+    let records = request.is_recording().then(|| {
+        let asked = request.attribute(Attribute::RECORDS);
         asked.map_or(DEFAULT_RECORDS, |n| n.clamp(1, MAX_RECORDS) as usize)
     });
     let most = COUNTER_MAX as u64 + 1;

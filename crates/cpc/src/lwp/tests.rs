@@ -17,7 +17,7 @@ use super::unit::Unit;
 use super::*;
 use crate::backend::Cause;
 use crate::error::Subcode;
-use crate::handle::{Cpc, Names, Version, Walk};
+use crate::handle::{Cpc, EventNames, EventUses, Version};
 use crate::request::{BindFlags, Request, RequestFlags};
 use crate::{Buf, Set, items};
 
@@ -195,8 +195,10 @@ fn refusal(cpc: &Cpc, requests: &[Request]) -> Option<Subcode> {
 #[test]
 fn instructions_are_counted_from_the_preset() {
     let (unit, cpc) = open(presets::FULL);
-    let requests =
-        [Request::new("PAPI_tot_ins").preset(1000), Request::new("lwp_bre").preset(u64::MAX)];
+    let requests = [
+        Request::new("PAPI_tot_ins").with_preset(1000),
+        Request::new("lwp_bre").with_preset(u64::MAX),
+    ];
     let (set, buf) = bound(&cpc, &requests);
     set.sample(&buf).unwrap();
     assert_eq!((buf.get(0), buf.get(1)), (Ok(1000), Ok(u64::MAX)));
@@ -204,7 +206,7 @@ fn instructions_are_counted_from_the_preset() {
     unit.retire(&Retired::branch(AppPc(9), AppPc(0), BranchKind::Return, true));
     set.sample(&buf).unwrap();
     assert_eq!((buf.get(0), buf.get(1)), (Ok(1078), Ok(0)), "modulo 2^64");
-    assert!(buf.hrtime_ns() > 0);
+    assert!(buf.time_ns() > 0);
 }
 
 /// The unit's counters have 26 bits; these pass 2^26 many times.
@@ -229,7 +231,7 @@ fn counts_go_on_past_the_width_of_the_counter() {
 #[test]
 fn restarting_begins_at_the_preset_again() {
     let (unit, cpc) = open(presets::FULL);
-    let (set, buf) = bound(&cpc, &[Request::new("lwp_ire").preset(5)]);
+    let (set, buf) = bound(&cpc, &[Request::new("lwp_ire").with_preset(5)]);
     unit.instructions(10);
     set.set_preset(0, 100).unwrap();
     set.sample(&buf).unwrap();
@@ -278,7 +280,7 @@ fn records_arrive_at_their_interval_and_are_moved_once() {
 #[test]
 fn cache_misses_have_their_items_and_filters() {
     let (unit, cpc) = open(presets::FULL);
-    let request = Request::records("PAPI_l1_ldm", 1).attribute("min_latency", 96);
+    let request = Request::records("PAPI_l1_ldm", 1).with_attribute("min_latency", 96);
     let (set, buf) = bound(&cpc, &[request]);
     for (latency, address) in [(64, 0x1000), (200, 0x2000)] {
         let miss = CacheMiss {
@@ -301,7 +303,7 @@ fn cache_misses_have_their_items_and_filters() {
 #[test]
 fn records_beyond_the_room_are_counted_as_lost() {
     let (unit, cpc) = open(presets::FULL);
-    let request = Request::records("lwp_ire", 1).attribute("smpl_nrecs", 20);
+    let request = Request::records("lwp_ire", 1).with_attribute("smpl_nrecs", 20);
     let (set, buf) = bound(&cpc, &[request]);
     unit.instructions(5000);
     set.sample(&buf).unwrap();
@@ -318,7 +320,7 @@ fn records_that_a_buffer_has_no_room_for_are_lost() {
     let (unit, cpc) = open(presets::FULL);
     let set_with_room = |room| {
         let set = cpc.create_set();
-        set.add(Request::records("lwp_ire", 10).attribute("smpl_nrecs", room)).unwrap();
+        set.add(Request::records("lwp_ire", 10).with_attribute("smpl_nrecs", room)).unwrap();
         set
     };
     let (set, small) = (set_with_room(20), set_with_room(3).create_buf());
@@ -366,24 +368,26 @@ fn foreign_blocks_are_noticed() {
 fn what_the_unit_cannot_do_is_refused_with_its_subcode() {
     let (_unit, cpc) = open(presets::FULL);
     let count = Request::new("lwp_ire");
-    let system = count.clone().flags(RequestFlags::COUNT_SYSTEM);
+    let system = count.clone().with_flags(RequestFlags::KERNEL);
     assert_eq!(refusal(&cpc, &[system]), Some(Subcode::InvalidFlags));
-    let unknown = count.clone().flags(RequestFlags::from_bits_retain(0x102));
+    let unknown = count.clone().with_flags(RequestFlags::from_bits_retain(0x102));
     assert_eq!(refusal(&cpc, &[unknown]), Some(Subcode::InvalidFlags));
-    let none = count.clone().flags(RequestFlags::empty());
+    let none = count.clone().with_flags(RequestFlags::empty());
     assert_eq!(refusal(&cpc, &[none]), Some(Subcode::InvalidFlags));
     let twice = [count.clone(), Request::new("PAPI_tot_ins")];
     assert_eq!(refusal(&cpc, &twice), Some(Subcode::ResourceUnavailable));
-    let filter = count.clone().attribute("ncb", 1);
+    let filter = count.clone().with_attribute("ncb", 1);
     assert_eq!(refusal(&cpc, &[filter]), Some(Subcode::InvalidAttribute));
-    let wide = Request::new("lwp_dme").attribute("min_latency", 5000);
+    let wide = Request::new("lwp_dme").with_attribute("min_latency", 5000);
     assert_eq!(refusal(&cpc, &[wide]), Some(Subcode::AttributeOutOfRange));
     let far = Request::records("lwp_ire", (1 << 25) + 1);
     assert_eq!(refusal(&cpc, &[far]), Some(Subcode::AttributeOutOfRange));
-    let ranges =
-        [count.clone().attribute("base_ip", 1), Request::new("lwp_bre").attribute("base_ip", 2)];
+    let ranges = [
+        count.clone().with_attribute("base_ip", 1),
+        Request::new("lwp_bre").with_attribute("base_ip", 2),
+    ];
     assert_eq!(refusal(&cpc, &ranges), Some(Subcode::ConflictingRequests));
-    let random = [count, Request::records("lwp_bre", 64).attribute("random", 4)];
+    let random = [count, Request::records("lwp_bre", 64).with_attribute("random", 4)];
     assert_eq!(refusal(&cpc, &random), Some(Subcode::ConflictingRequests));
     assert_eq!(refusal(&cpc, &[Request::new("lwp_ins")]), Some(Subcode::InvalidEvent));
     let both = [notifying(10), Request::records("lwp_bre", 64)];
@@ -392,14 +396,14 @@ fn what_the_unit_cannot_do_is_refused_with_its_subcode() {
 
 /// A request of instructions that signals after `distance` of them.
 fn notifying(distance: u64) -> Request {
-    let flags = RequestFlags::COUNT_USER | RequestFlags::OVF_NOTIFY_EMT;
-    Request::new("lwp_ire").preset(distance.wrapping_neg()).flags(flags)
+    let flags = RequestFlags::USER | RequestFlags::NOTIFY_OVERFLOW;
+    Request::new("lwp_ire").with_preset(distance.wrapping_neg()).with_flags(flags)
 }
 
 #[test]
 fn an_overflow_freezes_the_set_and_signals_at_its_instruction() {
     let (unit, cpc) = open(presets::FULL);
-    let (set, buf) = bound(&cpc, &[notifying(100), Request::new("lwp_bre").preset(7)]);
+    let (set, buf) = bound(&cpc, &[notifying(100), Request::new("lwp_bre").with_preset(7)]);
     let plain = Retired::plain(AppPc(1), AppPc(2));
     for round in 0..3 {
         let hits: Vec<u64> = (1..=150).filter(|_| unit.retire_interrupted(&plain)).collect();
@@ -414,10 +418,10 @@ fn an_overflow_freezes_the_set_and_signals_at_its_instruction() {
 
 /// A request of records that signals, with this room.
 fn notifying_records(room: u64) -> Request {
-    let flags = RequestFlags::COUNT_USER | RequestFlags::OVF_NOTIFY_EMT;
+    let flags = RequestFlags::USER | RequestFlags::NOTIFY_OVERFLOW;
     Request::records("lwp_ire", 10)
-        .flags(flags | RequestFlags::HW_SMPL)
-        .attribute("smpl_nrecs", room)
+        .with_flags(flags | RequestFlags::RECORDS)
+        .with_attribute("smpl_nrecs", room)
 }
 
 /// The signal comes while there is room, so that nothing is lost.
@@ -446,7 +450,7 @@ fn room_that_fills_is_signalled_and_freezes_the_set() {
 fn a_ring_is_emptied_before_counts_are_lost() {
     let (unit, cpc) = open(presets::FULL);
     let requests =
-        [Request::records("lwp_ire", 1).attribute("smpl_nrecs", 100), Request::new("lwp_bre")];
+        [Request::records("lwp_ire", 1).with_attribute("smpl_nrecs", 100), Request::new("lwp_bre")];
     let (set, buf) = bound(&cpc, &requests);
     let plain = Retired::plain(AppPc(1), AppPc(2));
     let instructions = (1u64 << 18) + 200_000;
@@ -464,8 +468,8 @@ fn a_ring_is_emptied_before_counts_are_lost() {
 fn a_far_overflow_is_signalled_at_its_occurrence() {
     let (unit, cpc) = open(presets::FULL);
     let distance = (1u64 << 27) + 12_345;
-    let flags = RequestFlags::COUNT_USER | RequestFlags::OVF_NOTIFY_EMT;
-    let request = Request::new("lwp_cnh").preset(distance.wrapping_neg()).flags(flags);
+    let flags = RequestFlags::USER | RequestFlags::NOTIFY_OVERFLOW;
+    let request = Request::new("lwp_cnh").with_preset(distance.wrapping_neg()).with_flags(flags);
     let (set, buf) = bound(&cpc, &[request]);
     let step = |cycles: u32| {
         let plain = Retired::plain(AppPc(0), AppPc(1));
@@ -484,36 +488,41 @@ fn a_far_overflow_is_signalled_at_its_occurrence() {
 fn overflow_needs_an_interrupt() {
     let features = presets::FULL.features - Features::LWP_INT;
     let (_unit, cpc) = open(Capabilities { features, ..presets::FULL });
-    let flags = RequestFlags::COUNT_USER | RequestFlags::OVF_NOTIFY_EMT;
+    let flags = RequestFlags::USER | RequestFlags::NOTIFY_OVERFLOW;
     let set = cpc.create_set();
-    set.add(Request::new("lwp_ire").flags(flags)).unwrap();
+    set.add(Request::new("lwp_ire").with_flags(flags)).unwrap();
     assert_eq!(set.bind_thread(BindFlags::empty()).unwrap_err().errno(), libc::ENOTSUP);
-    assert!(!cpc.caps().contains(Caps::OVERFLOW_INTERRUPT));
+    assert!(!cpc.capabilities().contains(crate::Capabilities::OVERFLOW_INTERRUPT));
 }
 
 #[test]
 fn only_events_the_processor_has_are_listed() {
     let (_unit, cpc) = open(presets::BULLDOZER);
-    assert_eq!(cpc.npic(), 3);
+    assert_eq!(cpc.counter_count(), 3);
     assert_eq!(
-        cpc.events(Names::Platform, Walk::CPC),
+        cpc.events(EventNames::Platform, EventUses::COUNTING),
         ["branch-instructions", "branches", "lwp_bre", "instructions", "lwp_ire", "lwp_val"]
     );
-    assert_eq!(cpc.events(Names::Generic, Walk::CPC), ["PAPI_br_ins", "PAPI_tot_ins"]);
-    assert!(cpc.events(Names::Platform, Walk::SMPL).contains(&"lwp_ins"));
-    assert_eq!(cpc.attributes(Walk::CPC), ["nab", "ncb", "nrb", "random", "picnum"]);
-    assert!(cpc.special_item(SpecialItem::Pc).is_ok());
-    assert_eq!(cpc.special_item(SpecialItem::Dlina).unwrap_err().errno(), libc::EINVAL);
+    assert_eq!(
+        cpc.events(EventNames::Generic, EventUses::COUNTING),
+        ["PAPI_br_ins", "PAPI_tot_ins"]
+    );
+    assert!(cpc.events(EventNames::Platform, EventUses::RECORDING).contains(&"lwp_ins"));
+    assert_eq!(cpc.attributes(EventUses::COUNTING), ["nab", "ncb", "nrb", "random", "picnum"]);
+    assert!(cpc.special_item(SpecialItem::InstructionAddress).is_ok());
+    let address = cpc.special_item(SpecialItem::InstructionAddress).ok();
+    assert_eq!((cpc.record_item("pc"), cpc.record_item("bogus")), (address, None));
+    assert_eq!(cpc.special_item(SpecialItem::DataAddress).unwrap_err().errno(), libc::EINVAL);
     let set = cpc.create_set();
     let error = set.add(Request::new("lwp_dme")).unwrap_err();
     assert_eq!(error.subcode(), Some(Subcode::InvalidEvent));
-    let error = set.add(Request::new("lwp_ire").attribute("picnum", 0)).unwrap_err();
+    let error = set.add(Request::new("lwp_ire").with_attribute("picnum", 0)).unwrap_err();
     assert_eq!(error.subcode(), Some(Subcode::PicNotCapable));
-    let error = set.add(Request::new("lwp_ire").attribute("picnum", 3)).unwrap_err();
+    let error = set.add(Request::new("lwp_ire").with_attribute("picnum", 3)).unwrap_err();
     assert_eq!(error.subcode(), Some(Subcode::InvalidPicnum));
-    let error = set.add(Request::new("lwp_ire").attribute("umask", 1)).unwrap_err();
+    let error = set.add(Request::new("lwp_ire").with_attribute("umask", 1)).unwrap_err();
     assert_eq!(error.subcode(), Some(Subcode::InvalidAttribute));
-    assert_eq!(set.add(Request::new("lwp_ire").attribute("picnum", 1)), Ok(0));
+    assert_eq!(set.add(Request::new("lwp_ire").with_attribute("picnum", 1)), Ok(0));
 }
 
 /// Promise: C23
@@ -523,13 +532,13 @@ fn the_kernel_s_part_is_left_out_if_the_user_chooses_that() {
     let backend = LwpBackend::new(Arc::clone(&unit) as Arc<dyn Unit>);
     let backend = LwpBackend { user_only: true, ..backend };
     let cpc = Cpc::with_backends(Version::Current, vec![Box::new(backend)], Vec::new());
-    let both = RequestFlags::COUNT_USER | RequestFlags::COUNT_SYSTEM;
-    let (set, buf) = bound(&cpc, &[Request::new("lwp_ire").flags(both)]);
+    let both = RequestFlags::USER | RequestFlags::KERNEL;
+    let (set, buf) = bound(&cpc, &[Request::new("lwp_ire").with_flags(both)]);
     unit.instructions(1000);
     set.sample(&buf).unwrap();
     assert!(buf.get(0).unwrap() >= 1000);
     set.unbind().unwrap();
-    let system = Request::new("lwp_ire").flags(RequestFlags::COUNT_SYSTEM);
+    let system = Request::new("lwp_ire").with_flags(RequestFlags::KERNEL);
     assert_eq!(refusal(&cpc, &[system]), Some(Subcode::InvalidFlags));
 }
 
@@ -537,9 +546,9 @@ fn the_kernel_s_part_is_left_out_if_the_user_chooses_that() {
 #[test]
 fn what_is_to_be_asked_instead_of_the_kernel_s_part_is_said() {
     let (_unit, cpc) = open(presets::FULL);
-    let both = RequestFlags::COUNT_USER | RequestFlags::COUNT_SYSTEM;
+    let both = RequestFlags::USER | RequestFlags::KERNEL;
     let set = cpc.create_set();
-    let added = set.add(Request::new("lwp_ire").flags(both));
+    let added = set.add(Request::new("lwp_ire").with_flags(both));
     let error = added.and_then(|_| set.bind_thread(BindFlags::empty()).map(|_| 0)).unwrap_err();
     assert!(error.to_string().contains("ask for CPC_COUNT_USER alone"), "{error}");
 }
@@ -549,8 +558,10 @@ fn a_handle_for_counting_only_has_no_records() {
     let unit = Modelled::new(presets::FULL);
     let backend = LwpBackend::new(unit);
     let cpc = Cpc::with_backends(Version::CpcOnly, vec![Box::new(backend)], Vec::new());
-    assert!(!cpc.caps().contains(Caps::SMPL) && cpc.smpl_iname().is_none());
-    assert_eq!((cpc.smpl_npic(), cpc.record_items().len()), (0, 0));
+    assert!(
+        !cpc.capabilities().contains(crate::Capabilities::RECORDS) && cpc.recorder_name().is_none()
+    );
+    assert_eq!((cpc.recording_counter_count(), cpc.record_items().len()), (0, 0));
     assert_eq!(refusal(&cpc, &[Request::records("lwp_ire", 5)]), Some(Subcode::InvalidFlags));
 }
 
@@ -559,9 +570,9 @@ fn other_targets_are_not_supported() {
     let (_unit, cpc) = open(presets::FULL);
     let set = cpc.create_set();
     set.add(Request::new("lwp_ire")).unwrap();
-    let error = set.bind_lwp(crate::sys::thread_id()).unwrap_err();
+    let error = set.bind_tid(crate::sys::thread_id()).unwrap_err();
     assert_eq!(error.errno(), libc::ENOTSUP);
-    assert_eq!(set.bind_lwp(0).unwrap_err().errno(), libc::ESRCH);
+    assert_eq!(set.bind_tid(0).unwrap_err().errno(), libc::ESRCH);
 }
 
 /// The tick is CPU time while counting: it goes on over a restart and stands still in between.
@@ -571,7 +582,7 @@ fn the_tick_is_time_spent_counting() {
     let (set, buf) = bound(&cpc, &[Request::new("lwp_ire")]);
     let tick = || {
         set.sample(&buf).unwrap();
-        buf.tick()
+        buf.cycles()
     };
     unit.instructions(1000);
     let first = tick();

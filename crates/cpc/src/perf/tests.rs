@@ -6,7 +6,7 @@ use lwp_perf::kernel::script::{Memory, Opened, Script};
 use lwp_perf::page::field;
 
 use super::*;
-use crate::handle::{Cpc, Names, Version, Walk};
+use crate::handle::{Cpc, EventNames, EventUses, Version};
 use crate::request::{BindFlags, Request};
 use crate::{Buf, Set};
 
@@ -54,8 +54,8 @@ fn a_set_is_one_pinned_group() {
     let script = machine();
     let cpc = open(&script);
     let probes = script.opened().len();
-    let raw = Request::new("0x1c1").attribute("umask", 3).flags(RequestFlags::COUNT_SYSTEM);
-    let (set, buf) = set_of(&cpc, &[Request::new("PAPI_tot_ins").preset(7), raw]);
+    let raw = Request::new("0x1c1").with_attribute("umask", 3).with_flags(RequestFlags::KERNEL);
+    let (set, buf) = set_of(&cpc, &[Request::new("PAPI_tot_ins").with_preset(7), raw]);
     set.bind_thread(BindFlags::empty()).unwrap();
     let opened = opened_since(&script, probes);
     assert_eq!(opened.len(), 2);
@@ -100,12 +100,12 @@ fn counters_of_the_thread_are_read_in_user_space() {
         script.set_pages(probes + index, Ok(memory.clone()));
     }
     // Any read(2) would fail: the script has none.
-    let requests = [Request::new("instructions").preset(1000), Request::new("cycles")];
+    let requests = [Request::new("instructions").with_preset(1000), Request::new("cycles")];
     let (set, buf) = set_of(&cpc, &requests);
     set.bind_thread(BindFlags::empty()).unwrap();
     set.sample(&buf).unwrap();
     assert_eq!((buf.get(0), buf.get(1)), (Ok(1111), Ok(222)));
-    assert!(buf.tick() > 0);
+    assert!(buf.cycles() > 0);
     memories[1].set(field::INDEX, &0u32.to_le_bytes());
     assert!(set.sample(&buf).is_err(), "read(2) is asked");
     script.set_read(probes, Ok(vec![2, 1000, 1000, 5, 1, 6, 2]));
@@ -183,14 +183,14 @@ fn kinds_of_core_are_counted_together() {
     set.sample(&buf).unwrap();
     let counts: Vec<u64> = (0..6).map(|index| buf.get(index).unwrap()).collect();
     assert_eq!(counts, [11, 22, 3, 4, 50, 6]);
-    assert_eq!(buf.tick(), crate::clock::cycles(1000));
+    assert_eq!(buf.cycles(), crate::clock::cycles(1000));
     // One kind whose counters are lost loses the count.
     script.set_read(probes + 4, Ok(Vec::new()));
     assert_eq!(set.sample(&buf).unwrap_err().errno(), libc::EAGAIN);
     set.unbind().unwrap();
     // The overflow of a sum cannot be signalled; that of one kind can be asked for.
-    let flags = RequestFlags::COUNT_USER | RequestFlags::OVF_NOTIFY_EMT;
-    let (set, _buf) = set_of(&cpc, &[Request::new("PAPI_tot_ins").flags(flags)]);
+    let flags = RequestFlags::USER | RequestFlags::NOTIFY_OVERFLOW;
+    let (set, _buf) = set_of(&cpc, &[Request::new("PAPI_tot_ins").with_flags(flags)]);
     let error = set.bind_thread(BindFlags::empty()).unwrap_err();
     assert_eq!((error.errno(), error.reason().contains("cpu_core/")), (libc::ENOTSUP, true));
 }
@@ -232,7 +232,7 @@ fn every_interval_is_a_record_or_is_lost() {
     let ring = script.opened().len();
     let memory = Memory::new(4096);
     script.set_pages(ring, Ok(memory.clone()));
-    let request = Request::records("instructions", 1000).attribute("smpl_nrecs", 4);
+    let request = Request::records("instructions", 1000).with_attribute("smpl_nrecs", 4);
     let (set, buf) = set_of(&cpc, &[request]);
     set.bind_thread(BindFlags::empty()).unwrap();
     let mut events = 0;
@@ -276,8 +276,8 @@ fn samples_of_a_pmu_do_not_signal() {
     let script = machine();
     let cpc = open(&script);
     let request = Request::records("instructions", 1000);
-    let flags = request.flags | RequestFlags::OVF_NOTIFY_EMT;
-    let (set, _buf) = set_of(&cpc, &[request.flags(flags)]);
+    let flags = request.flags() | RequestFlags::NOTIFY_OVERFLOW;
+    let (set, _buf) = set_of(&cpc, &[request.with_flags(flags)]);
     assert_eq!(set.bind_thread(BindFlags::empty()).unwrap_err().errno(), libc::ENOTSUP);
 }
 
@@ -301,9 +301,11 @@ fn restart_sets_periods_and_starts_by_the_leader() {
     let script = machine();
     let cpc = open(&script);
     let probes = script.opened().len();
-    let emt = RequestFlags::COUNT_USER | RequestFlags::OVF_NOTIFY_EMT;
-    let requests =
-        [Request::new("cycles"), Request::new("instructions").preset(u64::MAX - 99).flags(emt)];
+    let emt = RequestFlags::USER | RequestFlags::NOTIFY_OVERFLOW;
+    let requests = [
+        Request::new("cycles"),
+        Request::new("instructions").with_preset(u64::MAX - 99).with_flags(emt),
+    ];
     let (set, _buf) = set_of(&cpc, &requests);
     set.bind_thread(BindFlags::empty()).unwrap();
     let opened = opened_since(&script, probes);
@@ -357,7 +359,7 @@ fn without_a_pmu_hardware_events_say_so_and_software_events_count() {
     assert_eq!(error.subcode(), Some(Subcode::InvalidEvent));
     let set = cpc.create_set();
     assert_eq!(set.add(Request::new("page-faults")), Ok(0));
-    assert!(cpc.events(Names::Generic, Walk::CPC).is_empty());
+    assert!(cpc.events(EventNames::Generic, EventUses::COUNTING).is_empty());
 }
 
 #[test]
@@ -373,17 +375,17 @@ fn a_kernel_that_lets_nothing_count_is_no_back_end() {
 #[test]
 fn attributes_follow_the_format_of_the_pmu() {
     let cpc = open(&machine());
-    assert_eq!(cpc.attributes(Walk::CPC), ["cmask", "umask", "picnum"]);
-    assert_eq!(cpc.npic(), 6 + SOFTWARE_PICS);
+    assert_eq!(cpc.attributes(EventUses::COUNTING), ["cmask", "umask", "picnum"]);
+    assert_eq!(cpc.counter_count(), 6 + SOFTWARE_PICS);
     let subcode = |request: Request| {
         let (set, _buf) = set_of(&cpc, &[request]);
         set.bind_thread(BindFlags::empty()).unwrap_err().subcode()
     };
-    let wide = Request::new("ex_ret_instr").attribute("umask", 0x100);
+    let wide = Request::new("ex_ret_instr").with_attribute("umask", 0x100);
     assert_eq!(subcode(wide), Some(Subcode::AttributeOutOfRange));
-    let generic = Request::new("PAPI_tot_ins").attribute("umask", 1);
+    let generic = Request::new("PAPI_tot_ins").with_attribute("umask", 1);
     assert_eq!(subcode(generic), Some(Subcode::AttributeOutOfRange));
-    let perf = Request::new("instructions").attribute("umask", 1);
+    let perf = Request::new("instructions").with_attribute("umask", 1);
     assert_eq!(subcode(perf), Some(Subcode::InvalidAttribute));
 }
 
@@ -393,19 +395,19 @@ fn events_that_happen_in_the_kernel_are_not_counted_as_zero() {
     let (set, _buf) = set_of(&cpc, &[Request::new("context-switches")]);
     let error = set.bind_thread(BindFlags::empty()).unwrap_err();
     assert_eq!(error.subcode(), Some(Subcode::InvalidFlags));
-    let both = RequestFlags::COUNT_USER | RequestFlags::COUNT_SYSTEM;
-    let (set, _buf) = set_of(&cpc, &[Request::new("context-switches").flags(both)]);
+    let both = RequestFlags::USER | RequestFlags::KERNEL;
+    let (set, _buf) = set_of(&cpc, &[Request::new("context-switches").with_flags(both)]);
     set.bind_thread(BindFlags::empty()).unwrap();
 }
 
 #[test]
 fn two_requests_for_one_counter_are_refused() {
     let cpc = open(&machine());
-    let on_two = |event: &str| Request::new(event).attribute("picnum", 2);
+    let on_two = |event: &str| Request::new(event).with_attribute("picnum", 2);
     let (set, _buf) = set_of(&cpc, &[on_two("cycles"), on_two("instructions")]);
     let error = set.bind_thread(BindFlags::empty()).unwrap_err();
     assert_eq!((error.errno(), error.subcode()), (libc::EINVAL, None));
     let set = cpc.create_set();
-    let error = set.add(Request::new("task-clock").attribute("picnum", 0)).unwrap_err();
+    let error = set.add(Request::new("task-clock").with_attribute("picnum", 0)).unwrap_err();
     assert_eq!(error.subcode(), Some(Subcode::PicNotCapable));
 }

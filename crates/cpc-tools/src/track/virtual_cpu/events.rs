@@ -68,7 +68,7 @@ impl Count {
 
 use Count::{Clocks, Exact, Lwp};
 
-/// Names, and how they are counted.
+/// EventNames, and how they are counted.
 #[rustfmt::skip] // A table: one event a line.
 const EVENTS: &[(&[&str], Count)] = &[
     (&["instructions", "PAPI_tot_ins"],                   Exact(|c| c.instructions)),

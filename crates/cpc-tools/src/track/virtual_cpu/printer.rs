@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use lwp_vcpu::{Outcome, ProcessReport, Sampling, ThreadReport};
 
@@ -295,7 +295,7 @@ impl<'a> Printer<'a> {
     /// events.
     fn there_is(&self, thread: &ThreadReport) -> Rows {
         let ns = thread.cpu.map_or(0, |cpu| u64::try_from(cpu.as_nanos()).unwrap_or(u64::MAX));
-        let tsc = if ns == 0 { 0 } else { cpc::cycles(ns) };
+        let tsc = if ns == 0 { 0 } else { cpc::tsc_cycles(Duration::from_nanos(ns)) };
         let of = |spec: &Columned| {
             let counts = spec.counts.iter().map(|count| count.of(thread, self.sampling));
             std::iter::once(tsc).chain(counts).collect()
