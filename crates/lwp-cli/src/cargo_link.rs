@@ -1,0 +1,50 @@
+//! lwp under the name `cargo-lwp`, as a link beside cargo's other subcommands makes it.
+//!
+//! The program `cargo-lwp` is installed beside lwp and builds with cargo, so it takes over. Without
+//! it, `cargo lwp record …` is `lwp record …`.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const NAME: &str = "cargo-lwp";
+
+/// Returns whether this process was called by the name of cargo's subcommand.
+pub fn is_called_so(name: Option<&OsStr>) -> bool {
+    name.and_then(|name| Path::new(name).file_name()).is_some_and(|name| name == NAME)
+}
+
+/// Executes the program `cargo-lwp` beside lwp with `words`. Where there is none, returns the words
+/// for lwp itself: cargo passes its subcommand's name along.
+pub fn hand_over(mut words: Vec<OsString>) -> Vec<OsString> {
+    if let Some(program) = beside(std::env::current_exe().ok().as_deref()) {
+        // It returns only if it fails, and lwp can do most of it.
+        let error = Command::new(&program).args(&words).exec();
+        lwp_terminal::say!("lwp: {}: {error}", program.display());
+    }
+    if words.first().is_some_and(|first| first == "lwp") {
+        words.remove(0);
+    }
+    words
+}
+
+/// The program `cargo-lwp` beside `lwp`, unless that is a link to lwp too.
+fn beside(lwp: Option<&Path>) -> Option<PathBuf> {
+    let lwp = std::fs::canonicalize(lwp?).ok()?;
+    let program = lwp.with_file_name(NAME);
+    let other = std::fs::canonicalize(&program).ok()?;
+    (other != lwp && other.is_file()).then_some(program)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_the_subcommand_is_its_file_s() {
+        let called = |name: &str| is_called_so(Some(OsStr::new(name)));
+        assert!(called("cargo-lwp") && called("/usr/bin/cargo-lwp"));
+        assert!(!called("lwp") && !called("/cargo-lwp/lwp") && !is_called_so(None));
+    }
+}
