@@ -549,12 +549,7 @@ pub fn parse() -> Result<CommandLine, Failure> {
     if crate::perf::is_called_so(name.as_deref()) {
         return Ok(CommandLine { command: Command::Perf { words: words.collect() } });
     }
-    let mut words: Vec<OsString> = words.collect();
-    let mut name = name.unwrap_or_default();
-    if crate::cargo_link::is_called_so(Some(&name)) {
-        words = crate::cargo_link::hand_over(words);
-        name = "lwp".into();
-    }
+    let (name, words) = crate::cargo_link::own_words(name.unwrap_or_default(), words.collect());
     if let Some(command) = run_alone(&words) {
         return Ok(CommandLine { command });
     }

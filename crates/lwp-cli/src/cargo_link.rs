@@ -11,13 +11,17 @@ use std::process::Command;
 const NAME: &str = "cargo-lwp";
 
 /// Returns whether this process was called by the name of cargo's subcommand.
-pub fn is_called_so(name: Option<&OsStr>) -> bool {
-    name.and_then(|name| Path::new(name).file_name()).is_some_and(|name| name == NAME)
+fn is_called_so(name: &OsStr) -> bool {
+    Path::new(name).file_name().is_some_and(|name| name == NAME)
 }
 
-/// Executes the program `cargo-lwp` beside lwp with `words`. Where there is none, returns the words
-/// for lwp itself: cargo passes its subcommand's name along.
-pub fn hand_over(mut words: Vec<OsString>) -> Vec<OsString> {
+/// The name and the words that lwp was called with, as they are for lwp. If it was called by the
+/// name of cargo's subcommand, executes the program `cargo-lwp` beside it with `words`; where there
+/// is none, drops the subcommand's name, which cargo passes along.
+pub fn own_words(name: OsString, mut words: Vec<OsString>) -> (OsString, Vec<OsString>) {
+    if !is_called_so(&name) {
+        return (name, words);
+    }
     if let Some(program) = beside(std::env::current_exe().ok().as_deref()) {
         // It returns only if it fails, and lwp can do most of it.
         let error = Command::new(&program).args(&words).exec();
@@ -26,7 +30,7 @@ pub fn hand_over(mut words: Vec<OsString>) -> Vec<OsString> {
     if words.first().is_some_and(|first| first == "lwp") {
         words.remove(0);
     }
-    words
+    ("lwp".into(), words)
 }
 
 /// The program `cargo-lwp` beside `lwp`, unless that is a link to lwp too.
@@ -43,8 +47,8 @@ mod tests {
 
     #[test]
     fn the_name_of_the_subcommand_is_its_file_s() {
-        let called = |name: &str| is_called_so(Some(OsStr::new(name)));
+        let called = |name: &str| is_called_so(OsStr::new(name));
         assert!(called("cargo-lwp") && called("/usr/bin/cargo-lwp"));
-        assert!(!called("lwp") && !called("/cargo-lwp/lwp") && !is_called_so(None));
+        assert!(!called("lwp") && !called("/cargo-lwp/lwp") && !called(""));
     }
 }
