@@ -549,11 +549,12 @@ pub fn parse() -> Result<CommandLine, Failure> {
     if crate::perf::is_called_so(name.as_deref()) {
         return Ok(CommandLine { command: Command::Perf { words: words.collect() } });
     }
-    let words: Vec<OsString> = words.collect();
+    let (name, words) = crate::cargo_link::own_words(name.unwrap_or_default(), words.collect());
     if let Some(command) = run_alone(&words) {
         return Ok(CommandLine { command });
     }
-    CommandLine::try_parse().map_err(|error| {
+    let line = || std::iter::once(&name).chain(&words);
+    CommandLine::try_parse_from(line()).map_err(|error| {
         if !error.use_stderr() {
             // Help or the version: standard output is where it belongs, and an error of its own.
             match error.print() {
@@ -564,7 +565,7 @@ pub fn parse() -> Result<CommandLine, Failure> {
             }
         }
         // The refusal shows words of the command line.
-        let words = std::env::args_os().map(|word| printable(&word.to_string_lossy()));
+        let words = line().map(|word| printable(&word.to_string_lossy()));
         Failure::usage(&CommandLine::try_parse_from(words).err().unwrap_or(error))
     })
 }

@@ -6,6 +6,7 @@
 
 mod args;
 mod builds;
+mod cargo_link;
 mod code_filter;
 mod code_lists;
 mod commands;

@@ -78,6 +78,10 @@ pub struct NameArgs {
     /// The language that alone is shown.
     #[arg(skip)]
     pub only: Option<Language>,
+
+    /// The language whose callers in other languages are not shown.
+    #[arg(skip)]
+    pub without_callers_of: Option<Language>,
 }
 
 impl NameArgs {
@@ -91,8 +95,16 @@ impl NameArgs {
         let from_files = !self.debug_dirs.is_empty();
         let (debug_roots, no_fold) = (self.debug_dirs.clone(), self.no_fold);
         let builds = crate::builds::store(!self.no_debuginfod);
-        let only = self.only;
-        Options { debug_roots, from_files, no_fold, only, builds, ..Options::default() }
+        let (only, without_callers_of) = (self.only, self.without_callers_of);
+        Options {
+            debug_roots,
+            from_files,
+            no_fold,
+            only,
+            without_callers_of,
+            builds,
+            ..Options::default()
+        }
     }
 
     /// Fails where only one language is to be shown of a recording without stacks.
@@ -188,7 +200,17 @@ pub fn open_contexts(
     names: &NameArgs,
     event: Option<&str>,
 ) -> Result<(Profile, Tree, usize), Failure> {
-    let recording = of_event(read(path)?, event);
+    contexts_of(path, of_event(read(path)?, event), names, event)
+}
+
+/// Finds the names of `recording`, which was read from `path`, and the contexts of the event called
+/// `event`; of the first one if there is no name.
+pub fn contexts_of(
+    path: &Path,
+    recording: Recording,
+    names: &NameArgs,
+    event: Option<&str>,
+) -> Result<(Profile, Tree, usize), Failure> {
     names.check(&recording)?;
     let options = names.options();
     let events: Vec<&str> = match recording.events.is_empty() {

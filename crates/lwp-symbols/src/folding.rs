@@ -5,7 +5,9 @@
 //! interpreter wants neither that nor the stub that CPython calls a function through so that perf
 //! has a name for it: both stand for the function.
 
-use lwp_profile::{Forest, Place, Recording};
+use std::collections::BTreeMap;
+
+use lwp_profile::{Forest, Place, RecordedFrame, Recording};
 
 use crate::generated::Generated;
 use crate::language::Language;
@@ -36,14 +38,22 @@ struct About {
 impl Folded {
     /// The frames that stacks of `recording` go without.
     pub fn new(recording: &Recording, generated: &Generated, options: &Options) -> Self {
-        let about = |place| about(recording, generated, options.only, place);
+        let wanted = options.only.or(options.without_callers_of);
+        let about = |place| about(recording, generated, wanted, place);
         let frame = |index: usize| {
             let frame = &recording.frames[index];
             let caller = frame.caller.and_then(|caller| recording.frames.get(caller as usize));
             let caller = caller.map(|caller| about((caller.module, caller.address)));
             (about((frame.module, frame.address)), caller)
         };
-        Self::of(recording, options, recording.frames.len(), frame)
+        let mut folded = Self::of(recording, options, recording.frames.len(), frame);
+        if options.only.is_none() && options.without_callers_of.is_some() {
+            let callers = callers_of(recording, |index| frame(index).0.wanted);
+            folded.left_out.resize(callers.len(), false);
+            folded.left_out.iter_mut().zip(callers).for_each(|(out, caller)| *out |= caller);
+            folded.outermost = true;
+        }
+        folded
     }
 
     /// The frames that stacks of `forest` go without; the recording has no stacks of its own.
@@ -124,6 +134,84 @@ impl Folded {
     }
 }
 
+/// The frames that are not wanted and call, directly or not, one that is.
+fn callers_of(recording: &Recording, wanted: impl Fn(usize) -> bool) -> Vec<bool> {
+    let mut calls = vec![false; recording.frames.len()];
+    let mut callers = calls.clone();
+    for index in (0..calls.len()).rev() {
+        let wanted = wanted(index);
+        callers[index] = calls[index] && !wanted;
+        // A caller has a smaller index.
+        let caller = recording.frames[index].caller.map(|caller| caller as usize);
+        if let Some(caller) = caller.filter(|caller| *caller < index) {
+            calls[caller] |= wanted || calls[index];
+        }
+    }
+    callers
+}
+
+/// The interpreted language whose picture would mostly show its interpreter: more than half of the
+/// area belongs to functions of other languages that call its functions. `None` of exact counts.
+pub fn mostly_interpreter(recording: &Recording) -> Option<Language> {
+    let generated = Generated::new(&recording.symbols);
+    let of = |frame: &RecordedFrame| runtime(recording, &generated, (frame.module, frame.address));
+    let languages: Vec<Option<Language>> = recording.frames.iter().map(of).collect();
+    let areas = areas(recording);
+    let mut by_language: BTreeMap<Language, u128> = BTreeMap::new();
+    for (language, area) in languages.iter().zip(&areas) {
+        let sum = language.map(|language| by_language.entry(language).or_default());
+        sum.into_iter().for_each(|sum| *sum += u128::from(*area));
+    }
+    let (language, _) = by_language.into_iter().max_by_key(|(_, area)| *area)?;
+    let folded = Folded::new(recording, &generated, &Options::default());
+    let callers = callers_of(recording, |index| languages[index] == Some(language));
+    let (mut of_callers, mut of_all) = (0, 0);
+    for (index, area) in areas.into_iter().enumerate() {
+        let shown = if folded.contains(index as u32) { 0 } else { u128::from(area) };
+        of_all += shown;
+        of_callers += if callers[index] { shown } else { 0 };
+    }
+    (2 * of_callers > of_all).then_some(language)
+}
+
+/// The samples in each frame and below it.
+fn areas(recording: &Recording) -> Vec<u64> {
+    let frames = &recording.frames;
+    let mut areas = vec![0_u64; frames.len()];
+    for (sample, times) in &recording.samples {
+        if let Some(area) = areas.get_mut(sample.frame as usize) {
+            *area = area.saturating_add(*times);
+        }
+    }
+    for index in (0..frames.len()).rev() {
+        let caller = frames[index].caller.map(|caller| caller as usize);
+        if let Some(caller) = caller.filter(|caller| *caller < index) {
+            areas[caller] = areas[caller].saturating_add(areas[index]);
+        }
+    }
+    areas
+}
+
+/// The language of the code at a place, if an interpreter or a virtual machine executes it.
+fn runtime(recording: &Recording, generated: &Generated, place: Place) -> Option<Language> {
+    let of_module = language(recording, place.0).and_then(Language::of_word);
+    let language = of_module.or_else(|| {
+        let name = generated_name(recording, generated, place)?;
+        Some(Language::of_generated(name))
+    });
+    language.filter(|language| language.has_runtime())
+}
+
+/// The name of generated code at a place.
+fn generated_name<'a>(
+    recording: &Recording,
+    generated: &'a Generated,
+    (module, address): Place,
+) -> Option<&'a str> {
+    let module = recording.modules.get(&module?)?;
+    Some(generated.at(address).filter(|_| module.path.is_empty())?.name)
+}
+
 fn language(recording: &Recording, module: Option<u32>) -> Option<&str> {
     recording.modules.get(&module?)?.language()
 }
@@ -143,9 +231,7 @@ fn about(
     only: Option<Language>,
     (module, address): Place,
 ) -> About {
-    let of_file = module.and_then(|module| recording.modules.get(&module));
-    let made = of_file.filter(|module| module.path.is_empty()).and_then(|_| generated.at(address));
-    let name = made.map(|it| it.name);
+    let name = generated_name(recording, generated, (module, address));
     let language = language(recording, module);
     let wanted = only.is_some_and(|only| {
         language == Some(only.word()) || name.map(Language::of_generated) == Some(only)
@@ -156,7 +242,7 @@ fn about(
 
 #[cfg(test)]
 mod tests {
-    use lwp_profile::{RecordedFrame, RecordedModule, RecordedSymbol};
+    use lwp_profile::{RecordedModule, RecordedSample, RecordedSymbol};
 
     use super::*;
 
@@ -218,6 +304,53 @@ mod tests {
         // Without Python's own frames, its stubs are its functions.
         recording.modules.remove(&1);
         assert_eq!(only(Language::Python, &recording, 7), [3]);
+    }
+
+    #[test]
+    fn callers_of_a_language_may_be_left_out() {
+        let mut recording = recording();
+        let shown = |recording: &Recording, leaf| {
+            let without_callers_of = Some(Language::Python);
+            let options = Options { without_callers_of, ..Options::default() };
+            let folded = Folded::new(recording, &Generated::new(&recording.symbols), &options);
+            let first = folded.standing(recording, leaf);
+            let callers = std::iter::successors(Some(first), |at| folded.caller(recording, *at));
+            callers.collect::<Vec<u32>>()
+        };
+        // The function that Python calls stays.
+        assert_eq!(shown(&recording, 7), [7, 5, 4, 1]);
+        assert_eq!(shown(&recording, 6), [5, 4, 1]);
+        assert_eq!(shown(&recording, 0), [0]);
+        // Another function of main's, which calls nothing in Python.
+        let frame = RecordedFrame { caller: Some(0), module: Some(0), address: 9 };
+        recording.frames.push(frame);
+        assert_eq!(shown(&recording, 8), [8]);
+    }
+
+    #[test]
+    fn pictures_are_mostly_of_the_interpreter_if_its_area_is() {
+        let mut recording = recording();
+        let sample = |frame| (RecordedSample { frame, ..RecordedSample::default() }, 1);
+        recording.samples = vec![sample(1)];
+        // One native caller and one function.
+        assert_eq!(mostly_interpreter(&recording), None);
+        // main and three functions: evaluators and stubs are not shown.
+        recording.samples = vec![sample(5)];
+        assert_eq!(mostly_interpreter(&recording), None);
+        let outer = |recording: &mut Recording, address| {
+            recording.frames.iter_mut().for_each(|frame| {
+                frame.caller = Some(frame.caller.map_or(0, |caller| caller + 1));
+            });
+            let frame = RecordedFrame { caller: None, module: Some(0), address };
+            recording.frames.insert(0, frame);
+        };
+        (0..4).for_each(|address| outer(&mut recording, address));
+        recording.samples = vec![sample(9)];
+        assert_eq!(mostly_interpreter(&recording), Some(Language::Python));
+        recording.samples.push(sample(u32::MAX));
+        assert_eq!(mostly_interpreter(&recording), Some(Language::Python));
+        recording.samples.clear();
+        assert_eq!(mostly_interpreter(&recording), None);
     }
 
     #[test]

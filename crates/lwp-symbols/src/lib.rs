@@ -51,6 +51,7 @@ pub use demangle::{
 };
 pub use elf::{Elf, ElfError, Symbol};
 pub use files::{read as read_file, read_source, read_whole};
+pub use folding::mostly_interpreter;
 pub use jitdump::{JitDump, parse as parse_jitdump};
 pub use keeping::names;
 pub use language::Language;

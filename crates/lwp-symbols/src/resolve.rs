@@ -55,6 +55,9 @@ pub struct Options {
     pub no_fold: bool,
     /// Leave functions of all other languages out of stacks.
     pub only: Option<Language>,
+    /// Leave functions of other languages out of stacks if they call one of this language. Those
+    /// that it calls stay.
+    pub without_callers_of: Option<Language>,
 }
 
 /// The detail in which code is told apart: the less, the sooner the profile is there.

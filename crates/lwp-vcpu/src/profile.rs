@@ -135,6 +135,9 @@ pub struct ThreadProfile {
     mark: Executions,
     /// Gathered while counting was on, up to `mark`.
     kept: Executions,
+    /// True once counting has been switched, or started over. The contexts go on counting, so
+    /// they no longer agree with the counts.
+    marked: bool,
     /// The interpreted functions that values at the entries of evaluators are.
     pub named: FxHashMap<Target, Interpreted>,
     /// The calling contexts, if they are measured and the thread has called anything.
@@ -452,6 +455,14 @@ impl Counting<'_> {
             profile.kept.add(&profile.mark, -1);
         }
         profile.mark = total;
+        profile.marked = true;
+    }
+
+    /// The contexts of a thread, if they have counted what the thread has.
+    fn contexts_of_counts(&mut self, tid: Tid) -> Option<Tree> {
+        let account = &self.tasks.threads.get(&tid)?.account;
+        let agree = account.counting && !account.profile.marked;
+        agree.then(|| self.counted_contexts(tid)).flatten()
     }
 
     /// Reports what a thread has executed so far to the sink.
@@ -472,7 +483,7 @@ impl Counting<'_> {
             return;
         }
         self.name_calls(tid);
-        let contexts = self.counted_contexts(tid);
+        let contexts = self.contexts_of_counts(tid);
         let Some(total) = self.tasks.executions(self.contexts, self.caches, tid) else { return };
         let Some(thread) = self.tasks.threads.get(&tid) else { return };
         let profile = &thread.account.profile;
@@ -500,6 +511,7 @@ impl Counting<'_> {
         let fresh = self.observers.profiler.as_mut().map(Profiler::new_thread);
         if let (Some(thread), Some(mut fresh)) = (self.tasks.threads.get_mut(&tid), fresh) {
             fresh.contexts = thread.account.profile.contexts.take();
+            fresh.marked = thread.account.profile.marked;
             thread.account.profile = fresh;
         }
         // Without a sink nothing was reported: the thread's own report has all of it in the end.

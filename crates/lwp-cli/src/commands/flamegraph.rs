@@ -13,7 +13,7 @@ use crate::args::usage_error;
 use crate::comparing::{self, MapArgs};
 use crate::ending::Ending;
 use crate::failure::Failure;
-use crate::profiles::{self, InputArgs};
+use crate::profiles::{self, InputArgs, NameArgs};
 
 /// `lwp flamegraph`.
 #[derive(Args, Clone, Debug, Default)]
@@ -77,9 +77,15 @@ fn is_page(file: &Path) -> Result<bool, Failure> {
 /// Draws.
 pub fn execute(args: &FlamegraphArgs) -> Result<Ending, Failure> {
     let page = is_page(&args.output)?;
-    let names = &args.input.names();
     let event = args.event.as_deref();
-    let (profile, tree, event) = profiles::open_contexts(&args.input.input, names, event)?;
+    let input = &args.input.input;
+    let recording = profiles::of_event(profiles::read(input)?, event);
+    let mut names = args.input.names();
+    if names.only.is_none() && !names.no_fold {
+        names.without_callers_of = lwp_symbols::mostly_interpreter(&recording);
+    }
+    let names = &names;
+    let (profile, tree, event) = profiles::contexts_of(input, recording, names, event)?;
     let event = profile.events.get(event).map_or("", |event| event.name.as_str());
     let style = Style {
         title: args.title.clone().unwrap_or_else(|| profile.command.clone()),
@@ -106,14 +112,23 @@ pub fn execute(args: &FlamegraphArgs) -> Result<Ending, Failure> {
     profiles::write_text(&args.output, &text)?;
     if args.output.as_os_str() != "-" {
         lwp_terminal::say!("lwp: wrote {}", printable(&args.output.display().to_string()));
-        if let Some(language) = interpreted(&profile).filter(|_| names.only.is_none()) {
-            lwp_terminal::say!(
-                "help: --only {} leaves out the interpreter's own functions",
-                language.word()
-            );
-        }
+        say_which_frames(names, &profile);
     }
     Ok(Ending::SUCCESS)
+}
+
+/// Says which frames are left out, or could be.
+fn say_which_frames(names: &NameArgs, profile: &Profile) {
+    if let Some(language) = names.without_callers_of {
+        let (name, word) = (language.name(), language.word());
+        lwp_terminal::say!(
+            "lwp: left out the interpreter's functions that call {name} functions\n\
+             help: --no-fold shows them; --only {word} leaves out those that {name} calls, too"
+        );
+    } else if let Some(language) = interpreted(profile).filter(|_| names.only.is_none()) {
+        let word = language.word();
+        lwp_terminal::say!("help: --only {word} leaves out the interpreter's own functions");
+    }
 }
 
 /// The language of the most functions that an interpreter executes.

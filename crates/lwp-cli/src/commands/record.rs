@@ -360,7 +360,7 @@ fn measures_contexts(args: &RecordArgs, engine: Engine) -> bool {
 }
 
 /// Returns whether this processor can execute the code that measures calling contexts.
-fn can_measure_contexts() -> bool {
+pub fn can_measure_contexts() -> bool {
     is_x86_feature_detected!("bmi2")
 }
 

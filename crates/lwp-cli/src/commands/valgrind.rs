@@ -41,6 +41,9 @@ fn run(options: &Options) -> Result<Ending, Failure> {
     if options.caches || options.branches {
         recorder.info(&[("model".to_owned(), options.model()?.to_string())]);
     }
+    if super::record::can_measure_contexts() {
+        recorder.measure_contexts();
+    }
     let parted = Parted::new(recorder.clone());
     let requests = Arc::new(Requests::default());
     let connected = requests.connect();

@@ -5,7 +5,9 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use lwp_export::callgrind::{Form, render_as};
-use lwp_profile::{Event, Modelled, Profile, Recording, Values};
+use lwp_profile::{
+    Event, Modelled, Profile, RecordedContexts, Recording, ThreadExecutions, Values,
+};
 use lwp_terminal::escape::printable;
 
 use super::parts::{End, Part, Process};
@@ -111,12 +113,16 @@ pub fn write(
 }
 
 /// Returns the profile of these threads, with names.
-fn profile_of(
-    path: &Path,
-    all: &Recording,
-    threads: Vec<lwp_profile::ThreadExecutions>,
-) -> Profile {
-    let threads = threads.into_iter().map(|thread| (thread.serial, thread)).collect();
+fn profile_of(path: &Path, all: &Recording, threads: Vec<ThreadExecutions>) -> Profile {
+    // A thread that switched counting itself has no contexts. Its calls would be missing beside
+    // those of threads that have them.
+    let complete =
+        threads.iter().all(|thread| thread.blocks.is_empty() || !thread.contexts.is_empty());
+    let numbered = |thread: ThreadExecutions| {
+        let contexts = if complete { thread.contexts } else { RecordedContexts::default() };
+        (thread.serial, ThreadExecutions { contexts, ..thread })
+    };
+    let threads = threads.into_iter().map(numbered).collect();
     let recording = Recording { threads, ..all.clone() };
     profiles::resolve(path, &recording, &NameArgs::offline())
 }
@@ -156,9 +162,13 @@ fn dumped(
         End::Request(label) if label.is_empty() => "Client Request".to_owned(),
         End::Request(label) => format!("Client Request: {}", one_line(label)),
     };
+    let inclusive = match profile.has_contexts() {
+        true => "measured for each call",
+        false => "shared out by numbers of calls",
+    };
     let _ = writeln!(
         header,
-        "desc: Instructions are counted exactly; inclusive costs are shared out by numbers of calls\n\
+        "desc: Instructions are counted exactly; inclusive costs are {inclusive}\n\
          desc: Trigger: {trigger}\n"
     );
     render_as(

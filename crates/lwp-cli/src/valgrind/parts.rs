@@ -131,6 +131,10 @@ impl vcpu::Sink for Parted {
         self.recorder.wants_calls()
     }
 
+    fn wants_contexts(&self) -> bool {
+        self.recorder.wants_contexts()
+    }
+
     fn sample(&mut self, sample: &vcpu::Sample<'_>) {
         self.recorder.sample(sample);
     }

@@ -209,6 +209,29 @@ fn mistakes_are_named() {
     assert!(!text(&linked.stderr).contains("lwp is neither"), "{}", text(&linked.stderr));
 }
 
+/// Calls of lwp by a link named cargo-lwp, as cargo makes them.
+#[test]
+fn a_link_to_lwp_is_a_subcommand_of_cargo_too() {
+    let dir = tools::fresh("cargo", "link");
+    std::os::unix::fs::symlink(LWP, dir.join("cargo-lwp")).expect("link");
+    // The program beside lwp builds.
+    let building = run(&mut limited(&dir, &["./cargo-lwp", "lwp", "frobnicate"]));
+    assert!(text(&building.stderr).contains("cargo-lwp: no command"), "{}", text(&building.stderr));
+    // Where there is none, lwp does what it can.
+    std::fs::create_dir(dir.join("alone")).expect("directory");
+    let alone = dir.join("alone");
+    std::fs::copy(LWP, alone.join("cargo-lwp")).expect("copied");
+    for words in [&["./cargo-lwp", "lwp"][..], &["./cargo-lwp"]] {
+        let counted = [words, &["stat", "-e", "instructions", "--", "/bin/true"]].concat();
+        let output = run(&mut limited(&alone, &counted));
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let listed = run(&mut limited(&alone, &[words, &["list"]].concat()));
+        assert!(listed.status.success(), "{}", text(&listed.stderr));
+        let wrong = run(&mut limited(&alone, &[words, &["frobnicate"]].concat()));
+        assert_eq!(wrong.status.code(), Some(125));
+    }
+}
+
 #[test]
 fn cargo_starts_what_it_has_built_through_lwp() {
     let Some(dir) = package("runner") else { return };

@@ -203,7 +203,7 @@ fn one_language_can_be_shown_alone() {
         row["self"].as_u64().expect("a number")
     };
     assert!(own(&["--only", "python"]) > own(&[]));
-    let (_, said) = lwp(&dir, &["flamegraph", "-o", "all.svg"]);
+    let (_, said) = lwp(&dir, &["flamegraph", "--no-fold", "-o", "all.svg"]);
     assert!(said.contains("help: --only python leaves out"), "{said}");
     let (_, said) = lwp(&dir, &["flamegraph", "--only", "python", "-o", "only.svg"]);
     assert!(!said.contains("help:"), "{said}");
@@ -217,6 +217,30 @@ fn one_language_can_be_shown_alone() {
     let exact = run(&dir, &[LWP, "report", "--only", "python"]);
     assert_eq!(exact.status.code(), Some(125));
     assert!(text(&exact.stderr).contains("exact counts have no stacks"));
+}
+
+/// Promise: R157
+#[test]
+fn pictures_begin_with_the_program_where_the_interpreter_would_fill_them() {
+    let dir = fresh("languages", "pictures");
+    let script = program("weights.py");
+    let Some((_, python)) = pythons().into_iter().next_back() else { return };
+    record(&dir, &["-c", "20011"], &[&python, &script]);
+    let draw = |options: &[&str]| {
+        let (_, said) = lwp(&dir, &[&["flamegraph", "-o", "x.svg"], options].concat());
+        (std::fs::read_to_string(dir.join("x.svg")).expect("a picture"), said)
+    };
+    let (whole, said) = draw(&["--no-fold"]);
+    assert!(whole.contains("Py_RunMain") && !said.contains("left out"), "{said}");
+    let (picture, said) = draw(&[]);
+    assert!(picture.contains("heavy") && !picture.contains("Py_RunMain"), "{said}");
+    assert!(said.contains("--no-fold shows them"), "{said}");
+    // The functions in C that Python's functions call stay: the time goes there.
+    let native = |picture: &str| picture.matches("_PyLong_").count() > 0;
+    assert_eq!(native(&picture), native(&whole));
+    // A program without interpreted functions stays as it is.
+    record(&dir, &["-c", "997"], &["/bin/ls", "/"]);
+    assert!(!draw(&[]).1.contains("left out"));
 }
 
 /// Promise: R151

@@ -4,10 +4,12 @@
 //! Promise: R71
 #![allow(clippy::print_stderr, reason = "tests say what they skip, and why")]
 
-use crate::shared::tools;
+use crate::shared::{callgrind, tools};
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use callgrind::Names;
 use tools::{fresh, has, limited, text};
 
 const LWP: &str = env!("CARGO_BIN_EXE_lwp");
@@ -106,6 +108,79 @@ fn it_counts_what_callgrind_counts() {
         }
         assert!(theirs.iter().any(|(_, sums)| sums.iter().any(|sum| *sum > 1000)), "{theirs:?}");
     }
+}
+
+/// One function, cheap for one caller and dear for the other.
+const EDGE: &str = r#"
+__attribute__((noinline)) void work(long n) { for (long i = 0; i < n; i++) sink += i; }
+__attribute__((noinline)) void cheap(void) { work(10); sink++; }
+__attribute__((noinline)) void dear(void) { work(100000); sink++; }
+int main(void) { cheap(); dear(); return 7; }
+"#;
+
+/// Costs of calls in the program's own functions, by caller and callee.
+fn costs_of_calls(dump: &str) -> BTreeMap<(String, String), u64> {
+    let (mut names, mut out) = (Names::default(), BTreeMap::new());
+    let (mut caller, mut callee, mut below) = (String::new(), String::new(), false);
+    for line in dump.lines() {
+        if let Some(name) = line.strip_prefix("cfn=") {
+            callee = names.of('n', name);
+        } else if let Some(name) = line.strip_prefix("fn=") {
+            caller = names.of('n', name);
+        } else if std::mem::replace(&mut below, line.starts_with("calls=")) {
+            let cost = line.rsplit(' ').next().and_then(|cost| cost.parse::<u64>().ok());
+            *out.entry((caller.clone(), callee.clone())).or_default() += cost.expect("a cost");
+        }
+    }
+    out.retain(|(caller, _), _| ["main", "cheap", "dear"].contains(&caller.as_str()));
+    out
+}
+
+/// Promise: R156
+#[test]
+fn a_call_costs_what_it_executed() {
+    let Some(dir) = compiled("edge", EDGE) else { return };
+    let costs = |tool: &[&str], options: &[&str]| {
+        totals(&dir, tool, options);
+        let place = if tool.len() == 1 { "theirs/out" } else { "ours/out" };
+        costs_of_calls(&std::fs::read_to_string(dir.join(place)).expect("text"))
+    };
+    for options in [&[][..], &["--compress-strings=no", "--dump-instr=yes"]] {
+        let theirs = costs(&["valgrind"], options);
+        assert!(theirs.values().any(|cost| *cost > 100_000), "{theirs:?}");
+        assert!(theirs.values().any(|cost| *cost < 100), "{theirs:?}");
+        assert_eq!(costs(&[LWP, "valgrind"], options), theirs);
+    }
+    let dump = std::fs::read_to_string(dir.join("ours/out")).expect("text");
+    assert!(dump.contains("inclusive costs are measured for each call"), "{dump}");
+    // Counted only here and there, a call's cost is an estimate, and the file names it that.
+    costs(&[LWP, "valgrind"], &["--toggle-collect=dear"]);
+    let dump = std::fs::read_to_string(dir.join("ours/out")).expect("text");
+    assert!(dump.contains("inclusive costs are shared out by numbers of calls"), "{dump}");
+}
+
+/// A program that starts over after its first function, and stops before its last.
+const SWITCHING: &str = r#"
+int main(void) {
+    sink += mix(70000);
+    CALLGRIND_ZERO_STATS;
+    counted(1000);
+    CALLGRIND_STOP_INSTRUMENTATION;
+    sink += mix(90000);
+    return 7;
+}
+"#;
+
+/// Promise: R156
+#[test]
+fn calls_before_counting_started_over_cost_nothing() {
+    let Some(dir) = compiled("switching", SWITCHING) else { return };
+    let ours = totals(&dir, &[LWP, "valgrind"], &[]);
+    let total = ours[0].1[0];
+    let dump = std::fs::read_to_string(dir.join("ours/out")).expect("text");
+    let calls = costs_of_calls(&dump);
+    assert!(total < 100_000 && calls.values().all(|cost| *cost <= total), "{total} {calls:?}");
+    assert!(dump.contains("inclusive costs are shared out by numbers of calls"), "{dump}");
 }
 
 /// Callgrind counts in whole blocks, which a request may lie in the middle of: a few instructions.

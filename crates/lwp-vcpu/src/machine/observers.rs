@@ -6,7 +6,7 @@ use lwp_code::family::Basis;
 use lwp_dbt::Lwp;
 use lwp_mailbox::memory_map::{LOW, low_window};
 use lwp_process::Tid;
-use lwp_run::config::{Config, Plan};
+use lwp_run::config::{Config, Markers, Plan};
 use lwp_run::outcome::{Alone, ProcessReport};
 
 use super::reports::Reports;
@@ -102,13 +102,19 @@ impl Observers {
         }
     }
 
-    /// Returns whether calling contexts are measured: where everything is counted, and nothing else
-    /// uses the words in which instructions are added up.
+    /// Returns whether calling contexts are measured: where everything is counted from the start,
+    /// and nothing else uses the words in which instructions are added up. If the program then
+    /// switches counting itself, its threads report no contexts.
     fn measures_contexts(&self, config: &Config) -> bool {
         let wanted = self.profiler.as_ref().is_some_and(Profiler::wants_contexts);
         let counted = &config.counted;
+        let from_start = match counted.markers {
+            None => true,
+            Some(Markers::Callgrind { collect, instrument }) => collect && instrument,
+            Some(Markers::Between) => false,
+        };
         let always = counted.start_enabled
-            && counted.markers.is_none()
+            && from_start
             && counted.control_line.is_none()
             && counted.within.is_empty();
         wanted && always && !config.watches()
