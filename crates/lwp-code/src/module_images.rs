@@ -24,7 +24,7 @@ use twox_hash::XxHash3_128;
 
 use crate::family::{Family, LEAST_CHUNK, Module, Pages, UnitId, chunk_for};
 use crate::file_identity::{self, Segment, Stamp};
-use crate::store::{Description, Header, Origin, Store};
+use crate::store::{Description, Header, Origin, Store, Unplaced};
 
 /// The source of the code of a unit that does not change.
 #[derive(Clone, Debug)]
@@ -411,7 +411,7 @@ impl Keeping<'_> {
             Some((about, bytes))
         };
         // A profile that cannot be kept costs speed and nothing else.
-        let _ = self.store.update(kept.profile.key(), |header| kept.fits(header), add);
+        let _ = Unplaced::update(self.store, kept.profile.key(), |header| kept.fits(header), add);
         all
     }
 

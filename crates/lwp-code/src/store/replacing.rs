@@ -37,7 +37,7 @@ impl<'a> Unplaced<'a> {
 
     /// Replaces what the store has for the key, unless that is to be kept. Returns whether it did.
     pub fn replace(self, keep: impl FnOnce(&Header) -> bool) -> io::Result<bool> {
-        let _lock = self.store.lock_replacing();
+        let _lock = Self::lock(self.store);
         self.replace_locked(|there| !there.is_some_and(keep))
     }
 
@@ -50,15 +50,7 @@ impl<'a> Unplaced<'a> {
         fs::renameat(&self.store.dir, &self.name, &self.store.dir, name_of(self.key))?;
         Ok(true)
     }
-}
 
-impl Drop for Unplaced<'_> {
-    fn drop(&mut self) {
-        self.store.remove(&self.name);
-    }
-}
-
-impl Store {
     /// Replaces the image of `key` by what `change` makes of it, or of nothing where there is none
     /// that `fits`. Changes that several processes make at a time all take effect. `change` is
     /// called again if another process has written meanwhile.
@@ -67,7 +59,7 @@ impl Store {
     ///
     /// If the new image can't be written; the old one stays then.
     pub fn update(
-        &self,
+        store: &'a Store,
         key: Key,
         fits: impl Fn(&Header) -> bool,
         mut change: impl FnMut(Option<Vec<u8>>) -> Option<(Description, Vec<u8>)>,
@@ -76,13 +68,13 @@ impl Store {
         let mut lock = None;
         loop {
             let had_lock = lock.is_some();
-            let found = self.load(key, &fits);
+            let found = store.load(key, &fits);
             let base = found.as_ref().map(|(header, _)| header.image);
             let Some((about, image)) = change(found.map(|(_, image)| image)) else {
                 return Ok(());
             };
-            let new = self.write(key, &about, &[image])?;
-            lock = lock.or_else(|| Some(self.lock_replacing()));
+            let new = store.write(key, &about, &[image])?;
+            lock = lock.or_else(|| Some(Self::lock(store)));
             let is_base = |there: Option<&Header>| there.map(|it| it.image) == base;
             if new.replace_locked(|there| had_lock || is_base(there))? {
                 return Ok(());
@@ -92,10 +84,10 @@ impl Store {
 
     /// A descriptor that holds the lock of whoever replaces a file. Without it, the last one to
     /// write wins: it is not waited for twice where a process keeps it, as one that is stopped.
-    fn lock_replacing(&self) -> Option<OwnedFd> {
+    fn lock(store: &Store) -> Option<OwnedFd> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = fs::openat(&self.dir, REPLACING, flags, Mode::RUSR | Mode::WUSR).ok()?;
-        let tries = if self.is_stuck.load(Ordering::Relaxed) { 1 } else { TRIES };
+        let fd = fs::openat(&store.dir, REPLACING, flags, Mode::RUSR | Mode::WUSR).ok()?;
+        let tries = if store.is_stuck.load(Ordering::Relaxed) { 1 } else { TRIES };
         for _ in 0..tries {
             match fs::flock(&fd, fs::FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => return Some(fd),
@@ -103,7 +95,13 @@ impl Store {
                 Err(_) => return None,
             }
         }
-        self.is_stuck.store(true, Ordering::Relaxed);
+        store.is_stuck.store(true, Ordering::Relaxed);
         None
+    }
+}
+
+impl Drop for Unplaced<'_> {
+    fn drop(&mut self) {
+        self.store.remove(&self.name);
     }
 }

@@ -352,7 +352,7 @@ fn changes_that_processes_make_at_a_time_all_take_effect() {
         image.push(by);
         Some((about("/bin/true"), image))
     };
-    let add = |by: u8| store.update(key, |_| true, |found| longer(found, by)).unwrap();
+    let add = |by: u8| Unplaced::update(&store, key, |_| true, |found| longer(found, by)).unwrap();
     // Another one writes between the look at what is there and the end of the change.
     let mut looks = 0;
     let slow = |found: Option<Vec<u8>>| {
@@ -362,7 +362,7 @@ fn changes_that_processes_make_at_a_time_all_take_effect() {
         }
         longer(found, 0)
     };
-    store.update(key, |_| true, slow).unwrap();
+    Unplaced::update(&store, key, |_| true, slow).unwrap();
     assert_eq!(store.load(key, |_| true).unwrap().1, [1, 0]);
     assert_eq!(looks, 2);
     std::thread::scope(|scope| {
@@ -375,7 +375,7 @@ fn changes_that_processes_make_at_a_time_all_take_effect() {
         assert_eq!(all.iter().filter(|it| **it == by).count(), 25, "{all:?}");
     }
     // What needs no change is left alone, and nothing is left unfinished.
-    store.update(key, |_| true, |_| None).unwrap();
+    Unplaced::update(&store, key, |_| true, |_| None).unwrap();
     assert_eq!(store.load(key, |_| true).unwrap().1, all);
     assert_eq!(store.files().unwrap().len(), 1);
     std::fs::remove_dir_all(&place).unwrap();

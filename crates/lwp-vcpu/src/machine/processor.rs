@@ -82,7 +82,7 @@ impl StampClock {
     /// The counter's value when the processor's is this.
     fn at(self, processor: u64) -> u64 {
         let passed = u128::from(processor.saturating_sub(self.base));
-        (passed * u128::from(self.rate) >> 32) as u64
+        ((passed * u128::from(self.rate)) >> 32) as u64
     }
 }
 
