@@ -4,7 +4,7 @@ use crate::Revision;
 
 /// An EventId, as found in byte 0 of a record.
 ///
-/// The same number means different events in the two revisions; [`EventKind`] is the event itself.
+/// The two revisions give a number to different events; [`EventKind`] is the event itself.
 ///
 /// Spec: P07 §4 table 1; LWP §4.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
