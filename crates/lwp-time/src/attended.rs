@@ -70,9 +70,12 @@ impl Subject {
     /// has ended: a process's end is waited for.
     fn look(&mut self, live: &[i32], source: &Source) -> Result<bool, Errno> {
         match self {
-            Self::Child(_, clocks) | Self::Stranger(clocks) => clocks.look(live, source.count()?),
+            Self::Child(_, clocks) if clocks.come_with_wait() => {}
+            Self::Child(_, clocks) | Self::Stranger(clocks) if clocks.is_due() => {
+                clocks.look(live, source.count()?);
+            }
             Self::Thread(clock) => return Ok(!clock.look(source.count()?)),
-            Self::Machine(_) => {}
+            Self::Child(..) | Self::Stranger(_) | Self::Machine(_) => {}
         }
         Ok(false)
     }

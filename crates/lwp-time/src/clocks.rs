@@ -11,6 +11,8 @@ use std::time::Instant;
 
 use lwp_process::sys;
 
+use crate::now_ns;
+
 /// The accounts of some processes, and of the children that they have waited for, since sampling
 /// began.
 #[derive(Debug)]
@@ -26,6 +28,14 @@ pub(crate) struct Clocks {
     waited_for: u64,
 }
 
+/// Accounts at one moment.
+struct Accounts {
+    /// By process, those that were made and nobody has waited for: when they started.
+    made: BTreeMap<i32, u64>,
+    /// The sum of all, in ns, if it is known.
+    sum: Option<u64>,
+}
+
 /// What the clocks said at one moment, in ns.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reading {
@@ -35,11 +45,22 @@ struct Reading {
     counted: u64,
     /// Time that was taken from the processors.
     taken_away: u64,
+    /// CLOCK_MONOTONIC.
+    at: u64,
 }
+
+/// The time between two looks at the accounts of a process and its children, of which there may be
+/// thousands: perf's clock continues them until its end.
+const PACE_NS: u64 = 100_000_000;
 
 impl Reading {
     fn of(accounts: u64, counted: u64) -> Self {
-        Self { accounts, counted, taken_away: taken_away() }
+        Self { accounts, counted, taken_away: taken_away(), at: now_ns() }
+    }
+
+    /// What the accounts would be now, had perf's clock alone gone on.
+    fn continued(&self, counted: u64) -> u64 {
+        self.accounts.saturating_add(self.counted_since(counted))
     }
 
     /// What perf's clock has counted since, without the time that was taken from the processors.
@@ -68,11 +89,21 @@ impl Clocks {
     /// Looks at the accounts of processes that may end, which can't be read afterwards. The
     /// arguments are those of [`since`](Self::since).
     pub fn look(&mut self, live: &[i32], counted: u64) {
-        let (made, sum) = self.accounts(live);
-        self.made = made;
-        if let Some(sum) = sum {
+        let accounts = self.accounts(live);
+        self.made = accounts.made;
+        if let Some(sum) = accounts.sum {
             self.looked = Reading::of(sum, counted);
         }
+    }
+
+    /// Returns whether it is time for another look.
+    pub fn is_due(&self) -> bool {
+        now_ns().saturating_sub(self.looked.at) >= PACE_NS
+    }
+
+    /// Returns whether the wait for a child tells all of its time, so that nobody needs to look.
+    pub fn come_with_wait(&self) -> bool {
+        self.children
     }
 
     /// CPU time since the beginning, in ns, if `live` are the processes that go on.
@@ -82,8 +113,8 @@ impl Clocks {
     /// which no account has: it is taken, without the time that was taken from the processors
     /// meanwhile, if it is longer than the accounts by more than [`LONGER`].
     pub fn since(&self, live: &[i32], counted: u64) -> u64 {
-        let ended = || self.looked.accounts.saturating_add(self.looked.counted_since(counted));
-        let accounts = self.accounts(live).1.unwrap_or_else(ended);
+        let accounts = self.accounts(live).sum;
+        let accounts = accounts.unwrap_or_else(|| self.looked.continued(counted));
         self.sum(accounts.saturating_sub(self.began.accounts), counted)
     }
 
@@ -93,13 +124,12 @@ impl Clocks {
             return self.since(live, counted);
         }
         let ended = || Some(waited_for().saturating_sub(self.waited_for));
-        let (_, sum) = self.with_made(live, ended);
-        self.sum(sum.unwrap_or(0), counted)
+        self.sum(self.with_made(live, ended).sum.unwrap_or(0), counted)
     }
 
     /// As [`with_made`](Self::with_made), with the sum of the first ones' accounts: `None` once one
     /// of them has ended.
-    fn accounts(&self, live: &[i32]) -> (BTreeMap<i32, u64>, Option<u64>) {
+    fn accounts(&self, live: &[i32]) -> Accounts {
         self.with_made(live, || {
             let account = |pid: &i32| Account::of(*pid, self.children).map(|account| account.used);
             let first: Option<Vec<u64>> = self.processes.iter().map(account).collect();
@@ -109,11 +139,7 @@ impl Clocks {
 
     /// The processes that were made and nobody has waited for yet, with when they started; and the
     /// sum of their accounts and of what `first` returns.
-    fn with_made(
-        &self,
-        live: &[i32],
-        first: impl Fn() -> Option<u64>,
-    ) -> (BTreeMap<i32, u64>, Option<u64>) {
+    fn with_made(&self, live: &[i32], first: impl Fn() -> Option<u64>) -> Accounts {
         let mut made = self.made(live);
         loop {
             let account = |(pid, started): &(i32, Option<u64>)| {
@@ -130,7 +156,7 @@ impl Clocks {
                 let used = found.iter().map(|(_, account)| account.used);
                 let sum = first.map(|first| used.fold(first, u64::saturating_add));
                 let started = found.iter().map(|(pid, account)| (*pid, account.started));
-                return (started.collect(), sum);
+                return Accounts { made: started.collect(), sum };
             }
             made = found.iter().map(|(pid, account)| (*pid, Some(account.started))).collect();
         }
@@ -183,9 +209,8 @@ impl ThreadClock {
     /// CPU time since the beginning, in ns, if perf's clock has `counted` so much. It continues the
     /// account of a thread that has ended.
     pub fn since(&self, counted: u64) -> u64 {
-        let ended = || self.looked.accounts.saturating_add(self.looked.counted_since(counted));
-        let account = used_by_thread(self.pid, self.tid).unwrap_or_else(ended);
-        account.saturating_sub(self.before)
+        let account = used_by_thread(self.pid, self.tid);
+        account.unwrap_or_else(|| self.looked.continued(counted)).saturating_sub(self.before)
     }
 }
 
@@ -354,8 +379,8 @@ mod tests {
             children: true,
             processes: vec![NOBODY],
             made: BTreeMap::new(),
-            began: Reading { accounts: 10, counted: 0, taken_away },
-            looked: Reading { accounts: 1_005, counted: 1_000, taken_away },
+            began: reading(10, 0, taken_away),
+            looked: reading(1_005, 1_000, taken_away),
             waited_for: 0,
         };
         assert_eq!(clocks.since(&[], 1_000), 995);
@@ -365,6 +390,10 @@ mod tests {
         assert_eq!(later.looked.counted, 1_000, "there was nothing to look at");
     }
 
+    fn reading(accounts: u64, counted: u64, taken_away: u64) -> Reading {
+        Reading { accounts, counted, taken_away, at: 0 }
+    }
+
     #[test]
     fn accounts_that_are_missing_are_perf_s() {
         let taken_away = u64::MAX;
@@ -372,8 +401,8 @@ mod tests {
             children: false,
             processes: vec![NOBODY],
             made: BTreeMap::new(),
-            began: Reading { accounts: 10, counted: 0, taken_away },
-            looked: Reading { accounts: 30, counted: 20, taken_away },
+            began: reading(10, 0, taken_away),
+            looked: reading(30, 20, taken_away),
             waited_for: 0,
         };
         assert_eq!(clocks.since(&[], 0), 20);
@@ -381,7 +410,7 @@ mod tests {
         let of_one_not_waited_for = Reading { counted: 900, ..clocks.looked };
         let clocks = Clocks { looked: of_one_not_waited_for, ..clocks };
         assert_eq!(clocks.since(&[], 900), 900);
-        let stolen = Reading { accounts: 10, counted: 0, taken_away: 0 };
+        let stolen = reading(10, 0, 0);
         let clocks = Clocks { began: stolen, ..clocks };
         assert_eq!(clocks.since(&[], 900.min(super::taken_away())), 20);
     }
@@ -420,7 +449,7 @@ mod tests {
         assert!(clocks.made.is_empty());
         // Another process has its number.
         clocks.made.insert(std::os::unix::process::parent_id().cast_signed(), 1);
-        assert!(clocks.with_made(&[own], || Some(0)).0.is_empty());
+        assert!(clocks.with_made(&[own], || Some(0)).made.is_empty());
     }
 
     fn state(pid: i32) -> char {
