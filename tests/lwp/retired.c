@@ -13,7 +13,10 @@
 
 #include "alarm.h"
 
-enum { RECORDS = 65536, INSTRUCTIONS = 61, BRANCHES = 23, CALIBRATION = 100 };
+#ifndef INTERVALS
+#define INTERVALS INSTRUCTIONS = 61, BRANCHES = 23
+#endif
+enum { RECORDS = 65536, INTERVALS, CALIBRATION = 100 };
 
 static struct lwp_control_block block __attribute__((aligned(64)));
 static struct lwp_record ring[RECORDS] __attribute__((aligned(64)));

@@ -531,7 +531,7 @@ fn profile_words(lwp: Lwp, origin: u64) -> [u64; 5] {
         Lwp::Off => (1, Selection::default()),
         Lwp::On(selection) => (2, selection),
     };
-    let Selection { values, instructions, branches, dcache, ip } = selection;
+    let Selection { values, instructions, branches, scarce_branches, dcache, ip } = selection;
     let filters = ip.map_or(0, |ip| 1 + u64::from(ip.inverted));
     let (base, limit) = match ip {
         None => (0, 0),
@@ -540,6 +540,7 @@ fn profile_words(lwp: Lwp, origin: u64) -> [u64; 5] {
         Some(ip) => (ip.base.wrapping_sub(origin), ip.limit.wrapping_sub(origin)),
     };
     let flags = u64::from(values) | u64::from(instructions) << 1 | u64::from(dcache) << 2;
+    let flags = flags | u64::from(scarce_branches) << 3;
     [kind, flags | u64::from(branches) << 8, filters, base, limit]
 }
 

@@ -33,13 +33,21 @@ pub use request::{RequestKind, SyscallClass};
 /// The number of words that the LWP countdown is dealt out to.
 pub const LWP_SLOTS: u32 = 16;
 /// Displacement of the countdown of LWP events, dealt out to [`LWP_SLOTS`] words so that no chain
-/// of dependent stores runs from block to block: high part from bit 24 up, and what is left of
+/// of dependent stores runs from block to block: the high part from bit 20 up, together with the
+/// [share](crate::plan::Selection::branch_share) of each branch, and what is left of
 /// [`LWP_LOW_MAX`] of the low part below.
 pub const LWP_WORDS_AT: u32 = 0x5800;
 /// Position of the high part in them.
-pub const LWP_SHIFT: u32 = 24;
+pub const LWP_SHIFT: u32 = 20;
 /// The low part that a word starts with, and the most that one deal may hand out of the high part.
 pub const LWP_LOW_MAX: u64 = (1 << LWP_SHIFT) - 1;
+
+/// The high and the low part of `amount`, which is taken from words where each of the low part
+/// takes `share` of the high one too.
+pub fn lwp_parts(amount: u64, share: u64) -> [u64; 2] {
+    let low = amount & LWP_LOW_MAX;
+    [(amount >> LWP_SHIFT).wrapping_sub(low.wrapping_mul(share)), low]
+}
 
 /// Displacement of what each of them was dealt last, less what has been seen to be taken from it.
 pub const LWP_DEALT_AT: u32 = 0x5a00;

@@ -58,6 +58,9 @@ pub struct Selection {
     pub instructions: bool,
     /// The kinds of branches that count, a bit each, as in [`branch_bit`].
     pub branches: u8,
+    /// Branches come due much sooner than instructions, of which each takes a share of the
+    /// countdown's high part for that.
+    pub scarce_branches: bool,
     /// Data cache misses count.
     pub dcache: bool,
     /// Only instructions that this admits count.
@@ -88,6 +91,16 @@ impl Selection {
         self.ip.is_none_or(|filter| filter.admits(ip))
     }
 
+    /// The amount that a branch takes from the countdown's high part besides from the low one.
+    ///
+    /// The words of the countdown tell when their high part has run out, not the low one, so no
+    /// more of the high one is dealt out than there is of the low one left: every branch is an
+    /// instruction too. With a share, a deal is so many times as large and lasts for nearly all of
+    /// the branches that are left, not for the few that are among so many instructions.
+    pub fn branch_share(&self) -> u8 {
+        if self.scarce_branches { SCARCE_SHARE } else { 0 }
+    }
+
     /// Returns whether anything is counted down by retiring instructions.
     pub fn counts_down(&self) -> bool {
         self.instructions || self.branches != 0
@@ -98,6 +111,10 @@ impl Selection {
         self.counts_down() || self.dcache
     }
 }
+
+/// The share of each branch where branches are scarce: large beside the instructions from one to the
+/// next, and small enough for what a block takes to fit.
+const SCARCE_SHARE: u8 = 16;
 
 /// Bits of [`Selection::branches`].
 pub mod branch_bit {

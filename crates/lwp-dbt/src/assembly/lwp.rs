@@ -3,8 +3,8 @@
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::{
-    AsmMemoryOperand, AsmRegister64, CodeLabel, al, byte_ptr, eax, ebx, ecx, edx, qword_ptr, r8,
-    r8d, r9, r10, r10d, r11, rax, rbx, rcx, rdi, rdx, rsi,
+    AsmMemoryOperand, AsmRegister64, CodeAssembler, CodeLabel, al, byte_ptr, cl, eax, ebx, ecx,
+    edx, qword_ptr, r8, r8d, r9, r10, r10d, r11, rax, rbx, rcx, rdi, rdx, rsi,
 };
 
 use super::{
@@ -82,12 +82,12 @@ pub(super) fn emit(b: &mut Builder, ring: CodeLabel) -> Result<Labels, IcedError
 /// ```text
 /// counted := given - sum of the words;  high -= counted >> 24;  low -= counted & max
 /// taken   := taken * 7/8 + what has been counted, for each word
-/// deal    := min(high, low, max), at least what the block counts
+/// deal    := min(high, low, max), or with a share for each of the low part
+///            min(high, share * min(low, max), max); where the block takes more, it is by hand
 /// share   := deal * (taken + all taken / 64) / (all taken * 9/8), for each word;
 ///            what rounding leaves to the one that ran out, or all where that is too little
 /// ```
 fn emit_deal(b: &mut Builder, ring: CodeLabel) -> Result<(CodeLabel, CodeLabel), IcedError> {
-    let mut enough = b.asm.create_label();
     let mut due = b.asm.create_label();
     let mut host = b.asm.create_label();
     let mut resume = b.asm.create_label();
@@ -104,31 +104,26 @@ fn emit_deal(b: &mut Builder, ring: CodeLabel) -> Result<(CodeLabel, CodeLabel),
     b.asm.cmp(Builder::slot(Slot::LwpGiven), NOTHING_GIVEN)?;
     b.asm.je(by_hand)?;
     b.asm.set_label(&mut deal)?;
-    note_taken(b)?;
     count_up(b)?;
-    // rsi: high, rdi: low, r9: the deal, r8: the block's high part, rcx: its low part, rdx: what
-    // has been counted of the high part since the last deal, less 1.
-    let asm = &mut b.asm;
-    asm.lea(rdx, qword_ptr(r8 - 1))?;
-    asm.mov(r9, rsi)?;
-    asm.cmp(rdi, rsi)?;
-    asm.cmovl(r9, rdi)?;
-    asm.mov(r10d, LWP_LOW_MAX as u32)?;
-    asm.cmp(r9, r10)?;
-    asm.cmovg(r9, r10)?;
+    forget_other_code(b)?;
+    // rsi: high, rdi: low, r9: the deal, r8: the block's high part, rcx: its low part, r11: what
+    // has been taken from words since the last deal, less 1.
+    size_deal(b)?;
     weigh(b)?;
     let asm = &mut b.asm;
-    asm.cmp(r9, LAST)?;
+    asm.mov(rax, Builder::slot(Slot::LwpLast))?;
+    asm.cmp(r9, rax)?;
     asm.jge(deals)?;
-    asm.cmp(rdx, FEW)?;
+    // Where the deal before has counted hardly more than a quarter of that: code that stays on a few
+    // words has them all.
+    asm.shr(rax, 2u32)?;
+    asm.cmp(r11, rax)?;
     asm.jb(last)?;
     asm.set_label(&mut deals)?;
-    asm.cmp(r9, r8)?;
-    asm.jge(enough)?;
-    see_whether_due(b, due)?;
-    let asm = &mut b.asm;
-    asm.mov(r9, r8)?;
-    asm.set_label(&mut enough)?;
+    asm.mov(eax, Builder::slot32(Slot::LwpWeight))?;
+    asm.shr(eax, LWP_SHIFT)?;
+    asm.cmp(r9, rax)?;
+    asm.jl(last)?;
     asm.mov(Builder::slot(Slot::LwpNewHigh), rsi)?;
     asm.mov(Builder::slot(Slot::LwpNewLow), rdi)?;
     deal_out(b)?;
@@ -179,6 +174,26 @@ fn emit_deal(b: &mut Builder, ring: CodeLabel) -> Result<(CodeLabel, CodeLabel),
     Ok((start, ask))
 }
 
+/// r9 := what may be dealt out, so that neither part runs out unseen, and no more than fits; r10 :=
+/// the low part that each word starts with; rax is lost.
+fn size_deal(b: &mut Builder) -> Emit {
+    let asm = &mut b.asm;
+    let mut plain = asm.create_label();
+    asm.mov(r10d, LWP_LOW_MAX as u32)?;
+    asm.mov(r9, rdi)?;
+    asm.cmp(r9, r10)?;
+    asm.cmovg(r9, r10)?;
+    asm.mov(rax, Builder::slot(Slot::LwpShare))?;
+    asm.test(rax, rax)?;
+    asm.jz(plain)?;
+    asm.imul_2(r9, rax)?;
+    asm.cmp(r9, r10)?;
+    asm.cmovg(r9, r10)?;
+    asm.set_label(&mut plain)?;
+    asm.cmp(rsi, r9)?;
+    asm.cmovl(r9, rsi)
+}
+
 /// Goes on at `Pc`, whose translation is at `Go`.
 fn resume_at_go(b: &mut Builder) -> Emit {
     restore_flags(b)?;
@@ -196,13 +211,16 @@ fn see_whether_alone(b: &mut Builder, alone: CodeLabel) -> Emit {
     b.asm.js(alone)
 }
 
-/// r8 := the high part of what the block at hand counts, rcx := its low part.
+/// r8 := the high part of what the block at hand counts, rcx := its low part; rax is lost.
 fn weigh(b: &mut Builder) -> Emit {
     let asm = &mut b.asm;
     asm.mov(r8d, Builder::slot32(Slot::LwpWeight))?;
     asm.mov(ecx, r8d)?;
     asm.shr(r8d, LWP_SHIFT)?;
-    asm.and(ecx, LWP_LOW_MAX as u32)
+    asm.and(ecx, LWP_LOW_MAX as u32)?;
+    asm.mov(eax, Builder::slot32(Slot::LwpShare))?;
+    asm.imul_2(eax, ecx)?;
+    asm.sub(r8d, eax)
 }
 
 /// Goes to `due` where the block counts more than what is left of either part.
@@ -258,7 +276,8 @@ fn save_rest(b: &mut Builder, commit: Commit) -> Emit {
     Ok(())
 }
 
-/// rsi := high part left, rdi := low part left, r8 := what has been counted of the high part.
+/// rsi := high part left, rdi := low part left, r11 := what has been taken from words, less 1; rax,
+/// rcx, rdx and r8 are lost.
 fn count_up(b: &mut Builder) -> Emit {
     let asm = &mut b.asm;
     asm.mov(rdx, word(0))?;
@@ -270,30 +289,39 @@ fn count_up(b: &mut Builder) -> Emit {
     asm.mov(r8, rcx)?;
     asm.shr(r8, LWP_SHIFT)?;
     asm.and(rcx, LWP_LOW_MAX as i32)?;
+    asm.lea(r11, qword_ptr(r8 - 1))?;
+    asm.mov(rax, Builder::slot(Slot::LwpShare))?;
+    asm.imul_2(rax, rcx)?;
+    asm.sub(r8, rax)?;
     asm.mov(rsi, Builder::slot(Slot::LwpHigh))?;
     asm.sub(rsi, r8)?;
     asm.mov(rdi, Builder::slot(Slot::LwpLow))?;
     asm.sub(rdi, rcx)
 }
 
-/// Notes what has been taken from each word; rbx := all taken lately.
-fn note_taken(b: &mut Builder) -> Emit {
+/// Where less than a quarter of the last deal has been counted, control has moved to code that
+/// takes from other words: what was taken before then counts no more than what has been counted
+/// since. r11 is that, less 1; rax, rcx and rdx are lost.
+fn forget_other_code(b: &mut Builder) -> Emit {
     let asm = &mut b.asm;
-    asm.mov(ebx, 0)?;
+    let mut known = asm.create_label();
+    asm.mov(rax, Builder::slot(Slot::LwpGiven))?;
+    asm.shr(rax, LWP_SHIFT + 2)?;
+    asm.cmp(r11, rax)?;
+    asm.jae(known)?;
+    asm.mov(rax, Builder::slot(Slot::LwpTakenLately))?;
+    asm.or(rax, 1)?;
+    asm.bsr(rcx, rax)?;
+    asm.lea(rdx, qword_ptr(r11 + r11 + 3))?;
+    asm.bsr(rdx, rdx)?;
+    asm.sub(ecx, edx)?;
+    asm.jbe(known)?;
+    asm.shr(rax, cl)?;
+    asm.mov(Builder::slot(Slot::LwpTakenLately), rax)?;
     for index in 0..LWP_SLOTS {
-        asm.mov(rax, word(index))?;
-        asm.mov(r10, beside(LWP_DEALT_AT, index))?;
-        asm.mov(beside(LWP_DEALT_AT, index), rax)?;
-        asm.sub(r10, rax)?;
-        asm.sar(r10, LWP_SHIFT)?;
-        asm.mov(rcx, beside(LWP_TAKEN_AT, index))?;
-        asm.add(r10, rcx)?;
-        asm.shr(rcx, 3u32)?;
-        asm.sub(r10, rcx)?;
-        asm.mov(beside(LWP_TAKEN_AT, index), r10)?;
-        asm.add(rbx, r10)?;
+        asm.shr(beside(LWP_TAKEN_AT, index), cl)?;
     }
-    Ok(())
+    asm.set_label(&mut known)
 }
 
 /// Word `index` of the countdown.
@@ -306,37 +334,81 @@ fn beside(displacement: u32, index: u32) -> AsmMemoryOperand {
     qword_ptr((displacement + index * 8) as i32).gs()
 }
 
-/// Deals r9 out; the block at hand counts r8, r10 is what the low part of each word starts with,
-/// rbx is all taken lately.
+/// Deals r9 out; r10 is what the low part of each word starts with, r11 what has been taken from
+/// words since the last deal, less 1.
 fn deal_out(b: &mut Builder) -> Emit {
-    let mut fits = b.asm.create_label();
     b.mark(state(PcSource::ContextPc, ALL_AND_FLAGS, Commit::Dealing))?;
     let asm = &mut b.asm;
     asm.mov(Builder::slot(Slot::LwpHigh), rsi)?;
     asm.mov(Builder::slot(Slot::LwpLow), rdi)?;
-    // rax: what one taken is worth, by 2 to the 20th; r11: what each word has besides.
-    asm.mov(rcx, rbx)?;
-    asm.shr(rcx, 3u32)?;
-    asm.lea(rcx, qword_ptr(rcx + rbx + LWP_SLOTS as i32))?;
+    price(asm)?;
+    share_out(asm)?;
+    see_whether_fits(b)?;
+    let asm = &mut b.asm;
+    asm.shl(r9, LWP_SHIFT)?;
+    asm.shl(r10, LWP_SLOTS.trailing_zeros())?;
+    asm.add(r9, r10)?;
+    asm.mov(Builder::slot(Slot::LwpGiven), r9)?;
+    b.mark(state(PcSource::ContextPc, ALL_AND_FLAGS, Commit::None))?;
+    Ok(())
+}
+
+/// rdi := what one taken is worth of the deal in r9, by 2 to the [`PRECISION`]th; r11 := what each
+/// word has besides.
+fn price(asm: &mut CodeAssembler) -> Emit {
+    // rcx: no less than all taken will be: of each word an eighth is forgotten, rounded down.
+    asm.mov(rcx, Builder::slot(Slot::LwpTakenLately))?;
+    asm.mov(rax, rcx)?;
+    asm.shr(rax, 3u32)?;
+    asm.sub(rcx, rax)?;
+    asm.lea(rcx, qword_ptr(rcx + r11 + LWP_SLOTS as i32))?;
+    asm.mov(r11, rcx)?;
+    asm.shr(r11, 3 + LWP_SLOTS.trailing_zeros())?;
+    asm.add(r11, 1)?;
+    asm.mov(rax, rcx)?;
+    asm.shr(rax, 3u32)?;
+    asm.lea(rcx, qword_ptr(rcx + rax + LWP_SLOTS as i32))?;
     asm.mov(rax, r9)?;
     asm.shl(rax, PRECISION)?;
     asm.mov(edx, 0)?;
     asm.div(rcx)?;
-    asm.mov(r11, rbx)?;
-    asm.shr(r11, 3 + LWP_SLOTS.trailing_zeros())?;
-    asm.add(r11, 1)?;
+    asm.mov(rdi, rax)
+}
+
+/// Notes what has been taken from each word, and deals it its share; rdx := what is left of the
+/// deal.
+fn share_out(asm: &mut CodeAssembler) -> Emit {
+    asm.mov(ebx, 0)?;
     asm.mov(rdx, r9)?;
     for index in 0..LWP_SLOTS {
+        asm.mov(rax, beside(LWP_DEALT_AT, index))?;
+        asm.sub(rax, word(index))?;
+        asm.shr(rax, LWP_SHIFT)?;
         asm.mov(rcx, beside(LWP_TAKEN_AT, index))?;
-        asm.add(rcx, r11)?;
-        asm.imul_2(rcx, rax)?;
-        asm.shr(rcx, PRECISION)?;
-        asm.sub(rdx, rcx)?;
-        asm.shl(rcx, LWP_SHIFT)?;
-        asm.or(rcx, r10)?;
-        asm.mov(word(index), rcx)?;
-        asm.mov(beside(LWP_DEALT_AT, index), rcx)?;
+        asm.add(rax, rcx)?;
+        asm.shr(rcx, 3u32)?;
+        asm.sub(rax, rcx)?;
+        asm.mov(beside(LWP_TAKEN_AT, index), rax)?;
+        asm.add(rbx, rax)?;
+        asm.add(rax, r11)?;
+        asm.imul_2(rax, rdi)?;
+        asm.shr(rax, PRECISION)?;
+        asm.sub(rdx, rax)?;
+        asm.shl(rax, LWP_SHIFT)?;
+        asm.or(rax, r10)?;
+        asm.mov(word(index), rax)?;
+        asm.mov(beside(LWP_DEALT_AT, index), rax)?;
     }
+    asm.mov(Builder::slot(Slot::LwpTakenLately), rbx)
+}
+
+/// The word that ran out gets rdx besides, what rounding has left, or the whole deal in r9 where
+/// that is too little for the block at hand.
+fn see_whether_fits(b: &mut Builder) -> Emit {
+    let mut fits = b.asm.create_label();
+    let asm = &mut b.asm;
+    asm.mov(r8d, Builder::slot32(Slot::LwpWeight))?;
+    asm.shr(r8d, LWP_SHIFT)?;
     asm.mov(eax, Builder::slot32(Slot::LwpWord))?;
     asm.mov(rcx, qword_ptr(rax).gs())?;
     asm.shl(rdx, LWP_SHIFT)?;
@@ -352,20 +424,9 @@ fn deal_out(b: &mut Builder) -> Emit {
     asm.or(rcx, r10)?;
     asm.set_label(&mut fits)?;
     asm.mov(qword_ptr(rax).gs(), rcx)?;
-    asm.mov(qword_ptr(rax + (LWP_DEALT_AT - LWP_WORDS_AT) as i32).gs(), rcx)?;
-    asm.shl(r9, LWP_SHIFT)?;
-    asm.shl(r10, LWP_SLOTS.trailing_zeros())?;
-    asm.add(r9, r10)?;
-    asm.mov(Builder::slot(Slot::LwpGiven), r9)?;
-    b.mark(state(PcSource::ContextPc, ALL_AND_FLAGS, Commit::None))?;
-    Ok(())
+    asm.mov(qword_ptr(rax + (LWP_DEALT_AT - LWP_WORDS_AT) as i32).gs(), rcx)
 }
 
-/// The amount left below which it may be taken by hand.
-const LAST: i32 = 128;
-/// It is, where the deal before has counted no more than this: code that stays on a few words has
-/// them all.
-const FEW: i32 = 32;
 /// Bits behind the point in what one taken is worth.
 const PRECISION: u32 = 20;
 

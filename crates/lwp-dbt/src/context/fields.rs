@@ -165,8 +165,7 @@ context_page! {
         0x198 => LwpNewHigh,
         /// The value that the low part is about to take.
         0x1a0 => LwpNewLow,
-        /// The counts of the block that ran out of its word: high part from bit 24 up, low part
-        /// below.
+        /// The amount that the block takes that ran out of its word, as words have it.
         0x1a8 => LwpWeight,
         /// The word that ran out, as displacement from the gs base.
         0x1b0 => LwpWord,
@@ -338,6 +337,13 @@ context_page! {
         0x9e0 => LwpFirstOfBranch,
         /// Non-zero where [steps](super::gather) are to be done for a kept sample.
         0x9e8 => Gather,
+        /// The share of the high part that each of the low part takes besides in the words of the
+        /// countdown.
+        0x9f0 => LwpShare,
+        /// The sum of what has been taken from the words of the countdown lately.
+        0x9f8 => LwpTakenLately,
+        /// The amount left of the countdown below which it may be taken by hand.
+        0xa00 => LwpLast,
         /// The number of bytes of a repeated string instruction that have been gone through,
         /// counted from its start.
         0xa80 => LwpRepeatDone,

@@ -14,6 +14,8 @@ use crate::state_map::bits;
 /// The most that is taken from a part of the countdown at once: the immediate operand that holds it
 /// has a sign.
 const MOST_AT_ONCE: u8 = i8::MAX as u8;
+/// The most of the low part, for the same reason: each may take a share of the high one.
+const MOST_BRANCHES: u8 = 100;
 
 /// The amount that a block takes from the LWP countdown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,6 +24,8 @@ pub(crate) struct Countdown {
     pub high: u8,
     /// Of the low part.
     pub low: u8,
+    /// Of the high part besides, for each of the low one.
+    share: u8,
 }
 
 impl Countdown {
@@ -48,7 +52,7 @@ impl Countdown {
         };
         let branches = u8::from(kind & selection.branches != 0);
         if !selection.instructions {
-            return Self { high: branches, low: 0 };
+            return Self::alone(branches);
         }
         let uncounted = matches!(
             block.terminator,
@@ -58,23 +62,33 @@ impl Countdown {
                 | Terminator::Lwp { kind: RequestKind::Llwpcb | RequestKind::Slwpcb }
         );
         let instructions = block.instructions() - u32::from(uncounted);
-        Self { high: instructions as u8, low: branches }
+        Self { high: instructions as u8, low: branches, share: selection.branch_share() }
+    }
+
+    /// That of the high part alone.
+    pub fn alone(high: u8) -> Self {
+        Self { high, ..Self::default() }
     }
 
     /// As one number to be taken from a word.
     pub fn packed(self) -> u32 {
-        u32::from(self.high) << LWP_SHIFT | u32::from(self.low)
+        let shares = u32::from(self.share) * u32::from(self.low);
+        (u32::from(self.high) + shares) << LWP_SHIFT | u32::from(self.low)
     }
 
     /// Returns whether there is nothing to count.
     pub fn is_zero(self) -> bool {
-        self == Self::default()
+        self.high == 0 && self.low == 0
     }
 
     /// Returns the sum of both, where one instruction can take it from a word.
     pub fn plus(self, other: Self) -> Option<Self> {
         let sum = |own: u8, more: u8| own.checked_add(more).filter(|sum| *sum <= MOST_AT_ONCE);
-        Some(Self { high: sum(self.high, other.high)?, low: sum(self.low, other.low)? })
+        Some(Self {
+            high: sum(self.high, other.high)?,
+            low: sum(self.low, other.low).filter(|sum| *sum <= MOST_BRANCHES)?,
+            share: self.share.max(other.share),
+        })
     }
 
     /// Returns both parts.

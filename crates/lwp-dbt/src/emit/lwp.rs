@@ -101,7 +101,7 @@ fn stored_block(emitter: &mut Emitter<'_>, block: &Block, selection: &Selection,
     let narrow = register.is_gpr32();
     let (high, low) = register_bits(register.full_register());
     let counts = selection.instructions && selection.admits(block.terminator_pc().0);
-    let itself = Countdown { high: u8::from(counts), low: 0 };
+    let itself = Countdown::alone(u8::from(counts));
     emitter.out.store_imm32(Slot::LwpWeight, itself.packed());
     let number = u32::from(high << 3 | low);
     emitter

@@ -134,9 +134,8 @@ impl Bench {
         Self::with_lwp(plan, Lwp::Absent, checks, start, bytes, emulated, classes)
     }
 
-    /// A bench whose code counts down instructions and branches, and counts nothing else.
-    pub fn counting_down(checks: Checks, start: u64, bytes: &[u8]) -> Self {
-        let selection = Selection { instructions: true, branches: 0x7f, ..Selection::default() };
+    /// A bench whose code counts down what is selected, and counts nothing else.
+    pub fn counting_down(selection: Selection, checks: Checks, start: u64, bytes: &[u8]) -> Self {
         let classes = Box::new([SyscallClass::Native; 512]);
         let (emulated, lwp) = (Emulated::default(), Lwp::On(selection));
         Self::with_lwp(Plan::Plain, lwp, checks, start, bytes, emulated, classes)

@@ -11,12 +11,13 @@ use iced_x86::Register;
 use lwp_dbt::block::Terminator;
 use lwp_dbt::context::calls::{CALLS_AT, CALLS_BYTES};
 use lwp_dbt::context::{
-    CONTEXT_BYTES, LWP_DEALT_AT, LWP_LOW_MAX, LWP_SHIFT, LWP_SLOTS, Slot, lwp_slot_displacement,
+    CONTEXT_BYTES, LWP_DEALT_AT, LWP_LOW_MAX, LWP_SHIFT, LWP_SLOTS, Slot, lwp_parts,
+    lwp_slot_displacement,
 };
 use lwp_dbt::{
     AppPc, BlockProfile, CachePc, Checks, EntryId, EventDeltas, Execution, ExecutionProfile, FLAGS,
-    FlagWriter, FragmentId, Knowledge, Placement, Plan, Region, Role, close_overlays, flags_again,
-    overlay_path, rebuild,
+    FlagWriter, FragmentId, Knowledge, Placement, Plan, Region, Role, Selection, close_overlays,
+    flags_again, overlay_path, rebuild,
 };
 use lwp_testkit::Rng;
 use lwp_testkit::generate::{Data, Generator};
@@ -68,6 +69,8 @@ struct Way {
     /// True where Lightweight Profiling counts down its instructions and branches, and nothing else
     /// is counted.
     counts_down: bool,
+    /// True where its branches come due much sooner than its instructions.
+    scarce_branches: bool,
 }
 
 impl Way {
@@ -90,8 +93,9 @@ impl Way {
             overlays,
             rebuilt: false,
             counts_down: false,
+            scarce_branches: false,
         });
-        let of_files = |(paths, rebuilt, counts_down)| Self {
+        let of_files = |(paths, rebuilt, counts_down, scarce_branches)| Self {
             checks: Checks::None,
             notice: false,
             roles: true,
@@ -100,13 +104,16 @@ impl Way {
             paths,
             rebuilt,
             counts_down,
+            scarce_branches,
         };
         let of_files = [
-            (true, false, false),
-            (false, false, true),
-            (true, false, true),
-            (false, true, false),
-            (false, true, true),
+            (true, false, false, false),
+            (false, false, true, false),
+            (true, false, true, false),
+            (true, false, true, true),
+            (false, true, false, false),
+            (false, true, true, false),
+            (false, true, true, true),
         ]
         .map(of_files);
         usual.chain(of_files)
@@ -117,9 +124,22 @@ impl Way {
         plan == Plan::Plain || !self.counts_down
     }
 
+    /// Instructions and branches.
+    fn selection(self) -> Selection {
+        Selection {
+            instructions: true,
+            branches: 0x7f,
+            scarce_branches: self.scarce_branches,
+            ..Selection::default()
+        }
+    }
+
     fn bench(self, plan: Plan, snippet: &Snippet) -> Bench {
         let mut bench = match self.counts_down {
-            true => Bench::counting_down(self.checks, snippet.start, &snippet.bytes),
+            true => {
+                let selection = self.selection();
+                Bench::counting_down(selection, self.checks, snippet.start, &snippet.bytes)
+            }
             false => Bench::new(plan, self.checks, snippet.start, &snippet.bytes),
         };
         if !self.roles {
@@ -142,16 +162,18 @@ struct Counted {
 struct Countdown {
     high: u64,
     low: u64,
+    /// The share of the high part that each of the low part takes besides.
+    share: u64,
     words: [u64; LWP_SLOTS as usize],
 }
 
 impl Countdown {
     /// One that lasts for `expected` instructions and branches, but hardly for more, or for many.
-    fn random(rng: &mut Rng, expected: [u64; 2]) -> Self {
+    fn random(rng: &mut Rng, expected: [u64; 2], share: u64) -> Self {
         let more = rng.pick(&[0, 3, 40, 200, 1 << 20]);
         let [high, low] = expected.map(|count| count + rng.below(more + 1));
         let mut words = [LWP_LOW_MAX; LWP_SLOTS as usize];
-        let mut left = high;
+        let mut left = if share > 0 { high.min(low * share) } else { high };
         for word in &mut words {
             let share = rng.below(left.min(64) + 1);
             left -= share;
@@ -161,7 +183,7 @@ impl Countdown {
         if rng.one_in(3) {
             words = [LWP_LOW_MAX; LWP_SLOTS as usize];
         }
-        Self { high, low, words }
+        Self { high, low, share, words }
     }
 
     fn given(&self) -> u64 {
@@ -175,6 +197,8 @@ impl Countdown {
             word(Slot::LwpHigh as u64, self.high),
             word(Slot::LwpLow as u64, self.low),
             word(Slot::LwpGiven as u64, self.given()),
+            word(Slot::LwpShare as u64, self.share),
+            word(Slot::LwpLast as u64, 128),
         ];
         for (index, value) in (0..).zip(self.words) {
             memory.push(word(u64::from(lwp_slot_displacement(index)), value));
@@ -193,10 +217,8 @@ impl Countdown {
         let taken = |before: u64, now: &u64, counted: u64| {
             before.wrapping_sub(*now).wrapping_add(counted).cast_signed()
         };
-        vec![
-            taken(self.high, high, counted >> LWP_SHIFT),
-            taken(self.low, low, counted & LWP_LOW_MAX),
-        ]
+        let [by_high, by_low] = lwp_parts(counted, self.share);
+        vec![taken(self.high, high, by_high), taken(self.low, low, by_low)]
     }
 }
 
@@ -419,7 +441,10 @@ impl Lab {
             return Ok(None);
         }
         let countdown = self.expected.filter(|_| way.counts_down);
-        let countdown = countdown.map(|expected| Countdown::random(&mut self.rng, expected));
+        let countdown = countdown.map(|expected| {
+            let share = u64::from(way.selection().branch_share());
+            Countdown::random(&mut self.rng, expected, share)
+        });
         if way.counts_down && countdown.is_none() {
             return Ok(None);
         }

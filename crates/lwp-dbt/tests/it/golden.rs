@@ -46,8 +46,25 @@ struct Example {
 
 /// LWP is on and counts these.
 const fn on(instructions: bool, branches: u8, dcache: bool) -> Lwp {
-    Lwp::On(Selection { values: false, instructions, branches, dcache, ip: None })
+    Lwp::On(Selection {
+        values: false,
+        instructions,
+        branches,
+        scarce_branches: false,
+        dcache,
+        ip: None,
+    })
 }
+
+/// LWP is on and counts instructions, and branches much more often.
+const SCARCE: Lwp = Lwp::On(Selection {
+    values: false,
+    instructions: true,
+    branches: 0x7f,
+    scarce_branches: true,
+    dcache: false,
+    ip: None,
+});
 
 const fn example(rule: &'static str, title: &'static str, bytes: &'static [u8]) -> Example {
     Example { rule, title, bytes, lwp: Lwp::Absent, checks: Checks::None, cut: 0 }
@@ -110,6 +127,7 @@ const EXAMPLES: &[Example] = &[
     Example { lwp: on(true, 0, false), ..example("16_countdown", "instructions count", &[0x48, 0x01, 0xc3, 0xc3]) },
     Example { lwp: on(false, 0x7f, false), ..example("16_countdown", "branches count", &[0x85, 0xc0, 0x74, 0x02, 0xff, 0xc0, 0xc3]) },
     Example { lwp: on(true, 0x7f, false), ..example("16_countdown", "both count", &[0x85, 0xc0, 0x74, 0x02, 0xff, 0xc0, 0xc3]) },
+    Example { lwp: SCARCE, ..example("16_countdown", "both count, and branches come due much sooner", &[0x85, 0xc0, 0x74, 0x02, 0xff, 0xc0, 0xc3]) },
     Example { lwp: on(true, 0, false), cut: 2, ..example("18_cut", "an event is due on the second of three", &[0x48, 0x01, 0xc3, 0xff, 0xc0, 0xff, 0xc1, 0xc3]) },
     Example { lwp: on(false, 1, false), cut: 2, ..example("18_cut", "an event is due on a conditional branch", &[0x85, 0xc0, 0x74, 0x02, 0xff, 0xc0, 0xc3]) },
     Example { lwp: on(false, 0x7f, false), cut: 1, ..example("18_cut", "an event is due on ret", &[0xc3]) },

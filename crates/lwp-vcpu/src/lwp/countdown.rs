@@ -2,12 +2,18 @@
 
 use lwp_arch::EventKind;
 use lwp_dbt::block::Block;
-use lwp_dbt::context::{LWP_LOW_MAX, LWP_SHIFT};
+use lwp_dbt::context::lwp_parts;
 use lwp_dbt::{IpFilter, Selection, Slot};
 use lwp_mailbox::contexts::{Context, LwpWords};
 use lwp_model::Watched;
 
 use super::known::DueFor;
+
+/// The amount of instructions, and of branches where only they count, below which the thread may
+/// take what is left block by block: some twenty blocks of code without loops, which cost as much as
+/// two deals.
+const LAST_INSTRUCTIONS: u64 = 128;
+const LAST_BRANCHES: u64 = 20;
 
 /// The events that a thread counts down, and the amounts up to the next one.
 #[derive(Clone, Debug, Default)]
@@ -32,6 +38,9 @@ impl Countdown {
         context.set(Slot::LwpHigh, high as u64);
         context.set(Slot::LwpLow, low as u64);
         context.set(Slot::LwpValue, values as u64);
+        context.set(Slot::LwpShare, u64::from(self.selection.branch_share()));
+        let last = if self.selection.instructions { LAST_INSTRUCTIONS } else { LAST_BRANCHES };
+        context.set(Slot::LwpLast, last);
         context.lwp().deal_nothing();
     }
 
@@ -107,6 +116,7 @@ pub(super) fn selection(watched: Watched) -> Selection {
         values: watched.values,
         instructions: watched.instructions || watched.core_clocks || watched.reference_clocks,
         branches: watched.branches,
+        scarce_branches: false,
         dcache: watched.dcache,
         ip: watched.ip.map(ip),
     };
@@ -117,8 +127,9 @@ pub(super) fn selection(watched: Watched) -> Selection {
 /// The rest of the countdown: high and low part.
 pub(super) fn countdown(context: Context<'_>) -> [i64; 2] {
     let counted = context.get(Slot::LwpGiven).wrapping_sub(context.lwp().words());
+    let [high, low] = lwp_parts(counted, context.get(Slot::LwpShare));
     [
-        context.get(Slot::LwpHigh).wrapping_sub(counted >> LWP_SHIFT) as i64,
-        context.get(Slot::LwpLow).wrapping_sub(counted & LWP_LOW_MAX) as i64,
+        context.get(Slot::LwpHigh).wrapping_sub(high) as i64,
+        context.get(Slot::LwpLow).wrapping_sub(low) as i64,
     ]
 }

@@ -1,7 +1,7 @@
 //! Events that a thread has noted but not yet recorded: see `noted.rs` among the routines.
 
 use lwp_dbt::block::Block;
-use lwp_dbt::context::{LWP_LOW_MAX, LWP_SHIFT};
+use lwp_dbt::context::lwp_parts;
 use lwp_dbt::{AppPc, Slot};
 use lwp_mailbox::contexts::Context;
 use lwp_process::Tid;
@@ -34,8 +34,9 @@ impl Note {
         if context.get(Slot::LwpNote) == 0 {
             return None;
         }
-        let delta = context.get(Slot::LwpNoteWeight);
-        let (high, index) = (delta >> LWP_SHIFT, context.get(Slot::LwpNoteIndex));
+        let weight = context.get(Slot::LwpNoteWeight);
+        let [high, low] = lwp_parts(weight, context.get(Slot::LwpShare));
+        let index = context.get(Slot::LwpNoteIndex);
         // Otherwise it is not one that translated code has noted.
         if index == 0 || index > high || high > MOST_INSTRUCTIONS {
             context.set(Slot::LwpNote, 0);
@@ -46,7 +47,7 @@ impl Note {
             index,
             ip: context.get(Slot::LwpNoteIp),
             high,
-            low: delta & LWP_LOW_MAX,
+            low,
         })
     }
 }
@@ -128,6 +129,7 @@ impl Note {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lwp_dbt::context::LWP_SHIFT;
     use lwp_mailbox::contexts::Contexts;
 
     fn note(index: u64, high: u64, low: u64) -> Option<Note> {

@@ -1,7 +1,7 @@
 //! The LWP unit of a thread, with its clocks and its branch predictor.
 
 use lwp_arch::retired::{Access, Branch};
-use lwp_arch::{AppPc as Ip, Fault, Retired};
+use lwp_arch::{AppPc as Ip, EventKind, Fault, Retired};
 use lwp_dbt::Selection;
 use lwp_model::{LinearMemory, LwpUnit, Occurrences, Xorshift32};
 use lwp_run::config::LwpConfig;
@@ -22,6 +22,16 @@ pub(super) struct ThreadUnit {
     pub(super) judge: Option<Box<Judge>>,
 }
 
+/// Returns whether branches come due much sooner than whatever instructions are counted for, by the
+/// intervals of both.
+fn branches_are_scarce(interval: impl Fn(EventKind) -> Option<i32>) -> bool {
+    let of_instructions =
+        [EventKind::InstructionsRetired, EventKind::CoreClocks, EventKind::ReferenceClocks];
+    let least = of_instructions.into_iter().filter_map(&interval).min();
+    let branches = interval(EventKind::BranchesRetired);
+    least.zip(branches).is_some_and(|(least, branches)| branches < least / 2)
+}
+
 impl ThreadUnit {
     /// A unit without a profile.
     pub(super) fn new(config: &LwpConfig, random: Xorshift32) -> Self {
@@ -35,6 +45,9 @@ impl ThreadUnit {
     pub(super) fn start(&mut self, config: &LwpConfig) -> Selection {
         let mut selection = self.model.watched().map(selection).unwrap_or_default();
         self.judge = Judge::new(config.predictor, &mut selection);
+        selection.scarce_branches = selection.instructions
+            && selection.branches != 0
+            && branches_are_scarce(|kind| self.model.interval(kind));
         self.clocks = Clocks::new(config, selection.dcache);
         selection
     }
