@@ -28,6 +28,9 @@ const MUCH: usize = 4000;
 /// twice as long until the next.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
+/// The time for which a look at a thread's processor time, some 20 µs, need not be repeated.
+const RECENT: Duration = Duration::from_millis(50);
+
 /// The time after which a thread's program is worth knowing well.
 const LONG: Duration = Duration::from_secs(1);
 
@@ -42,8 +45,28 @@ pub struct Saving {
     worth: Duration,
     /// True if a thread has run for so long that it is worth to know its programs well.
     pub long: bool,
+    /// The thread that was looked at last, and what was seen.
+    looked: Option<Look>,
     /// The process that writes meanwhile says here which families it has laid out anew.
     improved: Option<PipeReader>,
+}
+
+/// A look at the processor time of a thread.
+#[derive(Clone, Copy, Debug)]
+struct Look {
+    tid: Tid,
+    /// The beginning of the thread, which tells it from earlier ones with its number.
+    started: Instant,
+    at: Instant,
+    long: bool,
+}
+
+impl Look {
+    /// Returns whether it still tells about that thread: one that has run for long always has.
+    fn tells(&self, tid: Tid, started: Instant) -> bool {
+        let same = self.tid == tid && self.started == started;
+        same && (self.long || self.at.elapsed() < RECENT)
+    }
 }
 
 impl Default for Saving {
@@ -54,6 +77,7 @@ impl Default for Saving {
             fragments: 0,
             worth: LONG,
             long: false,
+            looked: None,
             improved: None,
         }
     }
@@ -76,6 +100,18 @@ impl Saving {
     pub fn is_long(&self, tid: Tid, started: Instant) -> bool {
         let elapsed = started.elapsed();
         elapsed >= self.worth && cpu_clock::of_thread(tid).unwrap_or(elapsed) >= self.worth
+    }
+
+    /// As [`Saving::is_long`], and remembers that a thread has run for long. For those who ask again
+    /// and again: the answer may be a moment old.
+    pub fn has_become_long(&mut self, tid: Tid, started: Instant) -> bool {
+        if let Some(look) = self.looked.filter(|look| look.tells(tid, started)) {
+            return look.long;
+        }
+        let long = self.is_long(tid, started);
+        self.looked = Some(Look { tid, started, at: Instant::now(), long });
+        self.long |= long;
+        long
     }
 
     /// The families that have been laid out anew since this was asked last.
@@ -273,5 +309,20 @@ impl Keeper<'_> {
         if let Some(store) = self.caches.store.as_ref().filter(|_| written) {
             let _ = store.prune();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_tells_of_its_own_thread_for_a_moment_or_for_ever() {
+        let now = Instant::now();
+        let long_ago = now.checked_sub(RECENT * 2).expect("the machine has run for so long");
+        let look = |at, long| Look { tid: 7, started: now, at, long };
+        assert!(look(now, false).tells(7, now) && !look(long_ago, false).tells(7, now));
+        assert!(look(long_ago, true).tells(7, now));
+        assert!(!look(now, true).tells(8, now) && !look(now, true).tells(7, long_ago));
     }
 }

@@ -18,9 +18,9 @@ impl CodeCaches {
     /// Takes in what a thread's counters say before they are cleared.
     pub fn learn_from(&mut self, tasks: &Tasks, contexts: &Contexts, tid: Tid) {
         let Some(thread) = tasks.threads.get(&tid) else { return };
-        let (slot, long) = (thread.slot, self.saving.is_long(tid, thread.account.started));
+        let slot = thread.slot;
+        let long = self.saving.has_become_long(tid, thread.account.started);
         let Some(index) = tasks.space_index(tid) else { return };
-        self.saving.long |= long;
         let Some((_, family)) = self.side(index) else { return };
         // What is known of programs that end soon is not going to change by this run.
         let new = |(_, module): (UnitId, &Module)| module.unit.new_fragments() > 0;
