@@ -103,9 +103,16 @@ fn the_commands_of_the_chapter_start_a_cluster_of_a_bucket_and_query_it() {
     let out = std::fs::read_to_string(out).unwrap();
     assert!(status.success(), "{out}{}", said(&stored));
     let (alone, machines) = out.split_once("by the machines:\n").expect("both");
-    assert_eq!(alone, machines);
+    assert_eq!(sorted(alone), sorted(machines));
     let steps = alone.matches("\n    after ").count();
     assert!(steps > 0 && alone.contains("sum(recordings.instructions)"), "{alone}");
+}
+
+/// The lines of answers: queries without an order have their rows in any.
+fn sorted(text: &str) -> Vec<&str> {
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    lines
 }
 
 /// The words of the machines.
