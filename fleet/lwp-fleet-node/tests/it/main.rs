@@ -3,6 +3,7 @@
 mod answers;
 mod bucket;
 mod lost;
+mod walk;
 
 /// What several of them use.
 mod shared {

@@ -5,11 +5,14 @@
 #![allow(clippy::disallowed_methods, reason = "a benchmark without threads has failed")]
 #![allow(missing_docs, reason = "nobody but this program reads it")]
 
+mod children;
+mod engines;
 mod hostile;
 #[path = "../../tests/it/shared/hostile.rs"]
 mod hostile_queries;
 mod measure;
 mod model;
+mod programs;
 mod questions;
 mod serving;
 mod table;
@@ -18,7 +21,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use clap::Parser;
-use lwp_query::compact::compact;
 use lwp_query::{Budget, Session};
 use lwp_store::object_store::ObjectStoreExt;
 use lwp_store::{Kind, Location, Store};
@@ -31,13 +33,16 @@ struct Options {
     /// Commits of the model, of 26 benchmarks each; 385 are the design's
     #[arg(long, default_value_t = 40)]
     commits: u64,
+    /// Recordings that one command adds
+    #[arg(long, default_value_t = 200)]
+    recordings: u64,
     /// Ask this store too, and change nothing there
     #[arg(long, value_name = "DIR")]
     store: Option<PathBuf>,
     /// Measure what this lwp takes to make facts of recordings, too
     #[arg(long, value_name = "FILE")]
     lwp: Option<PathBuf>,
-    /// Seconds of hostile queries to the server
+    /// Seconds of hostile queries to the server; 0 for none
     #[arg(long, default_value_t = 60)]
     hostile: u64,
     /// Write the results as JSON
@@ -65,6 +70,7 @@ async fn main() {
     if let Some(lwp) = &options.lwp {
         exporting(lwp, dir.path(), &mut table);
     }
+    programs::add(dir.path(), options.recordings, &mut table);
     adding(dir.path(), &mut table).await;
     opening(dir.path(), options.opened, &mut table).await;
     let store = fresh(&dir.path().join("store")).await;
@@ -72,7 +78,10 @@ async fn main() {
     questions::ask(&store, &mut table).await;
     reading(&store, &mut table).await;
     serving::serve(&dir.path().join("store"), &dir.path().join("served"), &mut table);
-    hostile::measure(&dir.path().join("store"), options.hostile, &mut table);
+    engines::compare(&dir.path().join("store"), dir.path(), &mut table).await;
+    if options.hostile > 0 {
+        hostile::measure(&dir.path().join("store"), options.hostile, &mut table);
+    }
     if let Some(path) = &options.store {
         table.about(path.display());
         let store = Store::open(place(path)).await.expect("a store");
@@ -136,6 +145,11 @@ async fn bytes(store: &Store, kind: Option<Kind>) -> u64 {
     files.map(|file| file.size).sum()
 }
 
+/// The number of a version's files.
+async fn files(store: &Store) -> usize {
+    store.snapshot().await.expect("a version").files().len()
+}
+
 /// Recordings one by one: what a commit of its own costs, and what the files of one take.
 async fn adding(dir: &Path, table: &mut Table) {
     let store = fresh(&dir.join("single")).await;
@@ -188,9 +202,9 @@ async fn filling(store: &Store, commits: u64, table: &mut Table) {
     table.number("rows of all", rows as f64 / 1e6, "M");
     let kib = |bytes: u64| bytes as f64 / many / 1024.0;
     table.number("a recording in a batch", kib(bytes(store, None).await), "KiB");
-    let (done, taken) = measure::once(compact(store, Budget::default())).await;
-    let files = done.expect("compacted");
-    table.row(format!("compact {} files to {}", files.old_files, files.new_files), taken);
+    let old = files(store).await;
+    let taken = programs::compact(Path::new(store.location().url.path()));
+    table.row(format!("lwp fleet compact, {old} files to {}", files(store).await), taken);
     table.row("the same, a million rows", taken.each(rows as f64 / 1e6));
     table.number("a recording, compacted", kib(bytes(store, None).await), "KiB");
     for kind in [Kind::Recording, Kind::Function, Kind::Line, Kind::Call, Kind::Module] {

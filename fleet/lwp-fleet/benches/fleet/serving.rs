@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use crate::children;
 use crate::measure::{Clock, Taken, processor};
 use crate::model;
 use crate::table::Table;
@@ -76,11 +77,7 @@ impl Served {
 
     /// MiB that are resident at most.
     pub fn peak(&self) -> f64 {
-        let text = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()));
-        let text = text.expect("/proc");
-        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or("0");
-        line.split_whitespace().next().and_then(|kib| kib.parse::<f64>().ok()).unwrap_or(0.0)
-            / 1024.0
+        children::peak(self.child.id())
     }
 }
 
