@@ -206,6 +206,7 @@ impl Elf {
         let mut names = Self::default();
         if let Ok(file) = ElfFile64::<LittleEndian>::parse(bytes) {
             names.read_symbols(&file);
+            names.read_go(&file);
         }
         names
     }

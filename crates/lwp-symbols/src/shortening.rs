@@ -40,17 +40,42 @@ pub fn fitted(name: &str, room: usize) -> String {
     let path = path(&plain);
     let mut attempts = vec![plain.clone(), path.to_owned(), without_arguments(path)];
     let bare = attempts[2].clone();
-    let inner = parts::starts(&bare).skip(1).map(|at| format!("{GAP}::{}", &bare[at..]));
-    attempts.extend(inner.collect::<Vec<_>>());
-    attempts.push(last_part(&bare).to_owned());
+    let places = inner_parts(&bare);
+    attempts
+        .extend(places.iter().map(|(separator, at)| format!("{GAP}{separator}{}", &bare[*at..])));
+    let own = places.last().map_or(0, |(_, at)| *at);
+    let own = last_part(&bare[own..]);
+    attempts.push(own.to_owned());
     // Of code without a name, the place tells more than the file.
     attempts.extend(name.rfind("+0x").map(|at| format!("{GAP}{}", &name[at..])));
     let found = attempts.iter().find(|attempt| fits(attempt, room));
-    found.cloned().unwrap_or_else(|| cut(last_part(&bare), room))
+    found.cloned().unwrap_or_else(|| cut(own, room))
+}
+
+/// Where the parts of a path begin behind the first one, with what separates them from the one
+/// before: `::`, or, in a path that has none, dots and slashes, as in names of Go, D and Java.
+fn inner_parts(path: &str) -> Vec<(&str, usize)> {
+    let colons: Vec<(&str, usize)> = parts::starts(path).skip(1).map(|at| ("::", at)).collect();
+    let is_one_word = units(path).all(|(_, unit)| unit != " ") && !path.contains("+0x");
+    if !colons.is_empty() || !is_one_word {
+        return colons;
+    }
+    let is_name = |at: &usize| {
+        let first = path[*at..].chars().next();
+        first.is_some_and(|it| it.is_alphabetic() || ['_', '(', '~', '$'].contains(&it))
+    };
+    let separators = units(path).filter(|(at, unit)| *at > 0 && [".", "/"].contains(unit));
+    let starts = separators.map(|(at, unit)| (unit, at + 1));
+    starts.filter(|(_, at)| is_name(at)).collect()
 }
 
 fn fits(name: &str, room: usize) -> bool {
     name.chars().count() <= room
+}
+
+/// The beginning of a name, and a sign that it goes on if it has more characters than `room`.
+pub fn clipped(name: &str, room: usize) -> String {
+    if fits(name, room) { name.to_owned() } else { cut(name, room) }
 }
 
 /// The beginning of a name, and a sign that it goes on.
@@ -122,6 +147,12 @@ fn without_arguments(path: &str) -> String {
                 out.push_str(GAP);
                 out.push('>');
             }
+            // D's arguments.
+            b'(' if path[..at].ends_with('!') && unit.len() > 2 => {
+                out.push('(');
+                out.push_str(GAP);
+                out.push(')');
+            }
             _ => out.push_str(unit),
         }
     }
@@ -180,6 +211,23 @@ mod tests {
         assert_eq!(fitted("regex_automata::hybrid::search::find_fwd", 5), "find…");
         assert_eq!(fitted("a::check(int) [cold]", 17), "a::check [cold]");
         assert_eq!(fitted("main", 4), "main");
+        for (long, room, short) in [
+            ("github.com/owner/a-package.(*Parser).Parse", 30, "…/a-package.(*Parser).Parse"),
+            ("github.com/owner/a-package.(*Parser).Parse", 20, "….(*Parser).Parse"),
+            ("gopkg.in/yaml.v3.parse", 12, "….v3.parse"),
+            ("com.acme.product.Registry.insertAll(java.lang.String)", 22, "….Registry.insertAll"),
+            ("com.acme.product.Registry.insertAll", 9, "insertAll"),
+            (
+                "std.algorithm.Filter!(a.b().c, int).Filter.popFront()",
+                28,
+                "….Filter!(…).Filter.popFront",
+            ),
+            ("std.algorithm.Filter!(a.b().c, int).Filter.popFront()", 20, "….Filter.popFront"),
+            ("JS:*handle /srv/app.js:1:2", 14, "JS:*handle /s…"),
+            ("a_long_name_of_a_function", 8, "a_long_…"),
+        ] {
+            assert_eq!(fitted(long, room), short, "{long}");
+        }
         assert_eq!(fitted("main", 0), "");
         assert_eq!(fitted("libcrypto.so.3+0x12345", 10), "…+0x12345");
     }
