@@ -70,7 +70,8 @@ enum Value {
 type Row = (&'static [&'static str], Value, Fate);
 
 const NUMBERS: Fate = Fate::Say("the table has counts, and no numbers of samples");
-const EVENTS: Fate = Fate::Say("the events that an option adds to the counts are not seen from user mode");
+const EVENTS: Fate =
+    Fate::Say("the events that an option adds to the counts are not seen from user mode");
 const FLAT: Fate = Fate::Say("the table has no stacks; `lwp report -g` shows a tree");
 const BRANCHES: Fate = Fate::Say(
     "samples have no branches; `lwp export -f brstack` makes such a file of an exact recording",

@@ -107,7 +107,10 @@ impl Run {
         };
         Self {
             project: first(&["tag.project", "ci.repository"], "default".to_owned()),
-            benchmark: first(&["tag.benchmark"], program_name(&command, info.get("arguments")).to_owned()),
+            benchmark: first(
+                &["tag.benchmark"],
+                program_name(&command, info.get("arguments")).to_owned(),
+            ),
             commit: get("git.commit"),
             branch: get("git.branch"),
             pull_request: get("ci.pull-request").parse().unwrap_or(0),

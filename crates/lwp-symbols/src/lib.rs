@@ -67,5 +67,5 @@ pub use resolve::{
     Detail, Gathered, InContext, InSamples, Options, Resolved, contexts, profile, samples,
 };
 pub use search::{NamedFunction, functions_like, functions_named};
-pub use shortening::{clipped, fitted, simplified};
+pub use shortening::{clipped, fitted, short_forms, simplified};
 pub use vdso::vdso_bytes;
