@@ -176,8 +176,8 @@ impl Run {
     }
 }
 
-/// The last part of a command's program, whose path may have blanks; older recordings don't have the
-/// arguments by themselves.
+/// The last part of a command's program, whose path may have blanks; older recordings don't have
+/// the arguments by themselves.
 fn program_name<'a>(command: &'a str, arguments: Option<&String>) -> &'a str {
     let program = arguments.and_then(|arguments| command.strip_suffix(arguments.as_str()));
     let first = || command.split(' ').next().unwrap_or("");

@@ -124,7 +124,7 @@ impl Elf {
         };
         out.read_symbols(&file);
         out.read_go(&file);
-        out.identity.go |= out.has_dotted_names();
+        out.identity.go |= dots::are_in_names(&out);
         out.read_imports(&file);
         out.read_chosen(&file);
         out.read_stubs(&file);
@@ -195,7 +195,7 @@ impl Elf {
     pub fn add_symbols(&mut self, bytes: &[u8]) {
         if let Ok(file) = ElfFile64::<LittleEndian>::parse(bytes) {
             self.read_symbols(&file);
-            self.identity.go |= self.has_dotted_names();
+            self.identity.go |= dots::are_in_names(self);
             self.settle();
         }
     }
@@ -276,8 +276,9 @@ impl Elf {
             return;
         }
         for function in go::functions(file).into_iter().flatten() {
-            let Some(name) = self.keep_name(function.name) else { return };
-            let (address, size) = (function.address, function.size);
+            let Some(name) = self.keep_name(function.name()) else { return };
+            let Range { start: address, end } = function.range();
+            let size = end - address;
             self.functions.push(Entry { address, size, name, stub: false, indirect: false });
         }
     }

@@ -183,7 +183,7 @@ impl<'a> App<'a> {
 
     /// Callers and callees of the function of a row.
     fn related(&self, row: usize) -> Vec<Neighbour> {
-        let note = |text: &str| vec![Neighbour { before: text.to_owned(), ..Neighbour::default() }];
+        let note = |text: &str| vec![Neighbour::note(text)];
         let Some(function) = self.table.rows.get(row).and_then(|row| row.function) else {
             return note("          (callers and callees are known of functions only)");
         };
@@ -194,10 +194,8 @@ impl<'a> App<'a> {
         }
         let [callers, callees] =
             related::sides(self.profile, &self.graph, function, self.options.event);
-        let line = |how: &str, count: u64, name: String| Neighbour {
-            before: format!("{:>22}  {how}  ", grouped(count)),
-            name,
-            after: String::new(),
+        let line = |how: &str, count: u64, name: String| {
+            Neighbour::new(format!("{:>22}  {how}  ", grouped(count)), name, String::new())
         };
         let callers = callers.into_iter().map(|(from, count)| {
             let from = from.map_or("(not known: an indirect jump, or the kernel)".to_owned(), name);
@@ -223,10 +221,14 @@ impl<'a> App<'a> {
         let sure = if measured.is_exact() { "" } else { "~" };
         let lines = |(mut side, how): (Neighbours, &str)| {
             side.sort_by_key(|(_, calls, cost)| std::cmp::Reverse((*cost, *calls)));
-            let line = |(other, calls, cost): (Option<FunctionId>, u64, u64)| Neighbour {
-                before: format!("{:>22}  {how}  ", grouped(calls)),
-                name: other.map_or("(a thread began here, or a handler)".to_owned(), name),
-                after: format!(": {}{sure}", percent(cost as f64, self.table.total)),
+            let line = |(other, calls, cost): (Option<FunctionId>, u64, u64)| {
+                let before = format!("{:>22}  {how}  ", grouped(calls));
+                let after = format!(": {}{sure}", percent(cost as f64, self.table.total));
+                Neighbour::new(
+                    before,
+                    other.map_or("(a thread began here, or a handler)".to_owned(), name),
+                    after,
+                )
             };
             side.into_iter().map(line).collect::<Vec<Neighbour>>()
         };

@@ -12,14 +12,23 @@ pub type Side = Vec<(Option<FunctionId>, u64)>;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Neighbour {
     /// The number of calls, and their direction.
-    pub before: String,
-    /// Its name.
-    pub name: String,
+    before: String,
+    name: String,
     /// Its share.
-    pub after: String,
+    after: String,
 }
 
 impl Neighbour {
+    /// A caller or a callee, with what stands before and behind its name.
+    pub fn new(before: String, name: String, after: String) -> Self {
+        Self { before, name, after }
+    }
+
+    /// A remark in place of callers and callees.
+    pub fn note(text: &str) -> Self {
+        Self { before: text.to_owned(), ..Self::default() }
+    }
+
     /// The whole line.
     pub fn text(&self) -> String {
         format!("{}{}{}", self.before, self.name, self.after)

@@ -75,7 +75,7 @@ impl<'a> Reader<'a> {
         if !self.eat("_D") {
             return None;
         }
-        let (name, _) = self.path(true)?;
+        let name = self.path(true)?;
         // Data of the compiler's own have no type.
         if !self.eat("Z") {
             self.type_name()?;
@@ -83,9 +83,9 @@ impl<'a> Reader<'a> {
         Some(name)
     }
 
-    /// A path, and whether it ended with a function's parameters; that is only taken for such an
-    /// end if it `may_end` so: behind a type's name, others may follow that look like it.
-    fn path(&mut self, may_end: bool) -> Option<(String, bool)> {
+    /// A path. Only if it `may_end` so, a function's parameters end it: behind a type's name, other
+    /// types may follow that look like them.
+    fn path(&mut self, may_end: bool) -> Option<String> {
         self.deeper(|it| {
             let mut path = String::new();
             loop {
@@ -104,7 +104,7 @@ impl<'a> Reader<'a> {
                     _ => it.at = behind,
                 }
                 if !it.is_part() {
-                    return Some((path, it.at > behind));
+                    return Some(path);
                 }
             }
         })
@@ -188,7 +188,7 @@ impl<'a> Reader<'a> {
                 b'T' => self.type_name()?,
                 b'V' => self.typed_value()?,
                 b'S' if self.rest().starts_with("_D") => self.deeper(Self::mangled)?,
-                b'S' => self.path(false)?.0,
+                b'S' => self.path(false)?,
                 b'X' => {
                     let bytes = self.number()?;
                     let end = self.at.checked_add(bytes)?;
@@ -388,7 +388,7 @@ impl<'a> Reader<'a> {
                 self.at -= 1;
                 self.function("")
             }
-            b'C' | b'S' | b'E' | b'T' | b'I' => Some(self.path(false)?.0),
+            b'C' | b'S' | b'E' | b'T' | b'I' => self.path(false),
             b'B' => {
                 let mut all = Vec::new();
                 while !self.eat("Z") {

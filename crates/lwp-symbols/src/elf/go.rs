@@ -1,6 +1,8 @@
 //! Function names of Go programs without a symbol table, as `go run` and `-ldflags=-s` make them:
 //! the runtime's own table, which it prints stack traces from, stays.
 
+use std::ops::Range;
+
 use object::read::elf::ElfFile64;
 use object::{LittleEndian, Object, ObjectSection, RelocationFlags, elf};
 
@@ -12,9 +14,21 @@ const LONGEST: usize = 64 << 10;
 
 /// A function: its address, bytes and name.
 pub(super) struct Function<'a> {
-    pub address: u64,
-    pub size: u64,
-    pub name: &'a str,
+    address: u64,
+    size: u64,
+    name: &'a str,
+}
+
+impl<'a> Function<'a> {
+    /// Its addresses.
+    pub(super) fn range(&self) -> Range<u64> {
+        self.address..self.address.saturating_add(self.size)
+    }
+
+    /// Its name, as Go writes it.
+    pub(super) fn name(&self) -> &'a str {
+        self.name
+    }
 }
 
 /// The functions in the table of a Go program, `None` if it has none that can be read.
