@@ -69,9 +69,8 @@ enum Value {
 /// Names of an option, its value and its fate.
 type Row = (&'static [&'static str], Value, Fate);
 
-const NUMBERS: Fate = Fate::Say("the table has counts, and no numbers of samples");
-const EVENTS: Fate =
-    Fate::Say("the events that an option adds to the counts are not seen from user mode");
+const NUMBERS: Fate = Fate::Say("the table has no numbers of samples");
+const EVENTS: Fate = Fate::Say("the processor's cache events are not visible from user mode");
 const FLAT: Fate = Fate::Say("the table has no stacks; `lwp report -g` shows a tree");
 const BRANCHES: Fate = Fate::Say(
     "samples have no branches; `lwp export -f brstack` makes such a file of an exact recording",
