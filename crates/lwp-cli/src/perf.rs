@@ -62,12 +62,19 @@ enum Value {
     Needed,
     /// Attached, or none.
     Attached,
+    /// Attached, or in the next word if that is not an option.
+    Optional,
 }
 
 /// Names of an option, its value and its fate.
 type Row = (&'static [&'static str], Value, Fate);
 
+const NUMBERS: Fate = Fate::Say("the table has no numbers of samples");
+const EVENTS: Fate = Fate::Say("the processor's cache events are not visible from user mode");
 const FLAT: Fate = Fate::Say("the table has no stacks; `lwp report -g` shows a tree");
+const BRANCHES: Fate = Fate::Say(
+    "samples have no branches; `lwp export -f brstack` makes such a file of an exact recording",
+);
 const SYSTEM: Fate =
     Fate::Refuse("other programs than the one started or named by -p are not seen");
 
@@ -89,8 +96,9 @@ const STAT: &[Row] = &[
     (&["-B", "--big-num"],         Value::None,     Fate::Drop),
     (&["-c", "--scale", "--no-scale", "-S", "--sync", "-v", "--verbose", "-q", "--quiet"],
                                    Value::None,     Fate::Drop),
-    (&["-d", "--detailed", "-g", "--group", "--no-csv-summary", "--summary"],
+    (&["-g", "--group", "--no-csv-summary", "--summary"],
                                    Value::None,     Fate::Drop),
+    (&["-d", "--detailed"],        Value::None,     EVENTS),
     (&["-a", "--all-cpus"],        Value::None,     SYSTEM),
     (&["-C", "--cpu"],             Value::Needed,   SYSTEM),
     (&["-t", "--tid"],             Value::Needed,   Fate::Is("--tid")),
@@ -110,13 +118,18 @@ const RECORD: &[Row] = &[
     (&["-F", "--freq"],            Value::Needed,   Fate::Is("--freq")),
     // Stacks are always recorded.
     (&["-g"],                      Value::None,     Fate::Drop),
-    (&["--call-graph", "-m", "--mmap-pages", "-k", "--clockid", "--max-size", "-j", "--branch-filter"],
+    (&["--call-graph", "-m", "--mmap-pages", "-k", "--clockid"],
                                    Value::Needed,   Fate::Drop),
+    (&["-j", "--branch-filter"],   Value::Needed,   BRANCHES),
+    (&["-b", "--branch-any"],      Value::None,     BRANCHES),
+    (&["--max-size"],              Value::Needed,   Fate::Say("the file has every sample")),
+    (&["-d", "--data"],            Value::None,     Fate::Say("samples have no addresses of data")),
+    (&["-n", "--no-samples"],      Value::None,     Fate::Say("the file has every sample")),
     (&["-z", "--compression-level", "--user-callchains"],
                                    Value::Attached, Fate::Drop),
-    (&["-q", "--quiet", "-v", "--verbose", "-s", "--stat", "-d", "--data", "-T", "--timestamp", "-P", "--period",
+    (&["-q", "--quiet", "-v", "--verbose", "-s", "--stat", "-T", "--timestamp", "-P", "--period",
        "-N", "--no-buildid-cache", "-B", "--no-buildid", "--all-user", "--strict-freq", "--exclude-perf",
-       "-n", "--no-samples", "-R", "--raw-samples", "-f", "--force"],
+       "-R", "--raw-samples", "-f", "--force"],
                                    Value::None,     Fate::Drop),
     (&["-a", "--all-cpus"],        Value::None,     SYSTEM),
     (&["-C", "--cpu"],             Value::Needed,   SYSTEM),
@@ -130,10 +143,12 @@ const REPORT: &[Row] = &[
     (&["-s", "--sort"],            Value::Needed,   Fate::Is("--sort")),
     (&["--percent-limit"],         Value::Needed,   Fate::Is("--percent-limit")),
     (&["--children"],              Value::None,     Fate::Is("--children")),
-    (&["--stdio", "--no-children", "-f", "--force", "-n", "--show-nr-samples", "-v", "--verbose", "-q", "--quiet",
-       "--header", "--no-inline", "--inline", "-G", "--inverted", "--show-total-period"],
+    (&["--stdio", "--no-children", "-f", "--force", "-v", "--verbose", "-q", "--quiet", "--header", "--no-inline",
+       "--inline", "--show-total-period"],
                                    Value::None,     Fate::Drop),
-    (&["-g", "--call-graph"],      Value::Attached, FLAT),
+    (&["-n", "--show-nr-samples"], Value::None,     NUMBERS),
+    (&["-g", "--call-graph"],      Value::Optional, FLAT),
+    (&["-G", "--inverted"],        Value::None,     FLAT),
     (&["--max-stack"],             Value::Needed,   FLAT),
     (&["--symfs"],                 Value::Needed,   Fate::Say("names are those of the recording")),
     (&["--kallsyms", "-k", "--vmlinux"],
@@ -162,8 +177,11 @@ const SCRIPT: &[Row] = &[
     (&["--no-inline"],             Value::None,     Fate::Is("--no-inline")),
     (&["-F", "--fields"],          Value::Needed,   Fate::Is("--fields")),
     (&["--max-stack"],             Value::Needed,   Fate::Is("--max-stack")),
-    (&["-f", "--force", "--header", "--inline", "-v", "--verbose", "--ns", "--show-mmap-events",
-       "--show-task-events"],      Value::None,     Fate::Drop),
+    (&["-f", "--force", "--inline", "-v", "--verbose", "--ns"],
+                                   Value::None,     Fate::Drop),
+    (&["--header", "-I"],          Value::None,     Fate::Say("`lwp script --header-only` describes the recording")),
+    (&["--show-mmap-events", "--show-task-events"],
+                                   Value::None,     Fate::Say("samples are printed, and no other records")),
     (&["-G", "--hide-call-graph"], Value::None,     Fate::Refuse("samples have their stacks")),
     (&["--symfs"],                 Value::Needed,   Fate::Say("names are those of the recording")),
     (&["--kallsyms", "-k", "--vmlinux"],
@@ -404,7 +422,7 @@ impl Options {
         rows: &[Row],
         name: &str,
         attached: Option<String>,
-        rest: &mut impl Iterator<Item = &'a OsString>,
+        rest: &mut std::slice::Iter<'a, OsString>,
     ) -> Result<(), Failure> {
         let Some(&(_, value, fate)) = row_of(rows, name) else {
             return Err(usage_error(
@@ -414,6 +432,11 @@ impl Options {
         };
         let value = match (value, attached) {
             (Value::Needed, None) => rest.next().cloned(),
+            (Value::Optional, None) => {
+                let next = rest.as_slice().first();
+                let is_value = next.is_some_and(|next| !next.to_string_lossy().starts_with('-'));
+                if is_value { rest.next().cloned() } else { None }
+            }
             (_, attached) => attached.map(OsString::from),
         };
         match fate {
@@ -564,6 +587,10 @@ mod tests {
             panic!("not annotate")
         };
         assert_eq!(args.function.as_deref(), Some("leaf"));
+        for words in [&["report", "-g", "none", "-i", "p"][..], &["report", "-i", "p", "-g"]] {
+            let Command::Report(args) = line(words).command else { panic!("not report") };
+            assert_eq!(args.input.input, Path::new("p"));
+        }
         let Command::Annotate(args) = line(&["annotate", "-s", "main"]).command else {
             panic!("not annotate")
         };

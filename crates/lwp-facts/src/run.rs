@@ -107,7 +107,10 @@ impl Run {
         };
         Self {
             project: first(&["tag.project", "ci.repository"], "default".to_owned()),
-            benchmark: first(&["tag.benchmark"], program_name(&command).to_owned()),
+            benchmark: first(
+                &["tag.benchmark"],
+                program_name(&command, info.get("arguments")).to_owned(),
+            ),
             commit: get("git.commit"),
             branch: get("git.branch"),
             pull_request: get("ci.pull-request").parse().unwrap_or(0),
@@ -173,9 +176,12 @@ impl Run {
     }
 }
 
-/// The last part of a command's program.
-fn program_name(command: &str) -> &str {
-    let program = command.split(' ').next().unwrap_or("");
+/// The last part of a command's program, whose path may have blanks; older recordings don't have
+/// the arguments by themselves.
+fn program_name<'a>(command: &'a str, arguments: Option<&String>) -> &'a str {
+    let program = arguments.and_then(|arguments| command.strip_suffix(arguments.as_str()));
+    let first = || command.split(' ').next().unwrap_or("");
+    let program = program.map(str::trim_end).filter(|it| !it.is_empty()).unwrap_or_else(first);
     program.trim_matches('\'').rsplit('/').next().unwrap_or(program)
 }
 
@@ -194,6 +200,11 @@ mod tests {
             ["default", "parse", "./dir/parse -x 1"]
         );
         assert_eq!(plain.started, 12);
+        for arguments in ["", "a b"] {
+            let command = format!("./my dir/my prog {arguments}").trim_end().to_owned();
+            let run = Run::of_info(&info(&[("command", &command), ("arguments", arguments)]));
+            assert_eq!((run.benchmark.as_str(), run.command), ("my prog", command));
+        }
         let tagged = Run::of_info(&info(&[
             ("ci.repository", "a/b"),
             ("ci.pull-request", "7"),

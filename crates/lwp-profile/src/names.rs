@@ -70,7 +70,7 @@ pub struct RecordedNames {
     pub program: bool,
     /// True if there was debug information.
     pub debug: bool,
-    /// True if the Go linker made it.
+    /// True if its symbols are Go's, or of another language that has dots in names.
     pub go: bool,
     /// Names that were missing when the recording was made, in words.
     pub warnings: Vec<String>,

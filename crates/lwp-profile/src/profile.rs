@@ -137,7 +137,8 @@ pub struct Module {
     pub soname: String,
     /// True if it is a program and no library, as far as that is known.
     pub program: bool,
-    /// True if the Go linker made it: its symbols have no compiler's suffixes.
+    /// True if its symbols are Go's, or of another language that has dots in names: they have no
+    /// compiler's suffixes.
     pub go: bool,
 }
 

@@ -112,7 +112,7 @@ fn narrowed(mut columns: Vec<Column>, width: usize) -> Vec<Column> {
         return columns;
     };
     for column in columns.iter_mut().filter(|it| it.kind == Kind::Dso) {
-        column.cells.iter_mut().for_each(|cell| *cell = lwp_symbols::fitted(cell, ROOM_OF_MODULE));
+        column.cells.iter_mut().for_each(|cell| *cell = lwp_symbols::clipped(cell, ROOM_OF_MODULE));
     }
     let room = |columns: &[Column]| (width + longest).saturating_sub(whole(columns));
     while room(&columns) < ROOM.min(longest) {

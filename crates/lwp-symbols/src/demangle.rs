@@ -1,6 +1,7 @@
 //! Names as programmers write them.
 
 mod conventions;
+mod dlang;
 
 use crate::parts::path;
 
@@ -36,6 +37,7 @@ pub fn demangle_as(symbol: &str, scheme: Scheme) -> String {
         Err(_) => cpp(base)
             .or_else(|| conventions::ocaml(base))
             .or_else(|| conventions::fortran(base))
+            .or_else(|| dlang::dlang(base))
             .unwrap_or_else(|| base.to_owned()),
     };
     let name = match suffix.is_empty() {
@@ -55,10 +57,11 @@ fn cpp(symbol: &str) -> Option<String> {
 }
 
 /// Words that compilers append to a symbol behind a dot, and whether a number always follows.
-const SUFFIXES: [(&str, bool); 9] = [
+const SUFFIXES: [(&str, bool); 10] = [
     ("cold", false),
     ("warm", false),
     ("part", true),
+    ("__part", true),
     ("constprop", true),
     ("isra", true),
     ("lto_priv", true),
@@ -72,7 +75,7 @@ const COROUTINES: [&str; 4] = ["actor", "destroy", "resume", "cleanup"];
 
 /// Splits what compilers have appended off the end of a symbol, as in `f.isra.0.cold`.
 fn split_suffix(symbol: &str, scheme: Scheme) -> (&str, &str) {
-    let is_mangled = |base: &str| ["_Z", "__Z", "_R"].iter().any(|it| base.starts_with(it));
+    let is_mangled = |base: &str| ["_Z", "__Z", "_R", "_D"].iter().any(|it| base.starts_with(it));
     let is_suffix = |word: &str, numbered: bool| {
         SUFFIXES.iter().any(|(known, always)| *known == word && (numbered || !always))
             || is_mangled(symbol) && !numbered && COROUTINES.contains(&word)
@@ -92,6 +95,20 @@ fn split_suffix(symbol: &str, scheme: Scheme) -> (&str, &str) {
         true => symbol.split_at(base.len()),
         false => (symbol, ""),
     }
+}
+
+/// A linker's symbol up to the first of these words of a compiler, at which a part of a function
+/// begins: `f.isra.0` of `f.isra.0.cold.3` for `cold`. Other symbols stay as they are.
+pub fn before_suffix<'a>(symbol: &'a str, words: &[&str]) -> &'a str {
+    let (base, suffix) = split_suffix(symbol, Scheme::Linker);
+    let mut end = base.len();
+    for word in suffix.split('.').skip(1) {
+        if words.contains(&word) {
+            return &symbol[..end];
+        }
+        end += 1 + word.len();
+    }
+    symbol
 }
 
 /// The function that a name in a report is a body of: a part that a compiler has moved elsewhere, a
@@ -178,6 +195,8 @@ mod tests {
             "std::vector<int, std::allocator<int> >::push_back(int const&) [cold]"
         );
         assert_eq!(demangle("_Znonsense"), "_Znonsense");
+        assert_eq!(demangle("_D3app3addFiiZi.part.0"), "app.add(int, int) [part.0]");
+        assert_eq!(short_name("_D3app__T3maxTiZQhFiiZi"), "app.max!(int).max");
         assert_eq!(demangle("_Znwm@plt"), "operator new(unsigned long)@plt");
         assert_eq!(demangle("@plt"), "@plt");
         assert_eq!(demangle("a\u{1b}[31mb\n"), "a\u{fffd}[31mb\u{fffd}");
@@ -219,6 +238,26 @@ mod tests {
         ] {
             assert_eq!(whole_function(body), function);
         }
+    }
+
+    /// Promise: R119
+    #[test]
+    fn parts_are_known_by_the_end_of_their_symbols() {
+        for (symbol, whole) in [
+            ("f.cold", "f"),
+            ("f.isra.0.cold.3", "f.isra.0"),
+            ("_Z1fv.part.0.constprop.1", "_Z1fv"),
+            ("f.constprop.0", "f.constprop.0"),
+            ("main.coldStart", "main.coldStart"),
+            ("main.part.Sum", "main.part.Sum"),
+            ("main.cold.func1", "main.cold.func1"),
+            (".cold", ".cold"),
+            ("f", "f"),
+        ] {
+            assert_eq!(before_suffix(symbol, &["cold", "part"]), whole);
+        }
+        assert_eq!(before_suffix("f.part.0.cold", &["cold"]), "f.part.0");
+        assert_eq!(demangle("_Z1fv.__part.2"), "f() [__part.2]");
     }
 
     /// Promise: R119

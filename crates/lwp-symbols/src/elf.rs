@@ -1,5 +1,7 @@
 //! Symbol tables, segments and stubs of an ELF file.
 
+mod dots;
+mod go;
 mod unnamed;
 
 use std::ops::Range;
@@ -121,6 +123,8 @@ impl Elf {
             ..Self::default()
         };
         out.read_symbols(&file);
+        out.read_go(&file);
+        out.identity.go |= dots::are_in_names(&out);
         out.read_imports(&file);
         out.read_chosen(&file);
         out.read_stubs(&file);
@@ -191,6 +195,7 @@ impl Elf {
     pub fn add_symbols(&mut self, bytes: &[u8]) {
         if let Ok(file) = ElfFile64::<LittleEndian>::parse(bytes) {
             self.read_symbols(&file);
+            self.identity.go |= dots::are_in_names(self);
             self.settle();
         }
     }
@@ -201,6 +206,7 @@ impl Elf {
         let mut names = Self::default();
         if let Ok(file) = ElfFile64::<LittleEndian>::parse(bytes) {
             names.read_symbols(&file);
+            names.read_go(&file);
         }
         names
     }
@@ -261,6 +267,19 @@ impl Elf {
                 self.exports.push((name.clone(), address, indirect));
             }
             self.functions.push(Entry { address, size, name, stub: false, indirect });
+        }
+    }
+
+    /// Reads the names that a Go program has for itself if it has no symbols.
+    fn read_go(&mut self, file: &ElfFile64<'_, LittleEndian>) {
+        if file.symbol_table().is_some() {
+            return;
+        }
+        for function in go::functions(file).into_iter().flatten() {
+            let Some(name) = self.keep_name(function.name()) else { return };
+            let Range { start: address, end } = function.range();
+            let size = end - address;
+            self.functions.push(Entry { address, size, name, stub: false, indirect: false });
         }
     }
 

@@ -11,7 +11,7 @@ pub struct Identity {
     pub soname: String,
     /// True if it is a program and no library.
     pub program: bool,
-    /// True if the Go linker made it.
+    /// True if its symbols are Go's, or of another language that has dots in names.
     pub go: bool,
 }
 
@@ -47,7 +47,7 @@ fn read(file: &ElfFile<'_, elf::FileHeader64<LittleEndian>>) -> Identity {
     // Linkers before 2.26 mark no programs; the C library has an interpreter too, and a name.
     let interpreted = segments.iter().any(|it| it.p_type(LittleEndian) == elf::PT_INTERP);
     let program = kind == elf::ET_EXEC || marked || interpreted && soname.is_empty();
-    let sections = [".go.buildinfo", ".note.go.buildid", ".gopclntab"];
+    let sections = [".go.buildinfo", ".note.go.buildid", ".gopclntab", ".data.rel.ro.gopclntab"];
     let go = sections.iter().any(|name| file.section_by_name(name).is_some());
     Identity { soname, program, go }
 }

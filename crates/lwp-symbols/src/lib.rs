@@ -47,7 +47,8 @@ pub use build_id::{build_id_in, build_id_of, of_bytes as build_id_of_bytes};
 pub use builds::Builds;
 pub use compiled::{CallPlace, CodePlace, CodeScope, CompiledError, CompiledFunction};
 pub use demangle::{
-    Scheme, demangle, demangle_as, short_name, stable_name, stable_name_as, whole_function,
+    Scheme, before_suffix, demangle, demangle_as, short_name, stable_name, stable_name_as,
+    whole_function,
 };
 pub use elf::{Elf, ElfError, Symbol};
 pub use files::{read as read_file, read_source, read_whole};
@@ -66,5 +67,5 @@ pub use resolve::{
     Detail, Gathered, InContext, InSamples, Options, Resolved, contexts, profile, samples,
 };
 pub use search::{NamedFunction, functions_like, functions_named};
-pub use shortening::{fitted, simplified};
+pub use shortening::{clipped, fitted, short_forms, simplified};
 pub use vdso::vdso_bytes;

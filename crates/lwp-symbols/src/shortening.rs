@@ -16,6 +16,9 @@ const DEFAULTS: [&str; 6] = [
     "std::less<",
 ];
 
+/// The longest name that is simplified: its brackets are in each other, each at a level of its own.
+const LONGEST: usize = 4 << 10;
+
 /// Names of C++'s library as programmers know them.
 const ALIASES: [(&str, &str); 4] = [
     ("std::__cxx11::", "std::"),
@@ -38,19 +41,65 @@ pub fn fitted(name: &str, room: usize) -> String {
     }
     let plain = simplified(name);
     let path = path(&plain);
-    let mut attempts = vec![plain.clone(), path.to_owned(), without_arguments(path)];
-    let bare = attempts[2].clone();
-    let inner = parts::starts(&bare).skip(1).map(|at| format!("{GAP}::{}", &bare[at..]));
-    attempts.extend(inner.collect::<Vec<_>>());
-    attempts.push(last_part(&bare).to_owned());
+    let bare = without_arguments(path);
+    for attempt in [plain.as_str(), path, &bare] {
+        if fits(attempt, room) {
+            return attempt.to_owned();
+        }
+    }
+    // Names are as long as a program likes, so that each part is looked at once.
+    let (mut left, mut before, mut own) = (bare.chars().count(), 0, 0);
+    for (separator, at) in inner_parts(&bare) {
+        left -= bare[before..at].chars().count();
+        (before, own) = (at, at);
+        if GAP.chars().count() + separator.len() + left <= room {
+            return format!("{GAP}{separator}{}", &bare[at..]);
+        }
+    }
+    let own = last_part(&bare[own..]);
     // Of code without a name, the place tells more than the file.
-    attempts.extend(name.rfind("+0x").map(|at| format!("{GAP}{}", &name[at..])));
-    let found = attempts.iter().find(|attempt| fits(attempt, room));
-    found.cloned().unwrap_or_else(|| cut(last_part(&bare), room))
+    let place = name.rfind("+0x").map(|at| format!("{GAP}{}", &name[at..]));
+    match place.filter(|place| fits(place, room)) {
+        _ if fits(own, room) => own.to_owned(),
+        Some(place) => place,
+        None => cut(own, room),
+    }
+}
+
+/// Two short forms of a name: its path without types and arguments, and the last part of that. They
+/// are for those who do not know the room yet.
+pub fn short_forms(name: &str) -> (String, String) {
+    let plain = simplified(name);
+    let bare = without_arguments(path(&plain));
+    let own = inner_parts(&bare).last().map_or(0, |(_, at)| *at);
+    let own = last_part(&bare[own..]).to_owned();
+    (bare, own)
+}
+
+/// Where the parts of a path begin behind the first one, with what separates them from the one
+/// before: `::`, or, in a path that has none, dots and slashes, as in names of Go, D and Java.
+fn inner_parts(path: &str) -> Vec<(&str, usize)> {
+    let colons: Vec<(&str, usize)> = parts::starts(path).skip(1).map(|at| ("::", at)).collect();
+    let is_one_word = units(path).all(|(_, unit)| unit != " ") && !path.contains("+0x");
+    if !colons.is_empty() || !is_one_word {
+        return colons;
+    }
+    let is_name = |at: &usize| {
+        let first = path[*at..].chars().next();
+        first.is_some_and(|it| it.is_alphabetic() || ['_', '(', '~', '$'].contains(&it))
+    };
+    let separators = units(path).filter(|(at, unit)| *at > 0 && [".", "/"].contains(unit));
+    let starts = separators.map(|(at, unit)| (unit, at + 1));
+    starts.filter(|(_, at)| is_name(at)).collect()
 }
 
 fn fits(name: &str, room: usize) -> bool {
     name.chars().count() <= room
+}
+
+/// The beginning of a name, and a sign that it goes on if it has more characters than `room`.
+pub fn clipped(name: &str, room: usize) -> String {
+    if fits(name, room) { name.to_owned() } else { cut(name, room) }
 }
 
 /// The beginning of a name, and a sign that it goes on.
@@ -64,6 +113,9 @@ fn cut(name: &str, room: usize) -> String {
 /// Returns a C++ name without default template arguments, and with the names of library types that
 /// programmers know. Names of other languages stay as they are.
 pub fn simplified(name: &str) -> String {
+    if name.len() > LONGEST {
+        return name.to_owned();
+    }
     let mut out = simplified_units(name);
     for (long, short) in ALIASES {
         out = out.replace(long, short);
@@ -121,6 +173,12 @@ fn without_arguments(path: &str) -> String {
                 out.push('<');
                 out.push_str(GAP);
                 out.push('>');
+            }
+            // D's arguments.
+            b'(' if path[..at].ends_with('!') && unit.len() > 2 => {
+                out.push('(');
+                out.push_str(GAP);
+                out.push(')');
             }
             _ => out.push_str(unit),
         }
@@ -180,6 +238,32 @@ mod tests {
         assert_eq!(fitted("regex_automata::hybrid::search::find_fwd", 5), "find…");
         assert_eq!(fitted("a::check(int) [cold]", 17), "a::check [cold]");
         assert_eq!(fitted("main", 4), "main");
+        let deep = format!("{}{}", "(".repeat(30_000), ")".repeat(30_000));
+        assert_eq!(fitted(&deep, 3), "((\u{2026}");
+        let wide = "a::".repeat(30_000) + "own_name";
+        assert_eq!(fitted(&wide, 9), "own_name");
+        let forms = |bare: &str, own: &str| (bare.to_owned(), own.to_owned());
+        let long = "void a::Table<unsigned long>::insert(int)";
+        assert_eq!(short_forms(long), forms("a::Table<…>::insert", "insert"));
+        assert_eq!(short_forms("a/b.(*T).Do"), forms("a/b.(*T).Do", "Do"));
+        assert_eq!(short_forms("main"), forms("main", "main"));
+        for (long, room, short) in [
+            ("github.com/owner/a-package.(*Parser).Parse", 30, "…/a-package.(*Parser).Parse"),
+            ("github.com/owner/a-package.(*Parser).Parse", 20, "….(*Parser).Parse"),
+            ("gopkg.in/yaml.v3.parse", 12, "….v3.parse"),
+            ("com.acme.product.Registry.insertAll(java.lang.String)", 22, "….Registry.insertAll"),
+            ("com.acme.product.Registry.insertAll", 9, "insertAll"),
+            (
+                "std.algorithm.Filter!(a.b().c, int).Filter.popFront()",
+                28,
+                "….Filter!(…).Filter.popFront",
+            ),
+            ("std.algorithm.Filter!(a.b().c, int).Filter.popFront()", 20, "….Filter.popFront"),
+            ("JS:*handle /srv/app.js:1:2", 14, "JS:*handle /s…"),
+            ("a_long_name_of_a_function", 8, "a_long_…"),
+        ] {
+            assert_eq!(fitted(long, room), short, "{long}");
+        }
         assert_eq!(fitted("main", 0), "");
         assert_eq!(fitted("libcrypto.so.3+0x12345", 10), "…+0x12345");
     }

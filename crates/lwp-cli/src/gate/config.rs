@@ -67,6 +67,10 @@ const KEYS: [&str; 7] =
 pub fn parse(text: &str, path: &Path) -> Result<Rules, Mistake> {
     let source = Source(text);
     let table = DeTable::parse(text).map_err(|error| source.syntax(&error))?;
+    if let Some((other, _)) = table.get_ref().iter().find(|(key, _)| key.get_ref() != "gate") {
+        let cause = format!("{} is not known", other.get_ref());
+        return Err(source.mistake(other.span(), cause, "the file has one table: gate"));
+    }
     let Some(gate) = table.get_ref().get("gate") else { return Ok(Rules::default()) };
     let (gate, place) = (gate.get_ref(), gate.span());
     let wrong = |place, cause: String| source.mistake(place, cause, "");
@@ -196,6 +200,8 @@ mod tests {
             ("[gate.functions]\na = \"+1%\"\n", 2, "write [gate.functions.\"a\"]"),
             ("[gate.modules.\"a\"]\nbranches = 1.5\n", 2, "whole numbers"),
             ("[gate.inclusive]\na = 5\n", 2, "write [gate.inclusive.\"a\"]"),
+            ("\n[gat.limits]\na = \"+1%\"\n", 2, "one table: gate"),
+            ("[limits]\na = \"+1%\"\n", 1, "one table: gate"),
             ("[[[", 1, ""),
         ];
         for (text, line, help) in mistakes {

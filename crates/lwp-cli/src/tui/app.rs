@@ -9,7 +9,7 @@ use lwp_symbols::function_name;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::branches::Branches;
-use super::related;
+use super::related::{self, Neighbour};
 
 /// The tables that `s` goes through.
 const TABLES: [&[SortKey]; 5] = [
@@ -173,16 +173,19 @@ impl<'a> App<'a> {
             self.lines.push(Line { text, narrow, row: Some(index) });
             if self.opened == Some(index) {
                 let more = self.related(index).into_iter();
-                let line = |text: String| Line { narrow: text.clone(), text, row: None };
+                let width = self.width;
+                let line =
+                    |it: Neighbour| Line { text: it.text(), narrow: it.fitting(width), row: None };
                 self.lines.extend(more.map(line));
             }
         }
     }
 
     /// Callers and callees of the function of a row.
-    fn related(&self, row: usize) -> Vec<String> {
+    fn related(&self, row: usize) -> Vec<Neighbour> {
+        let note = |text: &str| vec![Neighbour::note(text)];
         let Some(function) = self.table.rows.get(row).and_then(|row| row.function) else {
-            return vec!["          (callers and callees are known of functions only)".to_owned()];
+            return note("          (callers and callees are known of functions only)");
         };
         let name =
             |id: FunctionId| lwp_report::escape::printable(&function_name(self.profile, id, true));
@@ -191,16 +194,19 @@ impl<'a> App<'a> {
         }
         let [callers, callees] =
             related::sides(self.profile, &self.graph, function, self.options.event);
+        let line = |how: &str, count: u64, name: String| {
+            Neighbour::new(format!("{:>22}  {how}  ", grouped(count)), name, String::new())
+        };
         let callers = callers.into_iter().map(|(from, count)| {
             let from = from.map_or("(not known: an indirect jump, or the kernel)".to_owned(), name);
-            format!("{:>22}  called by  {from}", grouped(count))
+            line("called by", count, from)
         });
-        let callees = callees.into_iter().map(|(to, count)| {
-            format!("{:>22}  calls      {}", grouped(count), to.map_or(String::new(), name))
-        });
-        let both: Vec<String> = callers.chain(callees).collect();
+        let callees = callees
+            .into_iter()
+            .map(|(to, count)| line("calls    ", count, to.map_or(String::new(), name)));
+        let both: Vec<Neighbour> = callers.chain(callees).collect();
         match both.is_empty() {
-            true => vec!["          (no callers and no callees were seen)".to_owned()],
+            true => note("          (no callers and no callees were seen)"),
             false => both,
         }
     }
@@ -211,16 +217,20 @@ impl<'a> App<'a> {
         measured: &Measured<'_>,
         function: FunctionId,
         name: &dyn Fn(FunctionId) -> String,
-    ) -> Vec<String> {
+    ) -> Vec<Neighbour> {
         let sure = if measured.is_exact() { "" } else { "~" };
         let lines = |(mut side, how): (Neighbours, &str)| {
             side.sort_by_key(|(_, calls, cost)| std::cmp::Reverse((*cost, *calls)));
             let line = |(other, calls, cost): (Option<FunctionId>, u64, u64)| {
-                let other = other.map_or("(a thread began here, or a handler)".to_owned(), name);
-                let part = percent(cost as f64, self.table.total);
-                format!("{:>22}  {how}  {other}: {part}{sure}", grouped(calls))
+                let before = format!("{:>22}  {how}  ", grouped(calls));
+                let after = format!(": {}{sure}", percent(cost as f64, self.table.total));
+                Neighbour::new(
+                    before,
+                    other.map_or("(a thread began here, or a handler)".to_owned(), name),
+                    after,
+                )
             };
-            side.into_iter().map(line).collect::<Vec<String>>()
+            side.into_iter().map(line).collect::<Vec<Neighbour>>()
         };
         let [callers, callees] = measured.around(function);
         [(callers, "called by"), (callees, "calls    ")].into_iter().flat_map(lines).collect()
@@ -528,11 +538,16 @@ mod tests {
 
     /// `outer`, which counts 10, calls `inner`, which counts 90, three times.
     fn profile() -> Profile {
+        profile_of(["outer", "inner"])
+    }
+
+    /// A profile in which a function of the first name calls one of the second.
+    fn profile_of(names: [&str; 2]) -> Profile {
         let mut builder = Builder::new("test", Mode::Exact, Event::exact());
         let module = builder.module(Module { path: "/bin/test".into(), ..Module::default() });
         let thread = builder.thread(Thread { comm: "test".into(), pid: 1, tid: 1 });
         let mut ids = Vec::new();
-        for (name, address, count) in [("outer", 0x100, 10), ("inner", 0x200, 90)] {
+        for (name, address, count) in [(names[0], 0x100, 10), (names[1], 0x200, 90)] {
             let function = builder.function(Function {
                 module,
                 name: name.into(),
@@ -625,6 +640,24 @@ mod tests {
         assert!(lines(&app).len() > 8 && !app.help);
         press(&mut app, "q");
         assert!(press(&mut app, "q"));
+    }
+
+    /// Promise: R50: comparisons and tables fit a screen, and names stay readable.
+    #[test]
+    fn trees_show_functions_names_in_narrow_terminals() {
+        let outer = "a_namespace::of_great_length::Outer<unsigned long>::run_everything(int)";
+        let inner = "another_namespace::of_great_length::Inner<unsigned long>::insert(int)";
+        let profile = profile_of([outer, inner]);
+        let mut app = App::new(&profile, Options::default(), NoSources);
+        press(&mut app, "g");
+        let View::Tree { branches, lines, .. } = &app.view else { panic!("no tree") };
+        for width in [45, 60, 80] {
+            let fitting = |at: usize| branches.fitting(at, &lines[at], width);
+            assert!(fitting(0).ends_with("run_everything") && fitting(1).ends_with("::insert"));
+            assert!((0..2).all(|at| fitting(at).chars().count() <= width), "{}", fitting(0));
+            assert!(fitting(0).contains("- ") && fitting(1).starts_with("  90.00%"));
+        }
+        assert_eq!(branches.fitting(0, &lines[0], 200), lines[0]);
     }
 
     #[test]

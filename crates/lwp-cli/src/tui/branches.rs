@@ -5,10 +5,16 @@ use std::collections::BTreeSet;
 use lwp_profile::{FunctionId, Profile, Tree};
 use lwp_report::escape::printable;
 use lwp_report::number::percent;
-use lwp_symbols::function_name;
+use lwp_symbols::{fitted, function_name};
 
 /// Branches of less than this part of the whole are left out.
 const LEAST: f64 = 0.001;
+
+/// Characters of the two shares and the blanks behind them.
+const NUMBERS: usize = 18;
+
+/// Characters of the sign that tells whether a branch is open, and the blank behind it.
+const MARK: usize = 2;
 
 /// A tree with its open branches.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,6 +106,22 @@ impl Branches {
             format!("{total:>8} {own:>7}  {:indent$}{mark} {name}", "")
         };
         self.shown.iter().map(line).collect()
+    }
+
+    /// A line of [`Self::lines`] in a width: branches move closer together, and the name loses what
+    /// is around the function's own.
+    pub fn fitting(&self, at: usize, line: &str, width: usize) -> String {
+        let Some(&(_, depth)) = self.shown.get(at) else { return line.to_owned() };
+        let parts = line.split_at_checked(NUMBERS).and_then(|(numbers, rest)| {
+            let (mark, name) = rest.get(2 * depth..)?.split_at_checked(MARK)?;
+            Some((numbers, mark, name))
+        });
+        let Some((numbers, mark, name)) = parts.filter(|_| line.chars().count() > width) else {
+            return line.to_owned();
+        };
+        let room = width.saturating_sub(NUMBERS + MARK);
+        let indent = (2 * depth).min(room / 3);
+        format!("{numbers}{:indent$}{mark}{}", "", fitted(name, room - indent))
     }
 
     /// Returns whether contexts are inferred and not recorded.

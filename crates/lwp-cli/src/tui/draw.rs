@@ -48,6 +48,14 @@ pub fn frame(frame: &mut Frame<'_>, app: &mut App<'_>) {
                 lines.map(|it| if whole { it.text.as_str() } else { it.narrow.as_str() }).collect();
             body(frame, middle, &lines, (app.selected, app.shift));
         }
+        View::Tree { branches, lines, at } if app.shift == 0 => {
+            let width = usize::from(middle.width);
+            let lines = lines.iter().enumerate();
+            let lines: Vec<String> =
+                lines.map(|(index, line)| branches.fitting(index, line, width)).collect();
+            let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+            body(frame, middle, &lines, (*at, 0));
+        }
         View::Listing { lines, at } | View::Tree { lines, at, .. } => {
             let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
             body(frame, middle, &lines, (*at, app.shift));

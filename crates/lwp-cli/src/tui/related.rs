@@ -3,9 +3,54 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use lwp_profile::{CallGraph, FunctionId, Profile};
+use lwp_symbols::fitted;
 
 /// Functions on the other side of calls, the greatest count first; `None` where it is not known.
 pub type Side = Vec<(Option<FunctionId>, u64)>;
+
+/// A line about a caller or a callee: what stands before and behind its name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Neighbour {
+    /// The number of calls, and their direction.
+    before: String,
+    name: String,
+    /// Its share.
+    after: String,
+}
+
+impl Neighbour {
+    /// A caller or a callee, with what stands before and behind its name.
+    pub fn new(before: String, name: String, after: String) -> Self {
+        Self { before, name, after }
+    }
+
+    /// A remark in place of callers and callees.
+    pub fn note(text: &str) -> Self {
+        Self { before: text.to_owned(), ..Self::default() }
+    }
+
+    /// The whole line.
+    pub fn text(&self) -> String {
+        format!("{}{}{}", self.before, self.name, self.after)
+    }
+
+    /// The line in a width: blanks go first, then parts of the name.
+    pub fn fitting(&self, width: usize) -> String {
+        let whole = self.text();
+        let taken = |before: &str| before.chars().count() + self.after.chars().count();
+        if whole.chars().count() <= width || self.name.is_empty() {
+            return whole;
+        }
+        let fits =
+            width.saturating_sub(taken(&self.before)) >= LEAST.min(self.name.chars().count());
+        let before = if fits { self.before.as_str() } else { self.before.trim_start() };
+        let name = fitted(&self.name, width.saturating_sub(taken(before)));
+        format!("{before}{name}{}", self.after)
+    }
+}
+
+/// Characters that a name has before blanks go.
+const LEAST: usize = 20;
 
 /// Callers and callees with numbers of calls; of a sampled profile, with what was counted while
 /// the two stood next to each other on the stack.
@@ -62,6 +107,22 @@ mod tests {
     use lwp_profile::{Builder, Event, Frame, Function, Location, Mode, Module, Thread, Values};
 
     use super::*;
+
+    /// Promise: R50: comparisons and tables fit a screen, and names stay readable.
+    #[test]
+    fn narrow_lines_keep_the_name_of_the_function() {
+        let line = Neighbour {
+            before: format!("{:>22}  calls      ", "1,000"),
+            name: "a_namespace::of_great_length::Table<unsigned long>::insert(int)".into(),
+            after: ": 12.50%".into(),
+        };
+        assert_eq!(line.fitting(200), line.text());
+        for width in [40, 50, 60, 80] {
+            let text = line.fitting(width);
+            assert!(text.chars().count() <= width && text.contains("::insert: 12.50%"), "{text}");
+        }
+        assert!(line.fitting(60).contains("  calls      …::"), "{}", line.fitting(60));
+    }
 
     #[test]
     fn samples_count_once_for_each_neighbour() {

@@ -200,6 +200,28 @@ fn functions_are_annotated_and_intervals_counted() {
     assert!(counts.lines().count() >= 2, "{counts}");
 }
 
+/// Promise: I7: options without an effect are named.
+#[test]
+fn options_that_would_change_the_output_are_named() {
+    let dir = fresh("named");
+    for words in [
+        &["stat", "-d", "--", "true"][..],
+        &["record", "-j", "any", "-c", "1000", "--", "true"],
+        &["record", "-b", "-c", "1000", "--", "true"],
+        &["record", "-n", "-c", "1000", "--", "true"],
+        &["report", "-g", "graph,0.5,caller", "--stdio"],
+        &["report", "-n"],
+        &["report", "-G"],
+        &["script", "--header"],
+        &["script", "--show-mmap-events"],
+    ] {
+        let output = run(&dir, &[&["./perf"], words].concat());
+        let says = text(&output.stderr);
+        assert!(output.status.success(), "{words:?}: {says}");
+        assert!(says.contains(&format!("{} has no effect here: ", words[1])), "{words:?}: {says}");
+    }
+}
+
 #[test]
 fn a_program_s_end_is_perf_s() {
     let dir = fresh("end");

@@ -157,3 +157,43 @@ fn names_and_build_ids_outlive_the_file() {
         assert!(!build.is_empty() && module.build_id == build, "{mode}, sampled {sampled}");
     }
 }
+
+/// Go's linker leaves the symbol table out for `go run` and for `-s`; the runtime's table stays.
+///
+/// Promise: R118
+#[test]
+fn programs_of_go_without_symbols_have_their_names() {
+    if !has("go") {
+        return;
+    }
+    let dir = fresh("unnamed", "go");
+    let source = "package main\n\ntype part struct{ n int }\n\n//go:noinline\n\
+                  func (p part) Sum() int {\n\ts := 0\n\tfor i := 0; i < p.n; i++ {\n\t\ts += i ^ p.n\n\
+                  \t}\n\treturn s\n}\n\nfunc main() {\n\tprintln(part{40000}.Sum())\n}\n";
+    std::fs::write(dir.join("sums.go"), source).expect("source");
+    let cache = format!("GOCACHE={}", dir.join("cache").display());
+    let go = |words: &[&str]| run(&dir, &[&["env", &cache, "go"], words].concat());
+    let sums = |recording: &str, program: &str| {
+        let found = functions(&dir, recording, program);
+        let sum = found.iter().find(|it| it.0 == "main.part.Sum");
+        sum.unwrap_or_else(|| panic!("{recording}: {found:?}")).1
+    };
+    for (name, options) in [
+        ("whole", &[][..]),
+        ("stripped", &["-ldflags=-s -w"]),
+        ("moved", &["-ldflags=-s -w", "-buildmode=pie"]),
+    ] {
+        go(&[&["build", "-o", name], options, &["sums.go"]].concat());
+        run(
+            &dir,
+            &[LWP, "record", "-q", "-o", &format!("{name}.data"), "--", &format!("./{name}")],
+        );
+    }
+    let whole = sums("whole.data", "whole");
+    assert!(whole > 40_000 * 4, "{whole}");
+    assert_eq!([sums("stripped.data", "stripped"), sums("moved.data", "moved")], [whole, whole]);
+    let words =
+        ["env", &cache, LWP, "record", "-q", "-o", "run.data", "--", "go", "run", "sums.go"];
+    run(&dir, &words);
+    assert_eq!(sums("run.data", "sums"), whole);
+}

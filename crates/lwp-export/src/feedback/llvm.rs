@@ -11,7 +11,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction};
-use lwp_symbols::{CodePlace, CompiledError, CompiledFunction};
+use lwp_symbols::{CodePlace, CompiledError, CompiledFunction, before_suffix};
 use rustc_hash::FxHashMap;
 
 use super::Binary;
@@ -216,7 +216,7 @@ fn start_of(function: &CompiledFunction, binary: &Binary) -> Option<u64> {
 
 /// Returns whether compilers give such a name to a part of a function.
 fn is_part(name: &str) -> bool {
-    name.contains(".cold") || name.contains(".part.")
+    before_suffix(name, &["cold", "part"]) != name
 }
 
 /// How often code was entered at an address.
@@ -437,6 +437,7 @@ mod tests {
     fn parts_are_told_from_functions_and_their_clones() {
         assert!(is_part("f.cold") && is_part("f.isra.0.cold.3") && is_part("f.part.0"));
         assert!(!is_part("f") && !is_part("f.constprop.0"));
+        assert!(!is_part("app.coldStart") && !is_part("app.part.sum"));
     }
 
     #[test]

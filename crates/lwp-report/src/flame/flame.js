@@ -12,9 +12,12 @@
     return { x: +frame.dataset.x, w: +frame.dataset.w, d: +frame.dataset.d, n: frame.dataset.n };
   }
 
-  function fit(text, name, room) {
-    var fits = Math.floor((room - 6) / 7);
-    text.textContent = fits < 3 ? '' : name.length <= fits ? name : name.slice(0, fits - 1) + '\u2026';
+  // What has to go of a name is what is around the function's own.
+  function fit(text, frame, room) {
+    var fits = Math.floor((room - 6) / 7), name = frame.dataset.n;
+    var path = frame.dataset.s || name, own = frame.dataset.o || path;
+    var shown = [name, path, own].filter(function (form) { return form.length <= fits; })[0];
+    text.textContent = fits < 3 ? '' : shown !== undefined ? shown : own.slice(0, fits - 1) + '\u2026';
   }
 
   // The picture is as wide as the window, and its boxes and letters as high as ever.
@@ -48,7 +51,7 @@
       rect.setAttribute('width', w * width);
       text.setAttribute('x', x * width + 3);
       text.setAttribute('y', y + 13);
-      fit(text, at.n, w * width);
+      fit(text, frame, w * width);
     });
     if (!reset) { return; }
     if ('hidden' in reset) { reset.hidden = !zoomed; }

@@ -129,7 +129,7 @@ fn draw(out: &mut String, graph: &Graph, style: &Style, frame: &Box) {
     let fits = ((width - 6.0) / CHARACTER).max(0.0) as usize;
     let _ = writeln!(
         out,
-        "<g class=\"f\" data-x=\"{:.9}\" data-w=\"{:.9}\" data-d=\"{}\" data-n=\"{}\">\
+        "<g class=\"f\" data-x=\"{:.9}\" data-w=\"{:.9}\" data-d=\"{}\" data-n=\"{}\"{}>\
          <title>{}</title>\
          <rect x=\"{x:.2}\" y=\"{y}\" width=\"{width:.2}\" height=\"{}\" rx=\"1\" \
          fill=\"hsl({hue},{saturation}%,70%)\" style=\"--h:{hue};--s:{saturation}%\"/>\
@@ -138,6 +138,7 @@ fn draw(out: &mut String, graph: &Graph, style: &Style, frame: &Box) {
         frame.width,
         frame.depth,
         markup(&frame.name),
+        short_forms(&frame.name),
         markup(&details(graph, frame)),
         ROW - 1.0,
         x + 3.0,
@@ -191,13 +192,44 @@ fn colour(graph: &Graph, frame: &Box) -> (u32, u32) {
     }
 }
 
-/// As much of `name` as fits into `room` characters.
+/// As much of `name` as fits into `room` characters: the function's own name last of all.
 fn shortened(name: &str, room: usize) -> String {
-    if room < 3 {
-        return String::new();
+    if room < 3 { String::new() } else { lwp_symbols::fitted(name, room) }
+}
+
+/// Shorter forms of a name, for the script, which learns the room of a box when it is zoomed.
+fn short_forms(name: &str) -> String {
+    let (bare, own) = lwp_symbols::short_forms(name);
+    let attribute = |key: &str, text: &str| format!(" data-{key}=\"{}\"", markup(text));
+    let mut out = String::new();
+    if bare != name {
+        out += &attribute("s", &bare);
     }
-    match name.chars().count() <= room {
-        true => name.to_owned(),
-        false => name.chars().take(room - 1).chain(['\u{2026}']).collect(),
+    if own != bare {
+        out += &attribute("o", &own);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Promise: R50: narrow places show functions' own names.
+    #[test]
+    fn narrow_boxes_have_the_functions_own_name() {
+        let name = "void outer::of_some_length::Table<unsigned long>::insert(int)";
+        assert_eq!(shortened(name, 100), name);
+        assert_eq!(shortened(name, 24), "\u{2026}::Table<\u{2026}>::insert");
+        assert_eq!(
+            [shortened(name, 6), shortened(name, 4), shortened(name, 2)],
+            ["insert".to_owned(), "ins\u{2026}".to_owned(), String::new()]
+        );
+        assert_eq!(
+            short_forms(name),
+            " data-s=\"outer::of_some_length::Table&lt;\u{2026}&gt;::insert\" data-o=\"insert\""
+        );
+        assert_eq!(short_forms("main"), "");
+        assert!(short_forms("a\"b::c").contains(" data-o=\"c\""));
     }
 }
