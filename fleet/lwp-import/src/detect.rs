@@ -91,7 +91,8 @@ impl Format {
         if start.lines().any(|line| harness::go_line(line).is_some()) {
             return Some(Self::Go);
         }
-        let mut lines = start.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let is_beside = crate::perf_script::is_beside;
+        let mut lines = start.lines().filter(|line| !line.is_empty() && !is_beside(line));
         let first = lines.next()?;
         // A head without a time looks like a stack and its count, but for the line below.
         let is_script = crate::perf_script::head(first).is_some();

@@ -54,14 +54,21 @@ fn event(text: &str) -> Option<Head<'_>> {
         return Some(Head { period: 1, event: NO_EVENT, rest: "" });
     };
     let (period, name, rest) = match first.parse::<u64>() {
-        Ok(period) => {
-            let (name, rest) = token(rest)?;
-            (period, name, rest)
-        }
+        Ok(period) => match token(rest) {
+            Some((name, rest)) => (period, name, rest),
+            None => return Some(Head { period, event: NO_EVENT, rest: "" }),
+        },
         Err(_) => (1, first, rest),
     };
     let event = name.strip_suffix(':').filter(|event| !event.is_empty())?;
     Some(Head { period, event, rest: rest.trim() })
+}
+
+/// Returns true for a line about the recording or about its processes, which perf prints if it is
+/// asked to: `# hostname : a`, `prog 12 [000] 1.5: PERF_RECORD_EXIT(12:12):(1:1)`.
+pub fn is_beside(line: &str) -> bool {
+    let is_record = |token: &str| token.starts_with("PERF_RECORD_");
+    line.starts_with('#') || !is_of_stack(line) && line.split_whitespace().any(is_record)
 }
 
 /// Returns true for a line of a stack.
@@ -96,15 +103,26 @@ struct FrameLine<'a> {
     module: &'a str,
 }
 
+/// Reads a line of a stack without an address: `function+0x12 (/path/module)`.
+fn frame_without_address(line: &str) -> Option<FrameLine<'_>> {
+    let named = with_symbol(0, line);
+    (line.starts_with([' ', '\t']) && !named.module.is_empty()).then_some(named)
+}
+
 fn frame(line: &str) -> Option<FrameLine<'_>> {
     let (address, rest) = token(line)?;
     let address = u64::from_str_radix(address, 16).ok()?;
-    let (symbol, module) = parts(rest.trim());
+    Some(with_symbol(address, rest))
+}
+
+/// The function at `address` that a text names, with its module.
+fn with_symbol(address: u64, text: &str) -> FrameLine<'_> {
+    let (symbol, module) = parts(text.trim());
     let name = match symbol.rsplit_once("+0x") {
         Some((name, offset)) if is_address(offset) => name,
         _ => symbol,
     };
-    Some(FrameLine { address, name, module: module.strip_suffix(" (deleted)").unwrap_or(module) })
+    FrameLine { address, name, module: module.strip_suffix(" (deleted)").unwrap_or(module) }
 }
 
 /// The symbol and the module of `f(int)+0x2 (/path (deleted))`. Both may have parentheses.
@@ -142,7 +160,7 @@ fn source_line(text: &str) -> Option<(&str, u32)> {
 /// Reads samples.
 pub fn read(text: &str, run: &Run, limits: &Limits) -> Result<Vec<Facts>> {
     let mut names: BTreeMap<&str, usize> = BTreeMap::new();
-    for head in text.lines().filter_map(head) {
+    for head in text.lines().filter(|line| !is_beside(line)).filter_map(head) {
         let next = names.len();
         names.entry(head.event).or_insert(next);
     }
@@ -153,7 +171,7 @@ pub fn read(text: &str, run: &Run, limits: &Limits) -> Result<Vec<Facts>> {
     let mut reading = Reading { making: Making::new(run, events, limits)?, open: Open::default() };
     for (number, line) in text.lines().enumerate() {
         let wrong = |why: &str| Error::Line { line: number + 1, why: why.to_owned() };
-        if line.trim().is_empty() {
+        if line.trim().is_empty() || is_beside(line) {
             reading.end()?;
         } else if let Some(head) = head(line) {
             reading.end()?;
@@ -164,11 +182,11 @@ pub fn read(text: &str, run: &Run, limits: &Limits) -> Result<Vec<Facts>> {
                 reading.frame(&frame)?;
             }
         } else if reading.open.sample.is_some() {
-            match frame(line) {
+            match frame(line).or_else(|| frame_without_address(line)) {
                 Some(frame) => reading.frame(&frame)?,
                 None => reading.line(line),
             }
-        } else if !line.starts_with('#') {
+        } else {
             return Err(wrong("no head of a sample"));
         }
     }
@@ -303,6 +321,32 @@ mod tests {
         let lines: Vec<_> = read.lines.iter().map(|row| (row.file.as_str(), row.line)).collect();
         assert_eq!(lines, [("a.c", 12)]);
         assert_eq!(read.stacks[0].frames.len(), 2);
+    }
+
+    #[test]
+    fn lines_beside_samples_are_none() {
+        let text = "# data offset : 264\n# cmdline : perf record 12\n\
+            :1 1 [000] 0.5: PERF_RECORD_MMAP2 -1/0: [0x1(0x2) @ 0 fe:00 12 34]: r-xp /bin/a\n\
+            perf 9 [000] 1.5: PERF_RECORD_COMM: a:9/9\n\
+            a 9 [000] 2.5: 7 cycles: \n\t 7f12 main+0x2 (/bin/a)\n\
+            a 9 [000] 3.5: PERF_RECORD_EXIT(9:9):(1:1)\n";
+        assert_eq!(crate::Format::of(text.as_bytes()), Some(crate::Format::PerfScript));
+        let read = facts(text);
+        assert_eq!(read.events.iter().map(|it| it.name.as_str()).collect::<Vec<_>>(), ["cycles"]);
+        assert_eq!(leaves(&read), [("main", 7)]);
+    }
+
+    #[test]
+    fn heads_with_a_period_alone_and_stacks_without_addresses_are_read() {
+        let text = "over  2555     250000 \n\t 19839 f\n\t 1a2e7 main\n\n";
+        assert_eq!(crate::Format::of(text.as_bytes()), Some(crate::Format::PerfScript));
+        assert_eq!(leaves(&facts(text)), [("f", 250_000)]);
+        let text =
+            "a 9 [000] 2.5: 7 cycles: \n\tf(int)+0x2 (/bin/a)\n  a.c:12\n\tmain (/bin/a)\n\n";
+        assert_eq!(crate::Format::of(text.as_bytes()), Some(crate::Format::PerfScript));
+        let read = facts(text);
+        assert_eq!(leaves(&read), [("f(int)", 7)]);
+        assert_eq!((read.lines.len(), read.stacks[0].frames.len()), (1, 2));
     }
 
     #[test]
