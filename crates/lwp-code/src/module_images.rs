@@ -540,8 +540,7 @@ fn profile_words(lwp: Lwp, origin: u64) -> [u64; 5] {
         Some(ip) => (ip.base.wrapping_sub(origin), ip.limit.wrapping_sub(origin)),
     };
     let flags = u64::from(values) | u64::from(instructions) << 1 | u64::from(dcache) << 2;
-    let flags = flags | u64::from(scarce_branches) << 3;
-    [kind, flags | u64::from(branches) << 8, filters, base, limit]
+    [kind, flags | u64::from(branches) << 8 | u64::from(scarce_branches) << 3, filters, base, limit]
 }
 
 /// A unit that is to be written.

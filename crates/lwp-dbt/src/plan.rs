@@ -112,8 +112,8 @@ impl Selection {
     }
 }
 
-/// The share of each branch where branches are scarce: large beside the instructions from one to the
-/// next, and small enough for what a block takes to fit.
+/// The share of each branch where branches are scarce: large beside the instructions from one to
+/// the next, and small enough for what a block takes to fit.
 const SCARCE_SHARE: u8 = 16;
 
 /// Bits of [`Selection::branches`].

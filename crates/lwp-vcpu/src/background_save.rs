@@ -102,8 +102,8 @@ impl Saving {
         elapsed >= self.worth && cpu_clock::of_thread(tid).unwrap_or(elapsed) >= self.worth
     }
 
-    /// As [`Saving::is_long`], and remembers that a thread has run for long. For those who ask again
-    /// and again: the answer may be a moment old.
+    /// As [`Saving::is_long`], and remembers that a thread has run for long. For those who ask
+    /// again and again: the answer may be a moment old.
     pub fn has_become_long(&mut self, tid: Tid, started: Instant) -> bool {
         if let Some(look) = self.looked.filter(|look| look.tells(tid, started)) {
             return look.long;

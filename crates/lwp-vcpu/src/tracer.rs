@@ -575,6 +575,7 @@ fn end_calm(machine: &mut Machine, tid: Tid, stop: Stop) {
     if !matches!(stop, Stop::Syscall | Stop::Exited(_) | Stop::Killed { .. }) {
         // One that is gone reports that by itself.
         let _ = ignored_signals::interrupted(machine, tid);
+        let _ = signal_pacing::has_returned(machine, tid);
     }
 }
 

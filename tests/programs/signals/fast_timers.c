@@ -88,12 +88,48 @@ static void before_calls(void)
     }
 }
 
+static volatile long raised;
+
+static void count(int number, siginfo_t *info, void *context)
+{
+    (void)number, (void)info, (void)context;
+    raised++;
+}
+
+/* Calls come to an end beside such a timer, even if they are more than a system call of the thread's own, and so do
+ * handlers that have been interrupted. */
+static void beside_calls(void)
+{
+    static const unsigned char code[] = {0xb8, 7, 0, 0, 0, 0xc3}; /* mov $7, %eax; ret */
+    struct itimerval off = {0};
+    on_signal(SIGALRM, tick, SA_RESTART);
+    for (int us = 50; us >= 20; us -= 15) {
+        struct itimerval timer = {{0, us}, {0, us}};
+        raised = 0;
+        MUST(setitimer(ITIMER_REAL, &timer, NULL) == 0);
+        for (int i = 0; i < 50; i++) {
+            MUST(signal(SIGUSR2, i % 2 ? SIG_IGN : SIG_DFL) != SIG_ERR);
+            on_signal(SIGUSR1, count, SA_RESTART);
+            MUST(raise(SIGUSR1) == 0);
+            MUST(syscall(SYS_tgkill, getpid(), (pid_t)syscall(SYS_gettid), SIGUSR1) == 0);
+            unsigned char *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            MUST(page != MAP_FAILED);
+            memcpy(page, code, sizeof code);
+            CHECK_EQ(((int (*)(void))page)(), 7, "generated, every %d us", us);
+            MUST(munmap(page, 4096) == 0);
+        }
+        MUST(setitimer(ITIMER_REAL, &off, NULL) == 0);
+        CHECK_EQ(raised, 100, "every %d us", us);
+    }
+}
+
 int main(void)
 {
     RUN(by_interval);
     RUN(by_posix_timers);
     RUN(by_another_process);
     RUN(before_calls);
+    RUN(beside_calls);
     return done();
 }
 

@@ -48,7 +48,7 @@ pub const STRUCTURE: &[(&str, [usize; 3])] = &[
     ("lwp-code",       [  6,  133,    9]),
     ("lwp-contexts",   [  0,   19,    0]),
     ("lwp-cpc",        [  0,    2,    5]),
-    ("lwp-dbt",        [ 16,  369,   23]),
+    ("lwp-dbt",        [ 16,  370,   23]),
     ("lwp-export",     [  0,   34,    0]),
     ("lwp-facts",      [  4,   57,    0]),
     ("lwp-fleet",      [  0,  105,    0]),

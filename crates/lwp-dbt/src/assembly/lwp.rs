@@ -114,8 +114,8 @@ fn emit_deal(b: &mut Builder, ring: CodeLabel) -> Result<(CodeLabel, CodeLabel),
     asm.mov(rax, Builder::slot(Slot::LwpLast))?;
     asm.cmp(r9, rax)?;
     asm.jge(deals)?;
-    // Where the deal before has counted hardly more than a quarter of that: code that stays on a few
-    // words has them all.
+    // By hand where the deal before has counted no more than a quarter of that: code that stays on
+    // a few words has them all.
     asm.shr(rax, 2u32)?;
     asm.cmp(r11, rax)?;
     asm.jb(last)?;

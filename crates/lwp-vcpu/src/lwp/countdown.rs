@@ -10,8 +10,8 @@ use lwp_model::Watched;
 use super::known::DueFor;
 
 /// The amount of instructions, and of branches where only they count, below which the thread may
-/// take what is left block by block: some twenty blocks of code without loops, which cost as much as
-/// two deals.
+/// take what is left block by block: some twenty blocks of code without loops, which cost as much
+/// as two deals.
 const LAST_INSTRUCTIONS: u64 = 128;
 const LAST_BRANCHES: u64 = 20;
 

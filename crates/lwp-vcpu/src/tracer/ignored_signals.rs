@@ -21,7 +21,7 @@
 use std::time::{Duration, Instant};
 
 use lwp_calls::syscalls::{self, Transfer};
-use lwp_dbt::Slot;
+use lwp_dbt::{Commit, Slot};
 use lwp_process::Tid;
 use lwp_process::maps::Status;
 use lwp_process::regs::{Regs, restart};
@@ -353,6 +353,9 @@ pub fn at_syscall(machine: &mut Machine, tid: Tid, mut calm: Calm) -> Handled {
     }
     let filtered = machine.context(tid).is_some_and(|context| context.get(Slot::NoSyscalls) != 0);
     calm.inside = !calm.inside;
+    if calm.held.is_some() && waits_for_host(machine, tid, &regs) {
+        return go_on_calmly(machine, tid, calm);
+    }
     if calm.inside {
         if let Some(call) = &mut calm.call {
             call.led_back = None;
@@ -394,6 +397,12 @@ pub fn at_syscall(machine: &mut Machine, tid: Tid, mut calm: Calm) -> Handled {
         Some(call) => returned(machine, tid, (calm, call), regs),
         None => go_on_calmly(machine, tid, calm),
     }
+}
+
+/// Returns whether a call is not the program's: the thread waits in it for what it has asked the
+/// host.
+fn waits_for_host(machine: &mut Machine, tid: Tid, regs: &Regs) -> bool {
+    machine.view(tid, regs).is_some_and(|view| view.state.commit == Commit::Mailbox)
 }
 
 /// Returns whether the call that a calm thread is about to make was taken back before: for a signal

@@ -17,10 +17,12 @@
 //! The tracer ends the hold before each system call, so the program can't notice it: its calls see
 //! its own mask, and a signal that comes before a call is handled before it. If the next signal is
 //! already there when the thread returns to that call, the thread makes the call, and the signal
-//! arrives in it.
+//! arrives in it. While the thread waits for the host, the hold goes on. If a signal comes twice
+//! before the same rt_sigreturn(2), which is stepped, the second comes behind that return instead.
 
 use std::time::{Duration, Instant};
 
+use lwp_calls::syscalls::nr;
 use lwp_dbt::{Commit, Slot};
 use lwp_process::maps::{Status, read_whole};
 use lwp_process::regs::Regs;
@@ -28,6 +30,7 @@ use lwp_process::sys::{Errno, SigInfo};
 use lwp_process::{Stop, Tid};
 
 use super::ignored_signals::{self, NEVER_BLOCKED, bit, is_handled};
+use super::trap_flag::is_syscall;
 use super::{Handled, controlled_processes, core_dump, retranslate};
 use crate::cpu_clock;
 use crate::machine::{Machine, Mode};
@@ -54,6 +57,18 @@ pub struct Pace {
     resent: Option<SigInfo>,
     /// The pc behind the last call before which a hold was ended, and the stack pointer.
     taken_back: Option<(u64, u64)>,
+    /// The pc and the stack pointer of the last return from a handler before which a signal came.
+    returning: Option<(u64, u64)>,
+    /// The signal that is to come behind that return.
+    put_off: Option<PutOff>,
+}
+
+/// A signal that comes behind a return from a handler, during which all signals are blocked.
+#[derive(Clone, Copy, Debug)]
+struct PutOff {
+    info: SigInfo,
+    /// The signals that the program blocks before the return.
+    own: u64,
 }
 
 impl Pace {
@@ -225,13 +240,55 @@ pub fn runs_on(machine: &mut Machine, tid: Tid, stop: Stop) -> bool {
     !enough && ignored_signals::hold_on(machine, tid, held.span).is_ok()
 }
 
+/// A signal has come to a thread that is about to step over the instruction at `pc`. If that is a
+/// return from a handler, and a signal came before it the last time too, the thread would never
+/// return: it does so now, and the signal comes then. Returns whether it is so.
+pub fn comes_behind_return(machine: &mut Machine, tid: Tid, pc: u64) -> Result<bool, Errno> {
+    let regs = machine.tracees.regs(tid)?;
+    let returns = regs.0.rip == pc && regs.0.rax == nr::RT_SIGRETURN && is_syscall(tid, pc);
+    let info = machine.tracees.siginfo(tid)?;
+    let Some(thread) = machine.tasks.threads.get_mut(&tid).filter(|_| returns) else {
+        return Ok(false);
+    };
+    let here = Some((pc, regs.0.rsp));
+    let again = std::mem::replace(&mut thread.signals.pace.returning, here) == here;
+    if !again || patience(&info, thread.pid).is_none() {
+        return Ok(false);
+    }
+    let own = machine.tracees.sigmask(tid)?;
+    machine.tracees.set_sigmask(tid, own | !NEVER_BLOCKED)?;
+    thread.signals.pace.put_off = Some(PutOff { info, own });
+    machine.tracees.single_step(tid)?;
+    Ok(true)
+}
+
+/// A thread has stopped that was to return from a handler before a signal comes: the signal comes.
+pub fn has_returned(machine: &mut Machine, tid: Tid) -> Handled {
+    let Some(thread) = machine.tasks.threads.get_mut(&tid) else { return Ok(()) };
+    let pace = &mut thread.signals.pace;
+    let Some(PutOff { info, own }) = pace.put_off.take() else { return Ok(()) };
+    let regs = machine.tracees.regs(tid)?;
+    if pace.returning == Some((regs.0.rip, regs.0.rsp)) {
+        // It has not; else the frame's mask is in force.
+        machine.tracees.set_sigmask(tid, own)?;
+    }
+    send_again(machine, tid, info)
+}
+
 /// Sends a signal again that was held: it is taken as soon as the thread goes on. The kernel may
 /// have another one, which natively would have been thrown away.
 pub fn release(machine: &mut Machine, tid: Tid, held: &Held) -> Handled {
-    let signal = held.info.signo();
+    if let Some(thread) = machine.tasks.threads.get_mut(&tid) {
+        (thread.signals.pace.hasty, thread.signals.pace.since) = (0, None);
+    }
+    send_again(machine, tid, held.info)
+}
+
+/// Sends a signal again that a thread has stopped for, unless there is another one already.
+fn send_again(machine: &mut Machine, tid: Tid, info: SigInfo) -> Handled {
+    let signal = info.signo();
     let Some(thread) = machine.tasks.threads.get_mut(&tid) else { return Ok(()) };
-    thread.signals.pace.resent = Some(held.info);
-    (thread.signals.pace.hasty, thread.signals.pace.since) = (0, None);
+    thread.signals.pace.resent = Some(info);
     let pid = thread.pid;
     let status = Status::read(tid);
     let pending = |field| status.signals(field).unwrap_or(0) & bit(signal as u32) != 0;

@@ -32,6 +32,11 @@ pub fn signalled(machine: &mut Machine, tid: Tid, signal: i32) -> Handled {
         return guarding::write_again(machine, tid, mode);
     }
     match mode {
+        Mode::Stepping { pc, .. }
+            if signal != SIGTRAP && signal_pacing::comes_behind_return(machine, tid, pc)? =>
+        {
+            Ok(())
+        }
         Mode::Stepping { pc, trapped, answer } => {
             stepped(machine, tid, signal, (pc, trapped, answer))
         }
