@@ -1,8 +1,9 @@
 //! System calls made in a stopped tracee.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 
-use crate::limits::MoreFiles;
+use crate::limits::{self, MoreFiles};
 use crate::mapped::Expected;
 use crate::shm::Inode;
 use crate::tracees::{self, Tracees};
@@ -70,14 +71,6 @@ impl Map {
         let flags = self.flags | MAP_NORESERVE;
         [SYS_MMAP, self.address, self.bytes, self.prot, flags, fd, self.offset]
     }
-
-    /// Returns whether the call's result says that it was made.
-    pub fn check(&self, result: i64) -> Result<(), String> {
-        if succeeded(SYS_MMAP, result)? != self.address {
-            return Err(format!("no room at {:#x} for {:#x} bytes", self.address, self.bytes));
-        }
-        Ok(())
-    }
 }
 
 /// Makes system calls in a stopped tracee, whose registers stay as they are.
@@ -143,7 +136,28 @@ impl Injector {
 
     /// Makes one call that must succeed.
     pub fn call(&mut self, call: Call) -> Result<u64, String> {
-        succeeded(call[0], self.single(call)?)
+        let result = self.single(call)?;
+        self.succeeded(call[0], result)
+    }
+
+    /// Returns whether the result of its call says that `map` was made.
+    pub fn has_made(&self, map: &Map, result: i64) -> Result<(), String> {
+        if self.succeeded(SYS_MMAP, result)? != map.address {
+            return Err(format!("no room at {:#x} for {:#x} bytes", map.address, map.bytes));
+        }
+        Ok(())
+    }
+
+    /// The result of a call that must succeed. A failure for want of memory names the limits on it.
+    fn succeeded(&self, nr: u64, result: i64) -> Result<u64, String> {
+        u64::try_from(result).map_err(|_| {
+            let error = std::io::Error::from_raw_os_error(-result as i32);
+            let limits = match error.kind() {
+                ErrorKind::OutOfMemory => limits::on_memory(self.tid),
+                _ => String::new(),
+            };
+            format!("system call {nr} in the program: {error}{limits}")
+        })
     }
 
     /// Returns whether a path of ours leads the tracee to the same file.
@@ -214,7 +228,10 @@ impl Injector {
 
     /// Makes mappings of the file open at `fd`.
     pub fn map(&mut self, maps: &[Map], fd: u64) -> Result<(), String> {
-        maps.iter().try_for_each(|map| map.check(self.single(map.call(fd))?))
+        maps.iter().try_for_each(|map| {
+            let result = self.single(map.call(fd))?;
+            self.has_made(map, result)
+        })
     }
 
     /// Makes a list of calls and returns what the kernel has returned for each.
@@ -283,11 +300,4 @@ impl Drop for Injector {
             }
         }
     }
-}
-
-fn succeeded(nr: u64, result: i64) -> Result<u64, String> {
-    u64::try_from(result).map_err(|_| {
-        let error = std::io::Error::from_raw_os_error(-result as i32);
-        format!("system call {nr} in the program: {error}")
-    })
 }

@@ -214,6 +214,16 @@ pub fn raise_address_space(tid: i32, bytes: u64) {
     set_address_space(tid, [soft.saturating_add(bytes).min(hard), hard]);
 }
 
+/// The limits on memory of `tid`'s process, as words behind what they refuse; empty without any.
+pub fn on_memory(tid: i32) -> String {
+    let limits = [("Max data size", "data", 'd'), ("Max address space", "address space", 'v')];
+    let named = limits.into_iter().filter_map(|(name, what, option)| {
+        let bytes = limit_of(tid, name)?.current?;
+        Some(format!("; its limit on {what} is {} KiB (ulimit -{option})", bytes >> 10))
+    });
+    named.collect()
+}
+
 /// A process's limit on its descriptors.
 fn files_of(tid: i32) -> Option<Rlimit> {
     limit_of(tid, "Max open files")

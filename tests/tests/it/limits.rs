@@ -196,6 +196,20 @@ fn limits_that_are_too_small_for_lwp_are_named() {
     }
 }
 
+/// A program that a limit keeps off the virtual CPU runs natively, and lwp names the limit.
+///
+/// Promise: F36
+#[test]
+fn a_limit_that_keeps_a_program_off_the_virtual_cpu_is_named() {
+    let dir = TempDir::new();
+    let script = "ulimit -d 10000; exec \"$LWP\" run -- /bin/echo started";
+    let outcome = around_lwp(dir.path(), script);
+    let error = text(&outcome.stderr);
+    assert_eq!(outcome.end, End::Code(0), "{error}");
+    assert_eq!(text(&outcome.stdout), "started\n");
+    assert!(error.contains("its limit on data is 10000 KiB (ulimit -d)"), "{error}");
+}
+
 /// With few descriptors for itself, lwp runs programs as they run natively, or says at once that it
 /// cannot.
 ///

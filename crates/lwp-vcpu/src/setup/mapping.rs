@@ -76,7 +76,7 @@ impl Mapper<'_> {
         calls.extend(undumped(of));
         calls.push([SYS_CLOSE, fd, 0, 0, 0, 0, 0]);
         let (results, opened) = with_contexts(injector, calls, contexts, fd)?;
-        maps.iter().zip(&results).try_for_each(|(map, result)| map.check(*result))?;
+        maps.iter().zip(&results).try_for_each(|(map, result)| injector.has_made(map, *result))?;
         if matches!(table, Table::Huge)
             && !huge_table::is_made(of.layout().low, &results[maps.len()..made])
         {
