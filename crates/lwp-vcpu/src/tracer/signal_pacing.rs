@@ -268,8 +268,9 @@ pub fn has_returned(machine: &mut Machine, tid: Tid) -> Handled {
     let pace = &mut thread.signals.pace;
     let Some(PutOff { info, own }) = pace.put_off.take() else { return Ok(()) };
     let regs = machine.tracees.regs(tid)?;
-    if pace.returning == Some((regs.0.rip, regs.0.rsp)) {
-        // It has not; else the frame's mask is in force.
+    // Unless it has failed for its frame, or has not been made, the frame's mask is in force.
+    let stands = |(pc, stack)| regs.0.rsp == stack && matches!(regs.0.rip.wrapping_sub(pc), 0 | 2);
+    if pace.returning.is_some_and(stands) {
         machine.tracees.set_sigmask(tid, own)?;
     }
     send_again(machine, tid, info)
