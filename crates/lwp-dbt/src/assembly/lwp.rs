@@ -80,11 +80,12 @@ pub(super) fn emit(b: &mut Builder, ring: CodeLabel) -> Result<Labels, IcedError
 /// was taken from.
 ///
 /// ```text
-/// counted := given - sum of the words;  high -= counted >> 24;  low -= counted & max
+/// counted := given - sum of the words;  low -= counted & max
+/// high    -= (counted >> LWP_SHIFT) - share * (counted & max)
 /// taken   := taken * 7/8 + what has been counted, for each word
 /// deal    := min(high, low, max), or with a share for each of the low part
 ///            min(high, share * min(low, max), max); where the block takes more, it is by hand
-/// share   := deal * (taken + all taken / 64) / (all taken * 9/8), for each word;
+/// word    := deal * (taken + all taken / 128) / (all taken * 9/8), for each;
 ///            what rounding leaves to the one that ran out, or all where that is too little
 /// ```
 fn emit_deal(b: &mut Builder, ring: CodeLabel) -> Result<(CodeLabel, CodeLabel), IcedError> {
