@@ -491,7 +491,8 @@ fn programs_switch_their_counters() {
     assert_eq!(exits.len(), 2, "{rows:?}");
     for exit in exits {
         let ns = counts(exit, 3)[0];
-        assert!((5_000_000..70_000_000).contains(&ns), "{exit}: without the 60 ms of the pause");
+        // It uses 20 ms by its own clock; the counter starts and stops a little inside of that.
+        assert!((15_000_000..70_000_000).contains(&ns), "{exit}: without the 60 ms of the pause");
     }
     let alone = Command::new("timeout").args(["-k", "1", "300"]).arg(&program).output().unwrap();
     assert_eq!(alone.status.code(), Some(2));
