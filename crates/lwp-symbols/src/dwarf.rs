@@ -10,6 +10,7 @@ use object::read::elf::ElfFile64;
 use object::{CompressionFormat, Object, ObjectSection};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::compressed;
 use crate::debug_file;
 use crate::files::{Bytes, Files};
 use crate::origins::Checksums;
@@ -224,22 +225,6 @@ fn file_name(
     Some(name)
 }
 
-/// A section of up to this size may be compressed as well as can be.
-const SMALL: u64 = 16 << 20;
-
-/// Larger ones that claim to unpack to more than so many times their size are not unpacked. Debug
-/// information comes to 3 to 20 times.
-const MOST_UNPACKED: u64 = 100;
-
-/// The largest section that is unpacked.
-const LARGEST_UNPACKED: u64 = 4 << 30;
-
-/// Returns whether a compressed section is no trap for those who unpack it.
-pub fn is_plausible(compressed: u64, uncompressed: u64) -> bool {
-    let most = compressed.saturating_mul(MOST_UNPACKED).clamp(SMALL, LARGEST_UNPACKED);
-    uncompressed <= most
-}
-
 /// The sections of one file, found by name.
 pub struct Sections<'data> {
     file: Elf64<'data>,
@@ -273,15 +258,15 @@ impl<'data> Sections<'data> {
 
     fn bytes(&self, section: &impl ObjectSection<'data>) -> Option<Reader> {
         let range = section.compressed_file_range().ok()?;
-        if range.format != CompressionFormat::None {
-            if !is_plausible(range.compressed_size, range.uncompressed_size) {
-                return None;
-            }
-            let data = section.uncompressed_data().ok()?;
-            return Some(Reader::new(Arc::from(&*data), LittleEndian));
-        }
+        let packed = range.format != CompressionFormat::None;
         let start = usize::try_from(range.offset).ok()?;
-        let end = start.checked_add(usize::try_from(range.uncompressed_size).ok()?)?;
+        let len = if packed { range.compressed_size } else { range.uncompressed_size };
+        let end = start.checked_add(usize::try_from(len).ok()?)?;
+        if packed {
+            let bytes = self.whole.bytes().get(start..end)?;
+            let bytes = compressed::unpack(range.format, bytes, range.uncompressed_size)?;
+            return Some(Reader::new(Arc::from(bytes), LittleEndian));
+        }
         (end <= self.whole.bytes().len()).then(|| self.whole.range(start..end))
     }
 

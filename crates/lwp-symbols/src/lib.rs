@@ -13,6 +13,7 @@ mod build_id;
 mod builds;
 mod calls;
 mod compiled;
+mod compressed;
 mod contexts;
 mod debug_file;
 mod demangle;

@@ -1,19 +1,13 @@
 //! MiniDebugInfo: the symbol table of a stripped program, compressed in its section
 //! `.gnu_debugdata`.
 
-use std::io::Read;
-
-use lzma_rust2::XzReader;
 use object::read::elf::ElfFile64;
 use object::{LittleEndian, Object, ObjectSection};
 
-use crate::dwarf::is_plausible;
+use crate::compressed;
 
 /// More than any symbol table has. What is larger is not unpacked.
 const LARGEST_BYTES: u64 = 256 << 20;
-
-/// Memory for the dictionary: `xz -9` asks for 64 MiB.
-const DICTIONARY_KIB: u32 = 80 << 10;
 
 /// The ELF file within `bytes` that has the symbols of functions which the program itself has lost;
 /// `None` where there is none or it is damaged.
@@ -24,11 +18,7 @@ pub fn unpack(bytes: &[u8]) -> Option<Vec<u8>> {
 }
 
 fn unpacked(packed: &[u8]) -> Option<Vec<u8>> {
-    let mut out = Vec::new();
-    let reader = XzReader::new_mem_limit(packed, true, DICTIONARY_KIB);
-    let read = reader.take(LARGEST_BYTES + 1).read_to_end(&mut out).ok()?;
-    let whole = read as u64 <= LARGEST_BYTES && is_plausible(packed.len() as u64, read as u64);
-    whole.then_some(out)
+    compressed::unpack_xz(packed, LARGEST_BYTES)
 }
 
 #[cfg(test)]
