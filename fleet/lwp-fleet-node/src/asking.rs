@@ -322,6 +322,9 @@ fn failed(why: &str) -> Error {
     if why.contains("Resources exhausted") {
         return Error::Memory;
     }
+    if lwp_query::is_disk_full(why) {
+        return Error::Disk;
+    }
     Error::Engine(short(why))
 }
 

@@ -106,6 +106,8 @@ impl From<lwp_query::Error> for Failure {
             lwp_query::Error::Store(error) => error.into(),
             error @ lwp_query::Error::Memory => Self::new(error.to_string())
                 .with_help("allow more with --memory, in MiB: that of an executor in a cluster"),
+            error @ lwp_query::Error::Disk => Self::new(error.to_string())
+                .with_help("ask for fewer rows, or allow more memory with --memory, in MiB"),
             error @ lwp_query::Error::Unanswered(_) => {
                 Self::new(error.to_string()).temporary().with_help(AGAIN)
             }

@@ -56,7 +56,8 @@ pub async fn compact(store: &Store, budget: Budget) -> Result<Compacted> {
 ///
 /// As those of [`compact`].
 pub async fn compact_to(store: &Store, budget: Budget, full: usize) -> Result<Compacted> {
-    let session = Session::new(store, budget).await?;
+    // Two threads would share the memory as it happens: a day is sorted or not by chance.
+    let session = Session::new(store, Budget { threads: 1, ..budget }).await?;
     let mut units: BTreeMap<(Kind, &str), Vec<&DataFile>> = BTreeMap::new();
     let files = session.snapshot().files().iter();
     for file in files.filter(|file| !file.is_full && file.size < full as u64 / 2) {

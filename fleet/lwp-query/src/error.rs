@@ -24,6 +24,9 @@ pub enum Error {
     /// The answer takes more memory than it may.
     #[error("more memory is needed than may be taken")]
     Memory,
+    /// What does not fit into memory takes more temporary files than there may be.
+    #[error("larger temporary files are needed than may be written")]
+    Disk,
     /// The question took longer than it may.
     #[error("no answer within {0} s")]
     Time(u64),
@@ -54,6 +57,9 @@ impl From<DataFusionError> for Error {
         }
         if lwp_store::is_unanswered(&error) {
             return Self::Unanswered(error.find_root().strip_backtrace());
+        }
+        if is_disk_full(&error.to_string()) {
+            return Self::Disk;
         }
         match error.find_root() {
             DataFusionError::ResourcesExhausted(_) => Self::Memory,
@@ -88,6 +94,12 @@ impl Error {
             error => Self::Execution(error.to_string()),
         }
     }
+}
+
+/// Returns true if the engine says in `text` that its temporary files are as large as they may be:
+/// it has no kind of error for that.
+pub fn is_disk_full(text: &str) -> bool {
+    text.contains("used disk space during the spilling process has exceeded")
 }
 
 /// The fault of the store at the bottom of another one.

@@ -35,7 +35,7 @@ mod threads;
 mod totals;
 pub mod views;
 
-pub use error::{Error, Result};
+pub use error::{Error, Result, is_disk_full};
 pub use filter::{Filter, matches, moment};
 pub use measure::Measure;
 pub use output::{Format, render};

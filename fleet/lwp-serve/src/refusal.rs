@@ -61,7 +61,7 @@ impl From<lwp_query::Error> for Refusal {
         use lwp_query::Error;
         match error {
             Error::Question(why) => Self::wrong(why),
-            Error::Execution(_) | Error::Time(_) | Error::Rows(_) | Error::Memory => {
+            Error::Execution(_) | Error::Time(_) | Error::Rows(_) | Error::Memory | Error::Disk => {
                 Self::new(StatusCode::UNPROCESSABLE_ENTITY, error.to_string())
             }
             error if is_unanswered(&error) => {

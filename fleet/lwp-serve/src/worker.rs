@@ -53,6 +53,7 @@ enum Kind {
     Question,
     Execution,
     Memory,
+    Disk,
     Time,
     Many,
     Unanswered,
@@ -60,11 +61,12 @@ enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Rows,
         Self::Question,
         Self::Execution,
         Self::Memory,
+        Self::Disk,
         Self::Time,
         Self::Many,
         Self::Unanswered,
@@ -87,6 +89,7 @@ pub fn parse(kind: u8, bytes: &[u8]) -> Result<Rows, Error> {
         Kind::Question => Error::Question(text()),
         Kind::Execution => Error::Execution(text()),
         Kind::Memory => Error::Memory,
+        Kind::Disk => Error::Disk,
         Kind::Time => Error::Time(number()),
         Kind::Many => Error::Rows(number() as usize),
         Kind::Unanswered => Error::Unanswered(text()),
@@ -120,6 +123,7 @@ fn pack_error(error: &Error) -> (Kind, Vec<u8>) {
         Error::Question(why) => (Kind::Question, why.clone()),
         Error::Execution(why) => (Kind::Execution, why.clone()),
         Error::Memory => (Kind::Memory, String::new()),
+        Error::Disk => (Kind::Disk, String::new()),
         Error::Time(seconds) => (Kind::Time, seconds.to_string()),
         Error::Rows(most) => (Kind::Many, most.to_string()),
         Error::Unanswered(why) => (Kind::Unanswered, why.clone()),
@@ -256,6 +260,7 @@ mod tests {
             Error::Question("no".into()),
             Error::Execution("a cast".into()),
             Error::Memory,
+            Error::Disk,
             Error::Time(30),
             Error::Rows(100),
             Error::Unanswered("gone".into()),

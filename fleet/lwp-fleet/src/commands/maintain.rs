@@ -53,7 +53,7 @@ pub struct CompactArgs {
     pub store: StoreArgs,
 
     /// Sort in at most MIB mebibytes of memory; more goes to temporary files
-    #[arg(long, value_name = "MIB", default_value_t = 128)]
+    #[arg(long, value_name = "MIB", default_value_t = 96)]
     pub memory: usize,
 }
 

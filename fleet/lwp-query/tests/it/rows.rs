@@ -86,3 +86,20 @@ async fn calls_keep_the_names_of_functions_that_have_expired() {
     assert!(names.contains("function_29") && names.iter().all(|name| !name.starts_with('[')));
     assert_eq!((names.len(), counted), (30, calls));
 }
+
+/// Each of these fits neither into memory nor into temporary files.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn queries_that_need_more_room_than_there_may_be_say_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = Location::parse(dir.path().to_str().unwrap()).unwrap();
+    let store = Store::init(place).await.unwrap();
+    let sql = "select sum(n * (row % 7)) from (select a.value + b.value as n, row_number() over \
+               (order by a.value % 97, b.value) as row from generate_series(1, 1000) a, \
+               generate_series(1, 1500) b)";
+    for (disk_mib, expected) in [(1, Some(Error::Disk.to_string())), (1 << 10, None)] {
+        let budget = Budget { memory_mib: 24, disk_mib, threads: 1, ..Budget::default() };
+        let session = Session::new(&store, budget).await.unwrap();
+        let failure = session.ask(sql).await.err().map(|error| error.to_string());
+        assert_eq!(failure, expected, "{disk_mib} MiB");
+    }
+}
