@@ -1,5 +1,6 @@
 //! Crates have levels, and a crate depends only on crates of lower levels: cycles cannot be
-//! written, and the pure parts stay free of the operating system.
+//! written, and the pure parts stay free of the operating system. The engine's crates open files in
+//! three places only, as their lints say.
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -45,6 +46,12 @@ const LEVELS: &[(u8, &[&str])] = &[
     (DEV, &["lwp-fuzz", "lwp-testkit", "lwp-tests", "xtask"]),
 ];
 
+/// The package that handles the program's processes. Its lints, and those of the engine's packages
+/// above it, forbid to open files in any other way.
+const PROCESS: &str = "lwp-process";
+/// The level of the engines.
+const ENGINE: u8 = 7;
+
 /// One package depending on another of the workspace.
 #[derive(Debug, PartialEq, Eq)]
 struct Edge<'a> {
@@ -63,11 +70,31 @@ pub fn check() -> Result<()> {
             faults.push(format!("{package} has no level: add it to LEVELS in xtask"));
         }
     }
-    faults.extend(edges(&metadata, &packages)?.iter().filter_map(fault));
+    let edges = edges(&metadata, &packages)?;
+    faults.extend(edges.iter().filter_map(fault));
+    let own = lints_of(PROCESS).context("no lints of the engine")?;
+    let engine = edges.iter().filter(|edge| handles_processes(edge)).map(|edge| edge.from);
+    for package in engine.filter(|from| lints_of(from).as_ref() != Some(&own)) {
+        faults.push(format!("{package} handles processes: link {} to {PROCESS}'s", lints(package)));
+    }
     if !faults.is_empty() {
         bail!("{}", faults.join("\n  "));
     }
     Ok(())
+}
+
+/// Returns true if a package of the engine depends on the one that handles processes.
+fn handles_processes(edge: &Edge<'_>) -> bool {
+    edge.to == PROCESS && !edge.dev && level(edge.from).is_some_and(|level| level <= ENGINE)
+}
+
+/// The file with the lints of a package.
+fn lints(package: &str) -> String {
+    format!("crates/{package}/clippy.toml")
+}
+
+fn lints_of(package: &str) -> Option<Vec<u8>> {
+    std::fs::read(workspace::root().join(lints(package))).ok()
 }
 
 fn level(package: &str) -> Option<u8> {
@@ -122,6 +149,13 @@ mod tests {
         assert!(!allowed("lwp-dbt", "lwp-process", false));
         assert!(!allowed("lwp-dbt", "lwp-model", false));
         assert!(!allowed("lwp-arch", "lwp-testkit", false));
+    }
+
+    #[test]
+    fn engines_open_no_files_of_their_own() {
+        let handles = |from, dev| handles_processes(&Edge { from, to: PROCESS, dev });
+        assert!(handles("lwp-vcpu", false) && handles("lwp-calls", false));
+        assert!(!handles("lwp-vcpu", true) && !handles("lwp-cli", false));
     }
 
     #[test]

@@ -20,6 +20,7 @@ use lwp_dbt::Slot;
 use lwp_mailbox::contexts::Context;
 use lwp_mailbox::memory_map::{DATA_BYTES, is_ours};
 use lwp_process::child::{layout_is_ours, without_fixed_layout};
+use lwp_process::kernel_files::{self, Own, Who};
 use lwp_process::maps::{self, Status};
 use lwp_process::{Tid, memory};
 use rustix::fs::{MemfdFlags, Mode, OFlags};
@@ -131,7 +132,7 @@ impl Seen {
     fn at(&self, tid: Tid, fd: i32) -> Option<&Stand> {
         let metadata = match self.stands.is_empty() {
             true => None,
-            false => std::fs::metadata(format!("/proc/{tid}/fd/{fd}")).ok(),
+            false => kernel_files::metadata(tid, &format!("fd/{fd}")).ok(),
         };
         let inode = metadata.map(|it| (it.dev(), it.ino()))?;
         let is = |stand: &&Stand| {
@@ -231,20 +232,16 @@ impl<'a> ProcFiles<'a> {
     }
 
     fn proc_file(&self, tid: Tid, fd: i32) -> Option<ProcFile> {
-        let path = format!("/proc/{tid}/fd/{fd}");
-        let link = std::fs::read_link(&path).ok()?;
+        let file = format!("fd/{fd}");
+        let link = kernel_files::link(tid, &file).ok()?;
         let (kind, number) = named(&link)?;
-        if rustix::fs::statfs(&*path).ok()?.f_type != PROC_SUPER_MAGIC {
+        if rustix::fs::statfs(kernel_files::path(tid, &file)).ok()?.f_type != PROC_SUPER_MAGIC {
             return None;
         }
-        let identity = |path: &str| {
-            let metadata = std::fs::metadata(path).ok()?;
-            Some((metadata.dev(), metadata.ino()))
-        };
-        let opened = identity(&path)?;
-        let of_host = identity("/proc/self/stat").is_some_and(|(device, _)| device == opened.0);
+        let opened = identity(tid, &file)?;
+        let of_host = identity(Own, "stat").is_some_and(|(device, _)| device == opened.0);
         let about = match of_host {
-            true => self.whose(&link, number, |path| identity(path) == Some(opened))?,
+            true => self.whose(&link, number, |who, name| identity(who, name) == Some(opened))?,
             false => self.thread_known_as(number, tid)?,
         };
         self.run.has(about).then_some(ProcFile { kind, about })
@@ -252,15 +249,12 @@ impl<'a> ProcFiles<'a> {
 
     /// The process or thread of which a file of the host's `/proc` tells, whose path ends like
     /// `link`. The number in that is another's if somebody has mounted one directory on the other.
-    fn whose(&self, link: &Path, number: i32, is: impl Fn(&str) -> bool) -> Option<Tid> {
+    fn whose(&self, link: &Path, number: i32, is: impl Fn(Tid, &str) -> bool) -> Option<Tid> {
         let name = link.file_name()?.to_str()?;
-        let of_it = |known: &Tid| {
-            is(&format!("/proc/{known}/{name}"))
-                || is(&format!("/proc/{known}/task/{known}/{name}"))
-        };
+        let of_it = |known: &Tid| is(*known, name) || is(*known, &format!("task/{known}/{name}"));
         if is_within_task(link) {
             let own = self.run.process_of(number);
-            let known = own.is_some_and(|pid| is(&format!("/proc/{pid}/task/{number}/{name}")));
+            let known = own.is_some_and(|pid| is(pid, &format!("task/{number}/{name}")));
             return known.then_some(number);
         }
         let known = std::iter::once(number).chain(self.run.processes());
@@ -363,7 +357,7 @@ impl<'a> ProcFiles<'a> {
         if self.seen.stands.is_empty() {
             return;
         }
-        let Ok(entries) = std::fs::read_dir(format!("/proc/{tid}/fd")) else { return };
+        let Ok(entries) = kernel_files::entries(tid, "fd") else { return };
         let names = entries.flatten().map(|entry| entry.file_name());
         names.filter_map(|name| name.to_str()?.parse().ok()).for_each(|fd| self.note_copy(tid, fd));
     }
@@ -449,10 +443,15 @@ fn call_of(files: &ProcFiles<'_>, about: Tid, text: &str) -> Vec<u8> {
     }
 }
 
+/// The device and inode of a file of `/proc`, or of what it leads to.
+fn identity(who: impl Who, name: &str) -> Option<(u64, u64)> {
+    let metadata = kernel_files::metadata(who, name).ok()?;
+    Some((metadata.dev(), metadata.ino()))
+}
+
 /// A handle of the file that a thread has open at `fd`.
 fn handle_of(tid: Tid, fd: i32) -> rustix::io::Result<OwnedFd> {
-    let path = format!("/proc/{tid}/fd/{fd}");
-    rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+    kernel_files::handle(tid, &format!("fd/{fd}"), OFlags::empty())
 }
 
 /// Returns whether a path is that of a file of one thread: `/proc/PID/task/TID/NAME`.

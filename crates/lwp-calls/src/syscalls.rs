@@ -5,6 +5,7 @@ use lwp_dbt::block::Emulated;
 use lwp_dbt::context::SyscallClass;
 use lwp_mailbox::contexts::Context;
 use lwp_process::child::{layout_is_ours, with_fixed_layout, without_fixed_layout};
+use lwp_process::kernel_files;
 use lwp_process::{memory, missing_pages};
 
 use crate::limits::{self, Raised};
@@ -394,10 +395,10 @@ pub fn attaches(tid: i32, pending: &Pending) -> (u64, u64) {
     /// Bytes of a segment of another namespace, which cannot be looked up.
     const UNKNOWN: u64 = 1 << 30;
     let [id, at, ..] = pending.args;
-    let namespace = |who: &str| std::fs::read_link(format!("/proc/{who}/ns/ipc")).ok();
-    let bytes = match namespace("self") == namespace(&tid.to_string()) {
+    let own = kernel_files::link(kernel_files::Own, "ns/ipc").ok();
+    let bytes = match own == kernel_files::link(tid, "ns/ipc").ok() {
         true => {
-            let segments = std::fs::read_to_string("/proc/sysvipc/shm").unwrap_or_default();
+            let segments = kernel_files::of_machine("/proc/sysvipc/shm").unwrap_or_default();
             rare_calls::bytes_of_segment(&segments, id as i32).unwrap_or(0)
         }
         false => UNKNOWN,

@@ -7,6 +7,7 @@
 //!
 //! Promise: F38
 
+use lwp_process::kernel_files;
 use lwp_process::{Tid, memory, sys};
 
 use crate::syscalls::{Pending, nr};
@@ -27,7 +28,7 @@ const NOWHERE: u64 = 1;
 
 /// Returns whether the kernel lets a tracer turn a call into such a signal: since Linux 6.4.
 pub fn is_had() -> bool {
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let release = kernel_files::of_machine("/proc/sys/kernel/osrelease").unwrap_or_default();
     release_is_new_enough(&release)
 }
 

@@ -1,6 +1,7 @@
 //! Translated code: families of address spaces that share translations, the arenas these lie in,
 //! the spaces themselves, images kept from run to run, and guards of pages whose code may change.
 #![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests open what they have made"))]
 
 pub mod arena;
 pub mod arena_placement;

@@ -12,6 +12,7 @@
 //! it, and disks fail. So an image is read into memory before it is checked, and used from there.
 //! Any number of runs may share a store. Those who replace a file look at the old one first, one at
 //! a time, so that nothing that another process has written meanwhile is lost.
+#![expect(clippy::disallowed_methods, reason = "files of the cache, below its own directory")]
 
 use std::ffi::{CStr, CString};
 use std::fs::File;

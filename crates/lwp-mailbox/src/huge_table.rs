@@ -12,6 +12,7 @@ use lwp_dbt::context::TABLE_SLOTS;
 use lwp_process::Tid;
 use lwp_process::elf;
 use lwp_process::inject::{Call, Map};
+use lwp_process::kernel_files;
 use lwp_process::maps::Mapping;
 
 use crate::memory_map::EMPTY_TABLE;
@@ -45,7 +46,7 @@ pub fn is_wanted(tid: Tid, mappings: &[Mapping]) -> bool {
 fn may_be_had() -> bool {
     static ENABLED: OnceLock<bool> = OnceLock::new();
     *ENABLED.get_or_init(|| {
-        let modes = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+        let modes = kernel_files::of_machine("/sys/kernel/mm/transparent_hugepage/enabled");
         modes.is_ok_and(|modes| is_enabled(&modes))
     })
 }

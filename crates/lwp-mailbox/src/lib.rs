@@ -5,6 +5,7 @@
 //! The program can write to all of it. What is read here is believed only as far as it can do no
 //! harm.
 #![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests open what they have made"))]
 
 pub mod contexts;
 pub mod exit;

@@ -30,7 +30,7 @@ pub struct Auxiliary {
 impl Auxiliary {
     /// Reads the vector of a thread's program from `/proc`. Empty if that is not possible.
     pub fn of(tid: Tid) -> Self {
-        let bytes = read_whole(&format!("/proc/{tid}/auxv")).unwrap_or_default();
+        let bytes = read_whole(tid, "auxv").unwrap_or_default();
         Self { at: 0, entries: entries(&words(&bytes)).unwrap_or_default() }
     }
 

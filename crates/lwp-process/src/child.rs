@@ -21,6 +21,7 @@ use std::marker::PhantomData;
 use std::mem::{size_of, zeroed};
 use std::os::fd::RawFd;
 
+use crate::kernel_files;
 use crate::limits::Room;
 use crate::sys::{self, Errno, Result};
 
@@ -286,7 +287,7 @@ pub fn layout_is_ours(tid: crate::Tid) -> bool {
 
 /// The personality of a thread or process, as the kernel tells it.
 fn persona(tid: crate::Tid) -> Option<u64> {
-    let text = std::fs::read_to_string(format!("/proc/{tid}/personality")).ok()?;
+    let text = kernel_files::text(tid, "personality").ok()?;
     u64::from_str_radix(text.trim(), 16).ok()
 }
 

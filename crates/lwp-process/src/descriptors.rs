@@ -3,6 +3,7 @@
 use rustix::fs::{AtFlags, StatxFlags};
 
 use crate::Tid;
+use crate::kernel_files;
 
 /// The type and the number of the file that a tracee has open at a descriptor, as the kernel knows
 /// them: a program that serves its file system is not asked.
@@ -14,7 +15,7 @@ pub fn known_of(tid: Tid, fd: i32) -> Option<rustix::fs::Statx> {
 
 /// The flags of a tracee's descriptor.
 pub fn flags_of(tid: Tid, fd: i32) -> Option<u64> {
-    let text = std::fs::read_to_string(format!("/proc/{tid}/fdinfo/{fd}")).ok()?;
+    let text = kernel_files::text(tid, &format!("fdinfo/{fd}")).ok()?;
     let flags = text.lines().find_map(|line| line.strip_prefix("flags:"))?;
     u64::from_str_radix(flags.trim(), 8).ok()
 }

@@ -4,6 +4,7 @@
 //! All unsafe code is in four files: [`sys`] (one function per system call), [`shm`] (memory shared
 //! with the tracees), [`child`] (a process that becomes a program) and [`userfault`] (notice of
 //! writes). Everything else is built on them.
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests open what they have made"))]
 
 pub mod auxiliary;
 pub mod child;
@@ -12,6 +13,7 @@ pub mod elf;
 pub mod fd_passing;
 pub mod first_stack;
 pub mod inject;
+pub mod kernel_files;
 pub mod limits;
 pub mod mapped;
 pub mod mapped_file;

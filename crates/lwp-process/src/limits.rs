@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
 
+use crate::kernel_files;
 use crate::sys::{self, Errno, Result};
 
 /// Limits that are lifted: for the machine's memory, which is a large sparse file mapped as a
@@ -93,7 +94,7 @@ pub fn descriptors() -> Option<u64> {
 /// The number of descriptors that this process may still open.
 pub fn free_descriptors() -> u64 {
     let most = descriptors().unwrap_or(u64::MAX);
-    match std::fs::read_dir("/proc/self/fd") {
+    match kernel_files::entries(kernel_files::Own, "fd") {
         Ok(open) => {
             let number = |name: std::ffi::OsString| name.to_str()?.parse::<u64>().ok();
             let numbers = open.flatten().filter_map(|entry| number(entry.file_name()));
@@ -109,7 +110,7 @@ pub fn free_descriptors() -> u64 {
 /// The bytes of address space that this process may still map; `None` without a limit.
 pub fn room() -> Option<u64> {
     let limit = getrlimit(Resource::As).current?;
-    let sizes = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let sizes = kernel_files::text(kernel_files::Own, "statm").ok()?;
     let pages: u64 = sizes.split(' ').next()?.parse().ok()?;
     Some(limit.saturating_sub(pages.saturating_mul(4096)))
 }
@@ -231,7 +232,7 @@ fn files_of(tid: i32) -> Option<Rlimit> {
 
 /// The limit of a process that /proc calls `name`.
 fn limit_of(tid: i32, name: &str) -> Option<Rlimit> {
-    let limits = std::fs::read_to_string(format!("/proc/{tid}/limits")).ok()?;
+    let limits = kernel_files::text(tid, "limits").ok()?;
     let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
     let mut values = line.split_whitespace().map(|word| word.parse::<u64>().ok());
     Some(Rlimit { current: values.next()?, maximum: values.next()? })

@@ -6,6 +6,7 @@
 //!
 //! Promise: B6
 
+use crate::kernel_files;
 use crate::shm::Inode;
 use crate::tracee::Tid;
 
@@ -20,7 +21,7 @@ pub struct Expected {
 
 /// Returns whether each of `parts` is mapped from `file` in the address space of `tid`.
 pub fn are_mapped(tid: Tid, file: Inode, parts: &[Expected]) -> bool {
-    let maps = std::fs::read(format!("/proc/{tid}/maps")).unwrap_or_default();
+    let maps = kernel_files::bytes(tid, "maps").unwrap_or_default();
     let lines: Vec<Line> = maps.split(|byte| *byte == b'\n').filter_map(Line::parse).collect();
     parts.iter().all(|part| lines.iter().any(|line| line.shows(file, *part)))
 }

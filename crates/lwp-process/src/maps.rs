@@ -7,6 +7,7 @@ use std::fs;
 use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
+use crate::kernel_files::{self, Who};
 use crate::missing_pages;
 use crate::tracee_files::{self, Mapped};
 
@@ -39,7 +40,7 @@ pub struct Mapping {
 
 /// Reads the mappings of a thread's address space, in ascending order.
 pub fn read(tid: i32) -> Vec<Mapping> {
-    let Some(text) = read_whole(&format!("/proc/{tid}/maps")) else { return Vec::new() };
+    let Some(text) = read_whole(tid, "maps") else { return Vec::new() };
     let mut mappings: Vec<_> = text.split(|byte| *byte == b'\n').filter_map(parse_bytes).collect();
     for mapping in &mut mappings {
         // Its pages are reckoned with before any is read.
@@ -158,9 +159,9 @@ fn split<'a>(bytes: &'a [u8], separator: &[u8]) -> Vec<&'a [u8]> {
     parts
 }
 
-/// Reads a file of `/proc`, whose size is not known beforehand, with as few calls as there can be.
-pub fn read_whole(path: &str) -> Option<Vec<u8>> {
-    let mut file = fs::File::open(path).ok()?;
+/// Reads `/proc/WHO/NAME`, whose size is not known beforehand, with as few calls as there can be.
+pub fn read_whole(who: impl Who, name: &str) -> Option<Vec<u8>> {
+    let mut file = kernel_files::open(who, name).ok()?;
     let mut text = Vec::with_capacity(16 << 10);
     loop {
         let len = text.len();
@@ -182,7 +183,7 @@ pub struct Status(String);
 impl Status {
     /// Reads it; empty where there is none.
     pub fn read(tid: i32) -> Self {
-        let text = read_whole(&format!("/proc/{tid}/status")).unwrap_or_default();
+        let text = read_whole(tid, "status").unwrap_or_default();
         Self(String::from_utf8_lossy(&text).into_owned())
     }
 

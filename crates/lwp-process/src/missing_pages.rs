@@ -16,6 +16,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use crate::kernel_files;
 use crate::tracee::Tid;
 
 const PAGE: u64 = 4096;
@@ -50,7 +51,7 @@ pub fn is_served(tid: Tid, device: Device) -> bool {
     if of_kernel.contains(&device) {
         return false;
     }
-    let mounts = std::fs::read_to_string(format!("/proc/{tid}/mountinfo")).unwrap_or_default();
+    let mounts = kernel_files::text(tid, "mountinfo").unwrap_or_default();
     let served = mounts.lines().any(|line| mounts_served(line) == Some(device));
     if served {
         expect();
@@ -75,7 +76,7 @@ pub fn first(tid: Tid, address: u64, bytes: usize) -> Option<u64> {
     if !is_expected() || bytes == 0 {
         return None;
     }
-    let pages = File::open(format!("/proc/{tid}/pagemap")).ok()?;
+    let pages = kernel_files::open(tid, "pagemap").ok()?;
     let end = address.checked_add(bytes as u64)?;
     (address & !(PAGE - 1)..end)
         .step_by(PAGE as usize)
@@ -98,7 +99,7 @@ fn is_absent(pages: &File, page: u64) -> bool {
 /// Returns whether a page lies in memory of which a program is told when a page is missing, or of a
 /// file that a program serves.
 fn is_filled_by_program(tid: Tid, page: u64) -> bool {
-    let Ok(file) = File::open(format!("/proc/{tid}/smaps")) else { return false };
+    let Ok(file) = kernel_files::open(tid, "smaps") else { return false };
     is_marked(BufReader::new(file), page, |device| is_served(tid, device))
 }
 

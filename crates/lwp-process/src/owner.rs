@@ -3,10 +3,10 @@
 //!
 //! Promise: X6
 
-use std::fs;
 use std::path::PathBuf;
 
 use crate::Tid;
+use crate::kernel_files;
 
 use crate::maps::Status;
 
@@ -22,7 +22,7 @@ pub struct Owner {
 impl Owner {
     /// The owner of `tid`, which has this status.
     pub fn of(tid: Tid, status: &Status) -> Self {
-        let namespace = fs::read_link(format!("/proc/{tid}/ns/user")).ok();
+        let namespace = kernel_files::link(tid, "ns/user").ok();
         Self { users: status.list("Uid:"), groups: status.list("Gid:"), namespace }
     }
 }

@@ -7,6 +7,8 @@ use std::cell::OnceCell;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
+use crate::kernel_files;
+
 const PAGE: u64 = 4096;
 const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
@@ -28,7 +30,7 @@ impl Pagemap {
     /// Returns whether the process has a copy of any page in `range`, a private file mapping.
     /// Unknown counts as no, because the file can be read in any case.
     pub fn has_private_pages(&self, range: (u64, u64)) -> bool {
-        let open = || File::open(format!("/proc/{}/pagemap", self.tid)).ok();
+        let open = || kernel_files::open(self.tid, "pagemap").ok();
         let Some(file) = self.file.get_or_init(open) else { return false };
         let mut buffer = [0u8; 8192];
         let mut page = range.0 / PAGE;

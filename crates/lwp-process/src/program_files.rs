@@ -6,6 +6,7 @@
 //! the program's user may read, whatever the host may.
 //!
 //! Promise: R118, R120
+#![expect(clippy::disallowed_methods, reason = "this is one of the three places that open files")]
 
 use std::collections::BTreeMap;
 use std::fs::{File, Metadata};
@@ -20,7 +21,7 @@ use rustix::fs::{self, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use crate::maps::{Mapping, Status};
-use crate::{Tid, limits};
+use crate::{Tid, kernel_files, limits};
 
 /// Flags of every file that is opened.
 const FLAGS: OFlags =
@@ -68,8 +69,7 @@ impl Rights {
 impl Viewpoint {
     /// That of process `pid`, which lives; `None` where the kernel does not show it.
     pub fn of(pid: i32) -> Option<Self> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = fs::open(format!("/proc/{pid}/root"), flags, Mode::empty()).ok()?;
+        let root = kernel_files::handle(pid, "root", OFlags::DIRECTORY).ok()?;
         Some(Self { root, rights: Rights::of(&Status::read(pid))? })
     }
 

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::child::{self, Child, Plan};
+use crate::kernel_files;
 use crate::limits::Room;
 use crate::stop::Stop;
 use crate::sys::{self, Errno};
@@ -327,14 +328,14 @@ fn next_stop(tid: i32, all: &[i32]) -> Result<Option<Stop>, Errno> {
 
 /// Returns whether a thread has ended: the first of a process is there until the last has.
 fn has_ended(tid: i32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{tid}/stat")).unwrap_or_default();
+    let stat = kernel_files::text(tid, "stat").unwrap_or_default();
     let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
     matches!(state, None | Some('Z' | 'X'))
 }
 
 /// Returns whether this process traces a thread.
 pub fn is_taken(tid: i32) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
+    let status = kernel_files::text(tid, "status").unwrap_or_default();
     // It is a thread that traces.
     let tracer = field(&status, "TracerPid:").filter(|tracer| *tracer != "0");
     let ours = |tracer| std::fs::exists(format!("/proc/self/task/{tracer}")).unwrap_or(false);
@@ -343,7 +344,7 @@ pub fn is_taken(tid: i32) -> bool {
 
 /// Returns whether signals wait for a thread that does not block them.
 fn signals_are_due(tid: i32) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
+    let status = kernel_files::text(tid, "status").unwrap_or_default();
     let set = |name| {
         let set = field(&status, name).and_then(|set| u64::from_str_radix(set, 16).ok());
         set.unwrap_or(0)
@@ -362,6 +363,6 @@ fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
 ///
 /// `ESRCH` if there is no such process.
 pub fn threads_of(pid: i32) -> Result<Vec<i32>, Errno> {
-    let entries = std::fs::read_dir(format!("/proc/{pid}/task")).map_err(|_| Errno::ESRCH)?;
+    let entries = kernel_files::entries(pid, "task").map_err(|_| Errno::ESRCH)?;
     Ok(entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect())
 }

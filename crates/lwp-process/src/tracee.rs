@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::kernel_files;
 use crate::regs::{Regs, restart};
 use crate::stop::Stop;
 use crate::sys::{self, Errno, Result};
@@ -58,7 +59,7 @@ fn stops(signal: i32) -> bool {
 ///
 /// Spec: proc_pid_status(5), a mask in hexadecimal digits.
 fn is_ignored(tid: Tid, signal: i32) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
+    let status = kernel_files::text(tid, "status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
     mask.unwrap_or(0) >> (signal - 1) & 1 != 0

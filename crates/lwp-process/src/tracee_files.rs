@@ -12,6 +12,7 @@
 //!   kernel may answer.
 //!
 //! Promise: B8
+#![expect(clippy::disallowed_methods, reason = "this is one of the three places that open files")]
 
 use std::fs::File;
 use std::io;
@@ -27,6 +28,7 @@ use rustix::fs::{
     statx,
 };
 
+use crate::kernel_files;
 use crate::missing_pages;
 use crate::sys::{self, Credentials};
 use crate::tracee::Tid;
@@ -233,7 +235,7 @@ fn own_credentials() -> Option<&'static Credentials> {
 
 /// The credentials of a process, as far as files are concerned.
 fn credentials_of(tid: Tid) -> Option<Credentials> {
-    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    let status = kernel_files::text(tid, "status").ok()?;
     parse_credentials(&status)
 }
 

@@ -14,6 +14,7 @@ use std::sync::OnceLock;
 
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 
+use crate::kernel_files::{self, Own, Who};
 use crate::tracee::Tid;
 
 /// A view of the file system: the mount namespace, and the directory that is its root, as mount and
@@ -28,9 +29,9 @@ struct View {
 
 impl View {
     /// The view of a process, by the name of its directory in `/proc`.
-    fn of(process: &str) -> Option<Self> {
-        let namespace = std::fs::read_link(format!("/proc/{process}/ns/mnt")).ok()?;
-        let root = format!("/proc/{process}/root");
+    fn of(process: impl Who) -> Option<Self> {
+        let namespace = kernel_files::link(process, "ns/mnt").ok()?;
+        let root = kernel_files::path(process, "root");
         let asked = StatxFlags::INO | StatxFlags::MNT_ID;
         let root = statx(CWD, root, AtFlags::NO_AUTOMOUNT, asked).ok()?;
         Some(Self {
@@ -46,7 +47,7 @@ impl View {
 /// Returns whether `/proc` shows this process under its own number: it is that of our process
 /// namespace.
 fn sees_itself() -> bool {
-    let own = std::fs::read_link("/proc/self");
+    let own = kernel_files::link(Own, "");
     own.is_ok_and(|own| own == Path::new(&std::process::id().to_string()))
 }
 
@@ -54,8 +55,8 @@ fn sees_itself() -> bool {
 /// cannot be found out.
 pub fn is_shared_by(tid: Tid) -> bool {
     static OWN: OnceLock<Option<View>> = OnceLock::new();
-    let own = OWN.get_or_init(|| View::of("self").filter(|_| sees_itself()));
-    own.is_some() && View::of(&tid.to_string()) == *own
+    let own = OWN.get_or_init(|| View::of(Own).filter(|_| sees_itself()));
+    own.is_some() && View::of(tid) == *own
 }
 
 #[cfg(test)]

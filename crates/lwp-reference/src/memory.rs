@@ -69,7 +69,7 @@ impl TraceeMemory {
 }
 
 fn mappings(tid: Tid) -> Vec<Mapping> {
-    let text = std::fs::read_to_string(format!("/proc/{tid}/maps")).unwrap_or_default();
+    let text = lwp_process::kernel_files::text(tid, "maps").unwrap_or_default();
     text.lines().filter_map(mapping).collect()
 }
 

@@ -536,7 +536,7 @@ fn signal_set(status: &str, name: &str) -> u64 {
 }
 
 fn status(tid: Tid) -> String {
-    std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default()
+    lwp_process::kernel_files::text(tid, "status").unwrap_or_default()
 }
 
 /// The process a thread belongs to.

@@ -8,6 +8,7 @@
 
 use std::path::Path;
 
+use lwp_process::kernel_files;
 use lwp_process::maps::Mapping;
 use lwp_process::{Tid, memory};
 
@@ -41,7 +42,7 @@ pub fn for_program(tid: Tid, additions: &[Addition]) -> Option<&Addition> {
     if additions.is_empty() {
         return None;
     }
-    let exe = std::fs::read_link(format!("/proc/{tid}/exe")).ok()?;
+    let exe = kernel_files::link(tid, "exe").ok()?;
     let name = Path::file_name(&exe)?.to_str()?;
     additions.iter().find(|addition| addition.is_for(name))
 }

@@ -3,6 +3,7 @@
 use std::sync::OnceLock;
 
 use lwp_dbt::context::{MOST_SETS, MOST_WAYS, TargetFeatures};
+use lwp_process::kernel_files;
 use lwp_uarch::CacheShape;
 
 /// Least bytes in a way of a cache. An access that begins in a set must not end in the same set
@@ -30,7 +31,7 @@ fn has_fs_base() -> bool {
 fn find_fs_base() -> bool {
     const AT_HWCAP2: u64 = 26;
     const FSGSBASE: u64 = 2;
-    let auxv = std::fs::read("/proc/self/auxv").unwrap_or_default();
+    let auxv = kernel_files::bytes(kernel_files::Own, "auxv").unwrap_or_default();
     let words: Vec<u64> = auxv
         .chunks_exact(8)
         .filter_map(|word| word.try_into().ok())

@@ -1,6 +1,7 @@
 //! What a run of the virtual CPU takes and what it tells: its configuration, the requests to it
 //! while it goes on, its outcome, and the receiver of what was executed.
 #![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests open what they have made"))]
 
 pub mod addition;
 mod caches;

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::os::unix::fs::MetadataExt;
 
 use lwp_calls::syscalls::{Pending, nr};
-use lwp_process::{Tid, memory};
+use lwp_process::{Tid, kernel_files, memory};
 use lwp_run::config::ControlLine;
 
 use crate::machine::{Machine, Need};
@@ -49,8 +49,7 @@ pub fn is_written_by(line: ControlLine, tid: Tid, pending: &Pending) -> bool {
     if !matches!(pending.number, nr::WRITE | nr::WRITEV) {
         return false;
     }
-    let path = format!("/proc/{tid}/fd/{}", pending.args[0] as i32);
-    let file = std::fs::metadata(path);
+    let file = kernel_files::metadata(tid, &format!("fd/{}", pending.args[0] as i32));
     file.is_ok_and(|it| line == ControlLine { device: it.dev(), inode: it.ino() })
 }
 

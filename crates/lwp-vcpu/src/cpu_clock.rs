@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use lwp_process::Tid;
+use lwp_process::kernel_files;
 
 /// User and system time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,7 +55,7 @@ impl CpuClocks {
 /// Reads the clocks of a thread.
 fn read(tid: Tid) -> Option<CpuTimes> {
     // By way of its own folder: /proc/TID speaks of the whole process.
-    let file = |name: &str| std::fs::read_to_string(format!("/proc/{tid}/task/{tid}/{name}"));
+    let file = |name: &str| kernel_files::text(tid, &format!("task/{tid}/{name}"));
     Some(times(&file("stat").ok()?, &file("schedstat").unwrap_or_default()))
 }
 

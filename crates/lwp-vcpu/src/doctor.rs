@@ -3,9 +3,8 @@
 mod surroundings;
 mod trial;
 
-use std::fs;
-
 use lwp_dbt::context::TargetFeatures;
+use lwp_process::kernel_files;
 use lwp_process::maps;
 use lwp_process::{SharedMemory, sys};
 
@@ -91,12 +90,12 @@ pub fn checks() -> Vec<Check> {
 }
 
 /// A small file without its last newline; empty if it cannot be read.
-fn read(path: &str) -> String {
-    fs::read_to_string(path).unwrap_or_default().trim_end().to_owned()
+fn read(path: &'static str) -> String {
+    kernel_files::of_machine(path).unwrap_or_default().trim_end().to_owned()
 }
 
 fn has_pmu() -> bool {
-    let events = fs::read_dir("/sys/bus/event_source/devices/cpu/events");
+    let events = kernel_files::entries_of_machine("/sys/bus/event_source/devices/cpu/events");
     events.is_ok_and(|mut events| events.next().is_some())
 }
 

@@ -12,6 +12,7 @@
 //! results of a run ([`lwp_run`]), the memory shared with threads ([`lwp_mailbox`]), system calls
 //! ([`lwp_calls`]) and translations ([`lwp_code`]).
 #![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests open what they have made"))]
 
 mod ahead_of_time;
 #[cfg(feature = "attack")]

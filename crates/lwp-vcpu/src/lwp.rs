@@ -38,6 +38,7 @@ use lwp_dbt::{EventDeltas, FragmentId, IpFilter, Selection, Slot};
 use lwp_mailbox::contexts::Context;
 use lwp_model::{Cpu, LinearMemory, Signals, Xorshift32};
 use lwp_process::Tid;
+use lwp_process::kernel_files;
 use lwp_process::regs::Raw;
 use lwp_run::config::{Config, LwpConfig};
 
@@ -199,7 +200,7 @@ impl Signals for Surroundings {
 ///
 /// Spec: proc(5), "/proc/pid/stat", field 39.
 fn processor_of(tid: Tid) -> Option<u8> {
-    let text = std::fs::read_to_string(format!("/proc/{tid}/stat")).ok()?;
+    let text = kernel_files::text(tid, "stat").ok()?;
     // Behind the name, which may hold anything, stands the third field.
     let (_, rest) = text.rsplit_once(") ")?;
     rest.split(' ').nth(36)?.parse::<u32>().ok().map(|number| number.to_le_bytes()[0])

@@ -1,5 +1,6 @@
 //! Reasons why lwp can't attach to a process, and remedies.
 
+use lwp_process::kernel_files;
 use lwp_process::maps::Status;
 use lwp_process::spawn::threads_of;
 use lwp_process::sys::Errno;
@@ -25,11 +26,11 @@ pub fn help(pid: i32, error: Errno) -> String {
     if error.0 != EPERM {
         return "see `lwp doctor`".to_owned();
     }
-    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let yama = kernel_files::of_machine("/proc/sys/kernel/yama/ptrace_scope");
     advice(&Facts {
-        status: read(&format!("/proc/{pid}/status")),
-        own: read("/proc/self/status"),
-        yama: read("/proc/sys/kernel/yama/ptrace_scope").trim().to_owned(),
+        status: kernel_files::text(pid, "status").unwrap_or_default(),
+        own: kernel_files::text(kernel_files::Own, "status").unwrap_or_default(),
+        yama: yama.unwrap_or_default().trim().to_owned(),
         itself: u32::try_from(pid) == Ok(std::process::id()),
     })
 }
@@ -58,7 +59,7 @@ fn traced_by(pid: i32) -> Option<i32> {
         let tracer = Status::read(*tid).last_number("TracerPid:");
         tracer.is_some_and(|tracer| tracers.contains(&tracer))
     };
-    let entries = std::fs::read_dir("/proc").ok()?;
+    let entries = kernel_files::entries_of_machine("/proc").ok()?;
     let processes = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     processes.flat_map(|process| threads_of(process).unwrap_or_default()).find(is_traced)
 }

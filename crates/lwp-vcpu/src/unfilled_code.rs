@@ -7,6 +7,7 @@
 use lwp_code::family::is_cut_short;
 use lwp_dbt::{AppPc, Slot};
 use lwp_mailbox::exit::ThreadCx;
+use lwp_process::kernel_files;
 use lwp_process::{Tid, missing_pages};
 
 use crate::emulate::read_code;
@@ -26,9 +27,10 @@ fn absent_byte(tid: Tid, pc: u64) -> Option<u64> {
 
 /// Reckons with such memory if a process has a descriptor by which it is made, or one of its own.
 pub fn look_for_descriptors(pid: i32) {
-    let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten();
+    let descriptors = kernel_files::entries(pid, "fd").into_iter().flatten();
     for entry in descriptors.filter_map(Result::ok) {
-        let link = std::fs::read_link(entry.path()).unwrap_or_default();
+        let name = format!("fd/{}", entry.file_name().display());
+        let link = kernel_files::link(pid, &name).unwrap_or_default();
         let link = link.to_string_lossy();
         if link == DESCRIPTOR || link.ends_with(DEVICE) {
             missing_pages::expect();
@@ -38,7 +40,7 @@ pub fn look_for_descriptors(pid: i32) {
 
 /// A thread has opened a file at `fd`, perhaps the device that makes descriptors of userfaultfd(2).
 pub fn opened(tid: Tid, fd: i32) {
-    let link = std::fs::read_link(format!("/proc/{tid}/fd/{fd}")).unwrap_or_default();
+    let link = kernel_files::link(tid, &format!("fd/{fd}")).unwrap_or_default();
     if link.to_string_lossy().ends_with(DEVICE) {
         missing_pages::expect();
     }

@@ -5,6 +5,7 @@ use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use lwp_process::kernel_files;
 use lwp_process::maps::{self, Mapping};
 use lwp_process::{Tid, sys, tracee_files};
 
@@ -41,7 +42,7 @@ impl Gathered {
         });
         let sums = matches!(kind, Kind::SmapsRollup | Kind::Statm | Kind::Stat | Kind::Status);
         let ours = || {
-            let smaps = std::fs::read(format!("/proc/{about}/smaps")).ok()?;
+            let smaps = kernel_files::bytes(about, "smaps").ok()?;
             Some(Ours::sum(&String::from_utf8_lossy(&smaps)))
         };
         let mappings = if kind == Kind::NumaMaps { maps::read(about) } else { Vec::new() };
@@ -51,7 +52,7 @@ impl Gathered {
 
 /// Returns whether a process has so many mappings that its files are read without the lock.
 pub(super) fn has_many_mappings(about: Tid) -> bool {
-    let Ok(maps) = std::fs::File::open(format!("/proc/{about}/maps")) else { return false };
+    let Ok(maps) = kernel_files::open(about, "maps") else { return false };
     let mut bytes = Vec::with_capacity(16 << 10);
     maps.take(MANY as u64).read_to_end(&mut bytes).is_ok_and(|read| read == MANY)
 }

@@ -2,10 +2,11 @@
 
 use lwp_mailbox::memory_map::{CONTEXTS_AT, SLOTS, slot_offset};
 use lwp_process::Tid;
+use lwp_process::kernel_files;
 
 /// Returns whether a thread sleeps in a system call of its own, or is gone.
 pub fn sleeps_by_itself(tid: Tid) -> bool {
-    std::fs::read_to_string(format!("/proc/{tid}/syscall")).map_or(true, |text| sleeps(&text))
+    kernel_files::text(tid, "syscall").map_or(true, |text| sleeps(&text))
 }
 
 /// Returns whether this, as the kernel describes it, is a thread's own system call, and not that by

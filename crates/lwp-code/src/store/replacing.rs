@@ -3,6 +3,7 @@
 //! Several processes write to a store at a time, for other runs and for the same one. A new file
 //! takes its name in one step, but what it should hold may depend on what is there. So whoever
 //! replaces a file holds a lock while it looks at the old one and renames the new one.
+#![expect(clippy::disallowed_methods, reason = "files of the cache, below its own directory")]
 
 use std::ffi::{CStr, CString};
 use std::io;

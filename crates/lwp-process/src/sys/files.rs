@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::OpenOptionsExt;
 
 use super::{Errno, Result, check};
 
@@ -24,15 +23,6 @@ fn try_lease(fd: RawFd, kind: i32) -> Result<()> {
         check(libc::fcntl(fd, libc::F_SETLEASE, kind).into())?;
         check(libc::fcntl(fd, libc::F_SETLEASE, libc::F_UNLCK).into()).map(drop)
     }
-}
-
-/// Opens a file of any type for reading, without waiting for a writer.
-///
-/// # Errors
-///
-/// Those of open(2).
-pub fn open_to_read(path: impl AsRef<std::path::Path>) -> std::io::Result<File> {
-    File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)
 }
 
 /// Returns whether any process has a file open for writing: the kernel grants no read lease then.

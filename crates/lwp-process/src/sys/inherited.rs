@@ -77,6 +77,7 @@ pub(crate) fn inherited() -> Option<Inherited> {
 
 /// Puts the null device in the place of standard input (0) or standard output (1), so that whoever
 /// holds the other end learns when the program has closed it. Where there is none, it stays.
+#[expect(clippy::disallowed_methods, reason = "the path is that of the null device")]
 fn let_go_of_stream(fd: i32) {
     if let Ok(none) = File::options().read(true).write(true).open("/dev/null") {
         // SAFETY: numbers only. The stream stays a valid descriptor.

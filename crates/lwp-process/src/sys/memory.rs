@@ -71,6 +71,7 @@ pub fn map_pages(tid: i32, addresses: &[u64]) {
 
 /// The memory of a tracee as a file: for who may trace, but whom a filter forbids the calls that
 /// are faster.
+#[expect(clippy::disallowed_methods, reason = "the path is one of the kernel's, with a number")]
 fn memory_file(tid: i32, write: bool) -> Result<File> {
     File::options().read(!write).write(write).open(format!("/proc/{tid}/mem")).map_err(errno)
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::sleeping::{event_clear, timespec, wait};
 use super::{Errno, Result, check};
+use crate::kernel_files;
 
 /// waitpid for any child or tracee, threads included, without waiting. `None`: nothing to report.
 ///
@@ -132,7 +133,7 @@ fn await_child_event() -> bool {
 
 /// Returns whether a thread has ended and has not been waited for.
 fn has_ended(tid: i32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{tid}/stat")).unwrap_or_default();
+    let stat = kernel_files::text(tid, "stat").unwrap_or_default();
     let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
     matches!(state, None | Some('Z' | 'X' | 'x'))
 }

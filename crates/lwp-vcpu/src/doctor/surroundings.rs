@@ -1,4 +1,5 @@
 //! The environment in which lwp runs: container, filters, and what the kernel offers to programs.
+#![expect(clippy::disallowed_methods, reason = "the paths are constants of the machine")]
 
 use std::path::Path;
 use std::time::{Duration, Instant};

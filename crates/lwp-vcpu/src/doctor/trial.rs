@@ -1,4 +1,8 @@
 //! A trial: stops a small program at its start, and then runs it on the virtual CPU.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the paths are constants, and the program is one of them"
+)]
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -8,6 +8,7 @@
 use std::time::{Duration, Instant};
 
 use lwp_process::Tid;
+use lwp_process::kernel_files::{self, Own, Who};
 use lwp_process::tracee::awaited;
 
 /// A thread that is not the writer is out of reach after it has been so for this long.
@@ -39,11 +40,11 @@ impl Holder {
             return true;
         }
         // A write of the host's own: nothing else has one of its threads sleep so.
-        if doing(&format!("/proc/self/task/{}/stat", self.writer)).is_some_and(|it| it.0 == 'D') {
+        if doing(Own, &format!("task/{}/stat", self.writer)).is_some_and(|it| it.0 == 'D') {
             return true;
         }
         let Some((tid, number)) = awaited() else { return false };
-        let Some((state, ran)) = doing(&format!("/proc/{tid}/stat")) else { return false };
+        let Some((state, ran)) = doing(tid, "stat") else { return false };
         let known = self.wait.filter(|wait| wait.0 == number);
         let (_, since, before) = *self.wait.insert(known.unwrap_or((number, Instant::now(), ran)));
         if !matches!(state, 'S' | 'D') && ran < before + RUN {
@@ -56,8 +57,8 @@ impl Holder {
 }
 
 /// The state of a thread, and the processor time that it has had, in hundredths of a second.
-fn doing(stat: &str) -> Option<(char, u64)> {
-    let text = std::fs::read_to_string(stat).ok()?;
+fn doing(who: impl Who, stat: &str) -> Option<(char, u64)> {
+    let text = kernel_files::text(who, stat).ok()?;
     let mut fields = text.rsplit_once(") ")?.1.split(' ');
     let state = fields.next()?.chars().next()?;
     let mut times = fields.skip(10).map_while(|field| field.parse::<u64>().ok());
@@ -78,10 +79,11 @@ mod tests {
 
     #[test]
     fn states_and_times_are_read() {
-        let (state, before) = doing("/proc/thread-self/stat").expect("proc");
+        let own = format!("task/{}/stat", rustix::thread::gettid().as_raw_pid());
+        let (state, before) = doing(Own, &own).expect("proc");
         assert_eq!(state, 'R');
-        let ran = || doing("/proc/thread-self/stat").expect("proc").1;
+        let ran = || doing(Own, &own).expect("proc").1;
         while ran() < before + RUN {}
-        assert_eq!(doing("/proc/0/stat"), None);
+        assert_eq!(doing(0, "stat"), None);
     }
 }

@@ -1,11 +1,11 @@
 //! Delivers the threshold interrupt to the program.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lwp_process::{Tid, Tracees};
+use lwp_process::{Tid, Tracees, kernel_files};
 use lwp_run::config::{Interrupt, LwpConfig};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
@@ -54,8 +54,8 @@ fn handles(tid: Tid, signal: i32) -> bool {
 pub fn add_one(pid: i32, number: i32) -> Result<(), String> {
     let theirs = descriptor_of(pid, number).map_err(|error| error.to_string())?;
     // Eight bytes written to anything else would be damage.
-    let link = format!("/proc/self/fd/{}", theirs.as_raw_fd());
-    let what = fs::read_link(link).unwrap_or_default();
+    let link = format!("fd/{}", theirs.as_raw_fd());
+    let what = kernel_files::link(kernel_files::Own, &link).unwrap_or_default();
     if what.as_os_str() != "anon_inode:[eventfd]" {
         return Err(format!("it is {}", what.display()));
     }

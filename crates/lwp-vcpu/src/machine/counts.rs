@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use lwp_mailbox::contexts::{Contexts, Sum};
 use lwp_process::Tid;
+use lwp_process::kernel_files;
 use lwp_run::config::{Config, Plan};
 use lwp_run::outcome::{ProcessReport, ThreadReport};
 
@@ -23,9 +24,8 @@ impl Tasks {
     /// other, by prctl(2) and files.
     pub fn note_name(&mut self, tid: Tid) {
         let Some(thread) = self.threads.get_mut(&tid) else { return };
-        let Ok(mut name) = std::fs::read(format!("/proc/{}/task/{tid}/comm", thread.pid)) else {
-            return;
-        };
+        let file = format!("task/{tid}/comm");
+        let Ok(mut name) = kernel_files::bytes(thread.pid, &file) else { return };
         if name.last() == Some(&b'\n') {
             name.pop();
         }
@@ -70,7 +70,7 @@ pub(super) fn cpu_time(config: &Config, tid: Tid) -> Option<Duration> {
     if !config.reports.thread_times {
         return None;
     }
-    let text = std::fs::read_to_string(format!("/proc/{tid}/schedstat")).ok()?;
+    let text = kernel_files::text(tid, "schedstat").ok()?;
     text.split(' ').next()?.parse().ok().map(Duration::from_nanos)
 }
 

@@ -7,10 +7,10 @@
 //! registers or memory: they can do no more than the kernel lets them.
 
 use std::collections::VecDeque;
-use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 use lwp_calls::syscalls::Pending;
+use lwp_process::kernel_files::{self, Own};
 use lwp_process::maps::Status;
 use lwp_process::nested_ptrace::{self as door, kind};
 use lwp_process::sys::Errno;
@@ -224,11 +224,10 @@ fn take(machine: &mut Machine, me: i32, pid: i32, bell: i32, flags: u64) -> Resu
 /// `pid` is not dumpable.
 pub(super) fn may_control(me: i32, pid: i32, hidden: bool) -> bool {
     let (mine, theirs) = (Status::read(me), Status::read(pid));
-    let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/user")).ok();
-    let [own, other] = [me, pid].map(|pid| namespace(&pid.to_string()));
+    let [own, other] = [me, pid].map(|pid| kernel_files::link(pid, "ns/user").ok());
     // Every process of the run lives in the host's user namespace or in one below it. A capability
     // counts in the namespace that it was given in, and below.
-    let above = own.is_some() && own == namespace("self");
+    let above = own.is_some() && own == kernel_files::link(Own, "ns/user").ok();
     if own.is_none() || own != other && !above {
         return false;
     }
@@ -236,7 +235,7 @@ pub(super) fn may_control(me: i32, pid: i32, hidden: bool) -> bool {
         return true;
     }
     let ids = |pid: i32, field: &str| -> Option<[u32; 4]> {
-        let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let text = kernel_files::text(pid, "status").ok()?;
         let line = text.lines().find_map(|line| line.strip_prefix(field))?;
         let ids: Vec<u32> = line.split_whitespace().filter_map(|id| id.parse().ok()).collect();
         ids.try_into().ok()
@@ -249,7 +248,7 @@ pub(super) fn may_control(me: i32, pid: i32, hidden: bool) -> bool {
     };
     let held = |status: &Status| status.signals("CapPrm:").unwrap_or(u64::MAX);
     // The files of one that may not be looked into are root's.
-    let owner = fs::metadata(format!("/proc/{pid}")).map(|it| it.uid()).ok();
+    let owner = kernel_files::metadata(pid, "").map(|it| it.uid()).ok();
     let effective = ids(pid, "Uid:").map(|[_, effective, ..]| effective);
     let dumpable = !hidden && owner.is_some() && owner == effective;
     let like = same("Uid:") && same("Gid:") && held(&theirs) & !held(&mine) == 0;

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use lwp_calls::syscalls::{Pending, nr};
 use lwp_dbt::Slot;
+use lwp_process::kernel_files;
 use lwp_process::maps::Status;
 use lwp_process::regs::{Raw, Regs};
 use lwp_process::sys::Errno;
@@ -368,7 +369,7 @@ fn attach(machine: &mut Machine, tid: Tid, other: Tid, seized: bool) -> Result<(
 ///
 /// Spec: Documentation/admin-guide/LSM/Yama.rst.
 fn yama_allows(machine: &Machine, me: i32, pid: i32) -> bool {
-    let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
+    let scope = kernel_files::of_machine("/proc/sys/kernel/yama/ptrace_scope");
     let descends = |of: i32| {
         let parent = |pid: &i32| Status::read(*pid).list("PPid:").first().copied();
         std::iter::successors(Some(pid), parent).take_while(|it| *it > 1).any(|it| it == of)

@@ -1,8 +1,7 @@
 //! A process's new image: from its first stop to its first translated instruction.
 
-use std::fs;
-
 use lwp_process::Tid;
+use lwp_process::kernel_files;
 use lwp_run::config::{Plan, Target};
 
 use super::thread_exit::release;
@@ -80,8 +79,8 @@ fn say_at_once(machine: &Machine, report: usize, cs: u64, reason: &str) {
 
 /// Starts the report of a process image, which names itself.
 pub fn new_report(machine: &mut Machine, pid: i32, parent: i32) -> usize {
-    let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let comm = kernel_files::text(pid, "comm").unwrap_or_default();
+    let command = kernel_files::bytes(pid, "cmdline").unwrap_or_default();
     let command = String::from_utf8_lossy(&command).trim_end_matches('\0').replace('\0', " ");
     machine.observers.add_report(pid, parent, comm.trim_end().to_owned(), command)
 }

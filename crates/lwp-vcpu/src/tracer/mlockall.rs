@@ -10,6 +10,7 @@ use lwp_code::space::VSYSCALL;
 use lwp_dbt::Slot;
 use lwp_mailbox::memory_map::is_ours;
 use lwp_process::inject::{Call, Injector};
+use lwp_process::kernel_files;
 use lwp_process::maps::{self, Mapping, Status};
 use lwp_process::regs::Regs;
 use lwp_process::{Tid, limits};
@@ -112,7 +113,7 @@ fn refused(tid: Tid, status: &Status, flags: u64, own: &[&Mapping]) -> Option<i6
 /// Returns whether a thread has CAP_IPC_LOCK in the first user namespace, in which alone it counts.
 fn may_lock_everything(tid: Tid, status: &Status) -> bool {
     const FIRST: &str = "user:[4026531837]";
-    let namespace = std::fs::read_link(format!("/proc/{tid}/ns/user"));
+    let namespace = kernel_files::link(tid, "ns/user");
     let capable = status.signals("CapEff:").is_some_and(|set| set & (1 << CAP_IPC_LOCK) != 0);
     capable && namespace.is_ok_and(|link| link.as_os_str() == FIRST)
 }

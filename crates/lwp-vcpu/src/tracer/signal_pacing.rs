@@ -302,6 +302,6 @@ fn send_again(machine: &mut Machine, tid: Tid, info: SigInfo) -> Handled {
 
 /// Processor time that a thread, which stands still, has taken.
 fn processor_time(tid: Tid) -> Option<Duration> {
-    let text = read_whole(&format!("/proc/{tid}/task/{tid}/schedstat"))?;
+    let text = read_whole(tid, &format!("task/{tid}/schedstat"))?;
     cpu_clock::exact(&String::from_utf8_lossy(&text))
 }
