@@ -30,25 +30,34 @@ impl Display for Own {
     }
 }
 
-/// `/proc/WHO/NAME`.
+/// `/proc/WHO/NAME`, or `/proc/WHO` itself.
 pub fn path(who: impl Who, name: &str) -> String {
-    format!("/proc/{who}/{name}")
+    // With a slash at its end, a link stands for what it leads to.
+    if name.is_empty() { format!("/proc/{who}") } else { format!("/proc/{who}/{name}") }
+}
+
+/// The path of a file that is read: one of the kernel's, which leads to none of the process.
+fn path_to_read(who: impl Who, name: &str) -> String {
+    let last = name.strip_prefix("task/").and_then(|name| Some(name.split_once('/')?.1));
+    let first = last.unwrap_or(name).split('/').next();
+    let leads = matches!(first, Some("cwd" | "exe" | "fd" | "map_files" | "root"));
+    assert!(!leads, "{name} leads to a file of the process");
+    path(who, name)
 }
 
 /// What `/proc/WHO/NAME` says.
 pub fn text(who: impl Who, name: &str) -> io::Result<String> {
-    fs::read_to_string(path(who, name))
+    fs::read_to_string(path_to_read(who, name))
 }
 
 /// What `/proc/WHO/NAME` says, where that need not be UTF-8.
 pub fn bytes(who: impl Who, name: &str) -> io::Result<Vec<u8>> {
-    fs::read(path(who, name))
+    fs::read(path_to_read(who, name))
 }
 
-/// Opens `/proc/WHO/NAME`, to read it. NAME is a file of the kernel's, not one that leads to a file
-/// of the process.
+/// Opens `/proc/WHO/NAME`, to read it.
 pub fn open(who: impl Who, name: &str) -> io::Result<File> {
-    File::open(path(who, name))
+    File::open(path_to_read(who, name))
 }
 
 /// Where the link `/proc/WHO/NAME` leads, as the kernel describes it.
@@ -80,4 +89,25 @@ pub fn of_machine(path: &'static str) -> io::Result<String> {
 /// The entries of a directory that is about the machine.
 pub fn entries_of_machine(path: &'static str) -> io::Result<ReadDir> {
     fs::read_dir(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[should_panic = "leads to a file of the process"]
+    fn files_of_a_process_are_not_opened() {
+        let _ = open(Own, "task/7/fd/3");
+    }
+
+    #[test]
+    fn paths_are_below_proc() {
+        assert_eq!(path(Own, ""), "/proc/self");
+        assert_eq!(path(12, "fd/3"), "/proc/12/fd/3");
+        let own = std::process::id();
+        assert_eq!(link(Own, "").expect("a link"), PathBuf::from(own.to_string()));
+        assert_eq!(text(Own, "comm").expect("a name"), text(own, "comm").expect("a name"));
+        assert!(metadata(own, "").expect("a directory").is_dir());
+    }
 }

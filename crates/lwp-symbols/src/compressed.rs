@@ -180,6 +180,8 @@ mod tests {
     }
 
     /// What follows the packed bytes proves nothing, and neither does the size that is claimed.
+    ///
+    /// Promise: R120
     #[test]
     fn traps_end_before_they_take_memory() {
         for format in FORMATS {

@@ -79,7 +79,8 @@ mod tests {
 
     #[test]
     fn states_and_times_are_read() {
-        let own = format!("task/{}/stat", rustix::thread::gettid().as_raw_pid());
+        let link = std::fs::read_link("/proc/thread-self").expect("proc");
+        let own = format!("task/{}/stat", link.file_name().expect("a number").display());
         let (state, before) = doing(Own, &own).expect("proc");
         assert_eq!(state, 'R');
         let ran = || doing(Own, &own).expect("proc").1;

@@ -87,7 +87,9 @@ async fn calls_keep_the_names_of_functions_that_have_expired() {
     assert_eq!((names.len(), counted), (30, calls));
 }
 
-/// Each of these fits neither into memory nor into temporary files.
+/// What is sorted fits into temporary files where they may be large, and into memory nowhere.
+///
+/// Promise: FL36
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn queries_that_need_more_room_than_there_may_be_say_so() {
     let dir = tempfile::tempdir().unwrap();
