@@ -1,6 +1,6 @@
 //! Files of the kernel's own file systems, /proc and /sys: no program has a say in their paths.
 //!
-//! What a program names or maps is opened by `tracee_files` and `program_files`, with that program's
+//! What a program names or maps is opened by `tracee_files` and `program_files`, with the program's
 //! rights and below its root. The lints of the engine's crates forbid every other way.
 #![expect(clippy::disallowed_methods, reason = "this is one of the three places that open files")]
 
