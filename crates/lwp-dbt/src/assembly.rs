@@ -145,6 +145,7 @@ pub fn assemble(layout: Layout) -> Result<Routines, IcedError> {
             insert: at(&lwp.insert)?,
             sample: at(&lwp.sample)?,
             flush: at(&lwp.flush)?,
+            load: at(&lwp.load)?,
             deal: at(&lwp.deal)?,
             due: at(&lwp.due)?,
             stepped: at(&lwp.stepped)?,

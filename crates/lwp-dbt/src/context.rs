@@ -25,7 +25,10 @@ mod low_window;
 mod request;
 pub mod trace;
 
-pub use fields::{CORE_BY_RDPID, NO_PROCESSOR, PROCESSOR_SEGMENT, RESULT_NARROW, Slot};
+pub use fields::{
+    CORE_BY_RDPID, NO_PROCESSOR, OFF_FOR_NOW, PAUSE, PROCESSOR_SEGMENT, RESULT_NARROW, Slot,
+    TOGGLES,
+};
 pub use known_cut::KnownCut;
 pub use low_window::{INDEX_MASK, KnownCpuid, Layout, TABLE_SLOTS, TargetFeatures};
 pub use request::{RequestKind, SyscallClass};

@@ -122,6 +122,8 @@ pub struct LwpRoutines {
     pub sample: u32,
     /// SLWPCB, likewise; `LwpWeight` says what it counts for itself.
     pub flush: u32,
+    /// LLWPCB, likewise.
+    pub load: u32,
     /// Answer: read a byte at `LwpTouch`, then ask again.
     pub touch_read: u32,
     /// Answer: write a byte at `LwpTouch` as it is, then ask again.
@@ -151,12 +153,13 @@ pub struct TouchRoutines {
 pub const SAMPLES: u32 = 3;
 
 /// The slots that a recorded event changes, and those in which their new values stand ready.
-pub const RECORDED: [(Slot, Slot); 6] = [
+pub const RECORDED: [(Slot, Slot); 7] = [
     (Slot::LwpNewHead, Slot::LwpRingHead),
     (Slot::LwpNewHigh, Slot::LwpHigh),
     (Slot::LwpNewLow, Slot::LwpLow),
     (Slot::LwpNewHighBase, Slot::LwpHighBase),
     (Slot::LwpNewLowBase, Slot::LwpLowBase),
+    (Slot::LwpNewClockBase, Slot::LwpClockBase),
     (Slot::LwpNewRandom, Slot::LwpRandom),
 ];
 

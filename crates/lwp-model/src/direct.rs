@@ -16,6 +16,9 @@ use crate::unit::{LwpUnit, Profile, State};
 /// Spec: LWP §3.1, §5.7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Direct {
+    /// The form of the records. In that of 2007, the event with which a counter reaches 0 is
+    /// recorded; in the shipped one, the event after it.
+    pub revision: Revision,
     /// Records have time stamps.
     pub stamped: bool,
     /// A full ring loses its oldest record instead of the newest.
@@ -38,20 +41,42 @@ pub struct Direct {
     pub random_bits: u32,
 }
 
+/// What a control block said when it was loaded, but for its ring's address, its threshold, and
+/// the slots of its events.
+///
+/// Spec: LWP §3.1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loaded {
+    /// Flags as they were granted; in the upper half BufferSize, in whole records, and Random.
+    pub flags_and_size: u64,
+    /// Filters.
+    pub filters: u32,
+    /// BaseIP.
+    pub base_ip: u64,
+    /// LimitIP.
+    pub limit_ip: u64,
+}
+
 impl LwpUnit {
     /// Returns the work that can be done directly, to be asked anew after everything that the unit
-    /// does; `None` with LWP off, in the proposal, and while a record waits for its page or its
-    /// instruction to be restarted.
+    /// does; `None` with LWP off, in the form of 2007 where an interval may be less than 2, and while
+    /// a record waits for its page or its instruction to be restarted.
     pub fn direct(&self) -> Option<Direct> {
         let profile = self.profile()?;
-        let plain = self.processor.revision() == Revision::Shipped
-            && self.processor.record_bytes() as usize == Record::SIZE
+        let revision = self.processor.revision();
+        let plain = self.processor.record_bytes() as usize == Record::SIZE
             && self.policy.head == HeadPublication::EachRecord
             && profile.pending.is_none()
             && profile.awaited.is_none();
         let constants = profile.constants.as_ref().filter(|_| plain)?;
+        if revision == Revision::Proposal2007 && !profile.has_plain_intervals() {
+            return None;
+        }
         let fields = self.processor.fields(profile.lwpcb);
+        // In the form of 2007, 0 is never reached.
+        let reached = |threshold: &u32| revision == Revision::Shipped || *threshold != 0;
         Some(Direct {
+            revision,
             stamped: profile.flags.contains(EventFlags::PTSC),
             continuous: profile.flags.contains(EventFlags::CONT),
             ring: profile.buffer_base,
@@ -59,7 +84,7 @@ impl LwpUnit {
             head: profile.head,
             head_at: fields.head,
             tail_at: fields.tail,
-            threshold: self.interrupt_vector(profile).map(|_| constants.threshold),
+            threshold: self.interrupt_vector(profile).map(|_| constants.threshold).filter(reached),
             core_id: self.core_id(),
             random_bits: profile.random,
         })
@@ -97,7 +122,27 @@ impl LwpUnit {
             && let Some(slot) = profile.slot_of(Some(kind))
         {
             profile.slots[slot].counter = value;
+            profile.slots[slot].passed_over = 0;
         }
+    }
+
+    /// LLWPCB with 0 has been executed directly: what has been counted stands in the control block.
+    pub fn set_off(&mut self) {
+        self.state = State::Off;
+    }
+
+    /// The facts by which a control block that is loaded again is known to say the same: `None`
+    /// with LWP off.
+    pub fn loaded(&self) -> Option<Loaded> {
+        let profile = self.profile()?;
+        let constants = profile.constants.as_ref()?;
+        let size = u64::from(profile.ring.size()) | u64::from(profile.random) << 28;
+        Some(Loaded {
+            flags_and_size: u64::from(profile.flags.bits()) | size << 32,
+            filters: profile.filters,
+            base_ip: constants.base_ip,
+            limit_ip: constants.limit_ip,
+        })
     }
 
     fn profile(&self) -> Option<&Profile> {
@@ -105,5 +150,18 @@ impl LwpUnit {
             State::On(profile) => Some(profile),
             _ => None,
         }
+    }
+}
+
+impl Profile {
+    /// Returns whether each counter is reloaded with at least 2: then one that is 0 has expired and
+    /// waits for its turn.
+    ///
+    /// Spec: P07 §5.4, §5.5.1.
+    fn has_plain_intervals(&self) -> bool {
+        let intervals = self.constants.as_ref().map_or(&[][..], |constants| &constants.intervals);
+        let random = (1i32 << self.random) - 1;
+        let mut counted = self.slots.iter().zip(intervals).filter(|(slot, _)| slot.kind.is_some());
+        counted.all(|(_, interval)| interval & !random >= 2)
     }
 }

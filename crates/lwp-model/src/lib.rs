@@ -79,7 +79,7 @@ mod unit;
 
 pub use bulk::{IpRange, Occurrences, Watched};
 pub use cpu::{Cpu, DataSegment, Mode};
-pub use direct::Direct;
+pub use direct::{Direct, Loaded};
 pub use execute::Registers;
 pub use guest::{Guest, common};
 pub use insert::{Data1, Insert};

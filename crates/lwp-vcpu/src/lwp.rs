@@ -254,7 +254,13 @@ impl ThreadLwp {
     fn start(&mut self, config: &LwpConfig) {
         let selection = self.unit.start(config);
         self.countdown.selection = selection;
+        self.countdown.clock = self.unit.only_clock();
         self.cache.start(selection.dcache.then_some(&config.caches));
+    }
+
+    /// Returns whether the thread has switched its profile off, and has not gone elsewhere yet.
+    fn is_off(&self) -> bool {
+        !self.sampling.is_on() && !self.unit.model.is_on()
     }
 
     /// Returns the events that are counted down.
@@ -291,6 +297,9 @@ impl ThreadLwp {
     ///
     /// The data cache accesses of the instruction at `but` are left: it is about to retire.
     fn collect_but(&mut self, context: Context<'_>, known: &KnownCuts, but: Option<u64>) {
+        if self.unit.take_off(context) {
+            return self.publish(context);
+        }
         self.take_notes(context, but);
         self.unit.take_branches(context, known);
         let [high, low, values] = if self.sampling.is_on() {

@@ -146,6 +146,14 @@ fn random_programs_record_the_same_of_the_clocks() {
     check(Events::Clocks, &[]);
 }
 
+/// Clocks of another machine, which retires more instructions in a cycle.
+///
+/// Promise: W15
+#[test]
+fn random_programs_record_the_same_of_the_clocks_of_another_machine() {
+    check(Events::Clocks, &["--clocks", "zen4"]);
+}
+
 /// Cache misses and clocks too, which then wait for memory.
 ///
 /// Promise: W18

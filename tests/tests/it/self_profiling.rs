@@ -321,6 +321,23 @@ fn lwp_spec_5_4_a_flush_writes_clocks_that_follow_from_instructions() {
     assert!(printed.starts_with("0 wrong, missed 0"), "{outcome:?}");
 }
 
+/// A profile that a thread switches off and on again by itself, with the block changed or not.
+///
+/// Spec: LWP §3.2, §5.3
+/// Promise: W30
+#[test]
+fn lwp_spec_5_3_a_profile_is_switched_off_and_on_again() {
+    let dir = TempDir::new();
+    let flags = ["-std=gnu17", "-O2", "-static"];
+    let program = compile("gcc", &flags, "tests/lwp/toggle.c", dir.path());
+    let printed = profiled(&program, &["100", "3"], dir.path());
+    // Off for long enough for the host to find out, and for next to nothing.
+    let many = on_virtual_cpu(&["--cpu", "full"], &program, &["100", "3"], dir.path());
+    let long = on_virtual_cpu(&["--cpu", "full"], &program, &["100", "300000"], dir.path());
+    assert_eq!(String::from_utf8_lossy(&many.stdout), printed);
+    assert_eq!(String::from_utf8_lossy(&long.stdout), printed);
+}
+
 /// A thread that sleeps on the eventfd is woken at each threshold, and by nothing else.
 ///
 /// Spec: LWP §5.7, §6.5

@@ -22,7 +22,9 @@ mod event;
 mod gather;
 mod kept;
 mod noted;
+mod pace;
 mod predicted;
+mod toggle;
 mod touch;
 mod unit;
 
@@ -35,6 +37,7 @@ pub(super) struct Labels {
     pub insert: CodeLabel,
     pub sample: CodeLabel,
     pub flush: CodeLabel,
+    pub load: CodeLabel,
     pub deal: CodeLabel,
     pub due: CodeLabel,
     pub stepped: CodeLabel,
@@ -52,6 +55,7 @@ pub(super) fn emit(b: &mut Builder, ring: CodeLabel) -> Result<Labels, IcedError
         insert,
         sample,
         flush,
+        load: toggle::emit_load(b, ring)?,
         deal,
         due,
         stepped,

@@ -280,8 +280,8 @@ context_page! {
         0x920 => LwpNewHighBase,
         /// That of the low part.
         0x928 => LwpNewLowBase,
-        /// The value that the high part is reloaded with when its event is recorded, but for its
-        /// random bits.
+        /// The value that the counter of the high part's event is reloaded with when that is
+        /// recorded, but for its random bits: in clocks where it is a clock's.
         0x930 => LwpHighInterval,
         /// The value that the low part is reloaded with when its event is recorded, without random
         /// bits.
@@ -289,7 +289,9 @@ context_page! {
         /// Address of the last line that the access being noted touches.
         0x940 => LwpLastLine,
         /// Core clocks are `(65536 n + offset) / divisor` of the n instructions that were taken
-        /// from the high part since it was published: the offset.
+        /// from the high part since it was published: the offset. Where the high part is a clock's,
+        /// its events are recorded without anything being counted from their own beginning: n is
+        /// still [`Slot::LwpHighBase`] less what is left.
         0x948 => LwpCoreOffset,
         /// The divisor; 0 where no clock is counted.
         0x950 => LwpCoreDivisor,
@@ -300,7 +302,8 @@ context_page! {
         /// in the upper half.
         0x960 => LwpClockRest,
         /// The value of the counter of core clocks when the high part was published, and that of
-        /// reference clocks in the upper half.
+        /// reference clocks in the upper half. Where a record has been stored since, the value that
+        /// would have led to the present one.
         0x968 => LwpClockBase,
         /// Address of the EventCounter of core clocks; 0 where there is none.
         0x970 => LwpCoreClocksAt,
@@ -344,6 +347,36 @@ context_page! {
         0x9f8 => LwpTakenLately,
         /// The amount left of the countdown below which it may be taken by hand.
         0xa00 => LwpLast,
+        /// The value that [`Slot::LwpClockBase`] is about to take.
+        0xa08 => LwpNewClockBase,
+        /// The instructions, or branches, that the high part counts from one of its events to the
+        /// next, at least.
+        0xa10 => LwpHighSpan,
+        /// Non-zero where translated code stores the records of LWPINS and LWPVAL itself.
+        0xa18 => LwpInserts,
+        /// What reloaded counters have more than the countdown: 1 where the event is recorded with
+        /// which a counter reaches 0, as in the form of 2007.
+        0xa20 => LwpCounterExcess,
+        /// Whether the thread may execute LLWPCB itself: [`TOGGLES`] where it may switch its profile
+        /// off, [`OFF_FOR_NOW`] where it has; else 0.
+        0xa28 => LwpToggle,
+        /// Address of the control block that it may load again.
+        0xa30 => LwpLoadedBlock,
+        /// The value of [`Slot::LwpEvents`] with its profile on.
+        0xa38 => LwpLoadedEvents,
+        /// What the control block said when it was loaded: Flags, and BufferSize and Random in the
+        /// upper half.
+        0xa40 => LwpLoadedFlags,
+        /// Filters.
+        0xa48 => LwpLoadedFilters,
+        /// BaseIP.
+        0xa50 => LwpLoadedBaseIp,
+        /// LimitIP.
+        0xa58 => LwpLoadedLimitIp,
+        /// The interval of the high part's event, and that of the low part's in the upper half.
+        0xa60 => LwpLoadedIntervals,
+        /// That of value samples.
+        0xa68 => LwpLoadedValueInterval,
         /// The number of bytes of a repeated string instruction that have been gone through,
         /// counted from its start.
         0xa80 => LwpRepeatDone,
@@ -379,3 +412,11 @@ pub const NO_PROCESSOR: u64 = u64::MAX;
 /// In [`Slot::LwpRegister`]: only the low 32 bits of the result are to be set, and the rest
 /// cleared.
 pub const RESULT_NARROW: u32 = 0x10;
+
+/// In [`Slot::LwpToggle`]: the thread's profile is on, and LLWPCB with 0 needs no host.
+pub const TOGGLES: u64 = 1;
+/// In [`Slot::LwpToggle`]: the thread has switched its profile off, which the host does not know.
+pub const OFF_FOR_NOW: u64 = 2;
+/// The instructions, or branches, after which a thread whose profile is off asks the host, which
+/// lets it go on without counting.
+pub const PAUSE: u64 = 1 << 20;

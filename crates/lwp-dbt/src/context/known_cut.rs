@@ -12,11 +12,8 @@ pub struct KnownCut {
     pub head: u64,
     /// Address of the application's instruction that it ends with.
     pub ip: u64,
-    /// First dword of the record, where that instruction is no taken branch.
-    pub first: u32,
-    /// First dword of the record, where it is a taken branch.
-    pub first_taken: u32,
-    /// The bits of the following pc that are the record's second data: all of them or none.
+    /// The bits of the following pc that are the record's second data: all of them where the event
+    /// is a branch, else none.
     pub next_mask: u64,
     /// The fragment's count of the high part of the countdown.
     pub high: u32,
@@ -36,18 +33,16 @@ impl KnownCut {
     pub const HEAD: i32 = 8;
     /// Offset of the instruction's address.
     pub const IP: i32 = 16;
-    /// Offset of the first dword, that of a taken branch behind it.
-    pub const FIRST: i32 = 24;
     /// Offset of the mask of the pc that follows.
-    pub const NEXT_MASK: i32 = 32;
+    pub const NEXT_MASK: i32 = 24;
     /// Offset of what counts of the high part.
-    pub const HIGH: i32 = 40;
+    pub const HIGH: i32 = 32;
     /// Offset of what counts of the low part.
-    pub const LOW: i32 = 44;
+    pub const LOW: i32 = 36;
     /// Offset of the part that has the event.
-    pub const PART: i32 = 48;
+    pub const PART: i32 = 40;
     /// Offset of the place to go on at.
-    pub const NEXT: i32 = 56;
+    pub const NEXT: i32 = 48;
     /// Position in a key of the number of instructions.
     pub const COUNT_SHIFT: u32 = 48;
 
@@ -69,10 +64,8 @@ impl KnownCut {
     }
 
     /// As it stands in memory.
-    pub fn words(self) -> [u64; 8] {
-        let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
-        let first = pair(self.first, self.first_taken);
-        let counts = pair(self.high, self.low);
-        [self.key, self.head, self.ip, first, self.next_mask, counts, self.part, self.next]
+    pub fn words(self) -> [u64; 7] {
+        let counts = u64::from(self.high) | u64::from(self.low) << 32;
+        [self.key, self.head, self.ip, self.next_mask, counts, self.part, self.next]
     }
 }

@@ -31,7 +31,7 @@ impl Emitter<'_> {
 /// those when it has. Returns false where its operand cannot be reached from here.
 ///
 /// ```text
-/// Target:  LLWPCB r          Patch:  operand := r; ask the host, who goes on elsewhere
+/// Target:  LLWPCB r          Patch:  operand := r; ask; the host goes on elsewhere
 ///          SLWPCB r                  off: r := 0;   on: ask the host; r := data
 ///          LWPINS r, r/m, i          off: CF := 0;  on: stage the operands; ask; CF := data
 ///          LWPVAL r, r/m, i          off: nothing;  on: value := value - 1, or, where it is 0
@@ -52,6 +52,10 @@ pub fn lwp_instruction(
         Lwp::Off | Lwp::Absent => None,
     };
     match (kind, selection) {
+        (RequestKind::Llwpcb, Some(selection)) if goes_on_behind(emitter, block, kind, lwp) => {
+            loaded_block(emitter, block, &selection, state);
+            true
+        }
         (RequestKind::Llwpcb, _) => {
             store_register(emitter, block.last.op0_register(), Slot::LwpOperand);
             emitter.jump_ask(kind, block.terminator_pc(), false);
@@ -88,6 +92,15 @@ pub fn lwp_instruction(
     }
 }
 
+/// Returns whether control may come to what stands behind the LWP instruction that ends `block`:
+/// not where it is an LLWPCB that only the host executes.
+pub fn goes_on_behind(emitter: &Emitter<'_>, block: &Block, kind: RequestKind, lwp: Lwp) -> bool {
+    kind != RequestKind::Llwpcb
+        || matches!(lwp, Lwp::On(_))
+            && !emitter.charging.by_host
+            && block.last.op0_register().is_gpr64()
+}
+
 /// `mov gs:[slot], register`, all 64 bits of it
 pub(super) fn store_register(emitter: &mut Emitter<'_>, register: Register, slot: Slot) {
     let (high, low) = register_bits(register.full_register());
@@ -95,14 +108,27 @@ pub(super) fn store_register(emitter: &mut Emitter<'_>, register: Register, slot
     emitter.out.imm32(slot as u32);
 }
 
+/// What an LLWPCB or SLWPCB counts for itself.
+fn weigh_itself(emitter: &mut Emitter<'_>, block: &Block, selection: &Selection) {
+    let counts = selection.instructions && selection.admits(block.terminator_pc().0);
+    let itself = Countdown::alone(u8::from(counts));
+    emitter.out.store_imm32(Slot::LwpWeight, itself.packed());
+}
+
+/// LLWPCB with profiling on, or switched off by the thread itself.
+fn loaded_block(emitter: &mut Emitter<'_>, block: &Block, selection: &Selection, state: u8) {
+    store_register(emitter, block.last.op0_register(), Slot::LwpOperand);
+    weigh_itself(emitter, block, selection);
+    request_with_result(emitter, block, RequestKind::Llwpcb, state);
+    result_set(emitter, block, state);
+}
+
 /// SLWPCB with profiling on.
 fn stored_block(emitter: &mut Emitter<'_>, block: &Block, selection: &Selection, state: u8) {
     let register = block.last.op0_register();
     let narrow = register.is_gpr32();
     let (high, low) = register_bits(register.full_register());
-    let counts = selection.instructions && selection.admits(block.terminator_pc().0);
-    let itself = Countdown::alone(u8::from(counts));
-    emitter.out.store_imm32(Slot::LwpWeight, itself.packed());
+    weigh_itself(emitter, block, selection);
     let number = u32::from(high << 3 | low);
     emitter
         .out

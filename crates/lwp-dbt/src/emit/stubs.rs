@@ -84,6 +84,7 @@ pub fn ask_stub(emitter: &mut Emitter<'_>, ask: &Ask) -> CachePc {
         RequestKind::Lwpins if ask.charged => lwp.insert,
         RequestKind::Lwpval if ask.charged => lwp.sample,
         RequestKind::Slwpcb if ask.charged => lwp.flush,
+        RequestKind::Llwpcb if ask.charged && ask.rcx_spilled => lwp.load,
         RequestKind::LwpStepped | RequestKind::LwpTaken => lwp.stepped,
         _ => emitter.routines.ask.r11,
     };

@@ -485,8 +485,7 @@ pub(super) fn terminate(
             if !lwp::lwp_instruction(emitter, block, kind, lwp) {
                 return Err(());
             }
-            let falls = kind != RequestKind::Llwpcb;
-            Ok(falls.then_some(Next::Fall(next)))
+            Ok(lwp::goes_on_behind(emitter, block, kind, lwp).then_some(Next::Fall(next)))
         }
         Terminator::Emulate { kind } => {
             terminators::ask(emitter, kind, block.terminator_pc());

@@ -89,16 +89,38 @@ impl Clocks {
         (cycles, self.reference.advance(u64::from(cycles)) as u32)
     }
 
-    /// Publishes what the counters of clocks follow from, of which `room` is left, and `more` than
-    /// what is left of the countdown of instructions. Returns whether it can be told.
-    pub(super) fn write(&self, context: Context<'_>, room: &Occurrences, more: u64) -> bool {
+    /// The terms of the reference clock's division as contexts have them, if they fit: rate and
+    /// `per`, and the remainder.
+    fn terms(&self) -> Option<(u64, u64)> {
         let (rate, remainder, per) = self.reference.division();
         let halves = |low: u64, high: u64| {
             Some(u64::from(u32::try_from(low).ok()?) | u64::from(u32::try_from(high).ok()?) << 32)
         };
-        let (Some(rates), Some(rest)) = (halves(rate, per), halves(0, remainder)) else {
-            return false;
+        Some((halves(rate, per)?, halves(0, remainder)?))
+    }
+
+    /// Returns whether translated code can be told the terms of the clocks.
+    pub(super) fn can_be_told(&self) -> bool {
+        self.terms().is_some()
+    }
+
+    /// The number of instructions between two events of a clock, at least: of the reference clock,
+    /// or of the core's, which expire after `interval` each.
+    pub(super) fn least_instructions(&self, interval: u64, reference: bool) -> u64 {
+        let (rate, _, per) = self.reference.division();
+        let cycles = match reference {
+            true => u128::from(interval) * u128::from(per) / u128::from(rate.max(1)),
+            false => u128::from(interval),
         };
+        let (_, divisor) = self.core.division();
+        let instructions = cycles.saturating_sub(1).saturating_mul(u128::from(divisor)) >> 16;
+        u64::try_from(instructions).unwrap_or(u64::MAX).saturating_sub(1)
+    }
+
+    /// Publishes what the counters of clocks follow from, of which `room` is left, and `more` than
+    /// what is left of the countdown of instructions. Returns whether it can be told.
+    pub(super) fn write(&self, context: Context<'_>, room: &Occurrences, more: u64) -> bool {
+        let Some((rates, rest)) = self.terms() else { return false };
         // Counters have 26 bits; what is not watched is not written.
         let low = |count: u64| count & u64::from(u32::MAX);
         let (offset, divisor) = self.core.division();

@@ -20,6 +20,8 @@ const LAST_BRANCHES: u64 = 20;
 pub(super) struct Countdown {
     /// The events that are counted down.
     pub(super) selection: Selection,
+    /// The clock whose events the high part counts down to, if it does.
+    pub(super) clock: Option<EventKind>,
     /// The amounts as they were published: high part, low part, value samples.
     pub(super) published: [i64; 3],
 }
@@ -27,7 +29,7 @@ pub(super) struct Countdown {
 impl Countdown {
     /// A countdown of these events, of which none has been published.
     pub(super) fn new(selection: Selection) -> Self {
-        Self { selection, published: [0; 3] }
+        Self { selection, clock: None, published: [0; 3] }
     }
 
     /// Publishes that so much may pass, with nothing dealt out: the next block that counts has it
@@ -57,10 +59,11 @@ impl Countdown {
         [LwpWords::passed(published, high), LwpWords::passed(self.published[1], low)]
     }
 
-    /// The events that the high and the low part are of.
+    /// The events that the high and the low part count down to.
     pub(super) fn kinds(&self) -> [EventKind; 2] {
+        let by_instructions = self.clock.unwrap_or(EventKind::InstructionsRetired);
         match self.selection.instructions {
-            true => [EventKind::InstructionsRetired, EventKind::BranchesRetired],
+            true => [by_instructions, EventKind::BranchesRetired],
             false => [EventKind::BranchesRetired, EventKind::InstructionsRetired],
         }
     }

@@ -3,9 +3,9 @@
 
 use std::sync::OnceLock;
 
-use lwp_arch::{EventKind, RingOffset};
+use lwp_arch::{EventKind, Revision, RingOffset};
 use lwp_dbt::Slot;
-use lwp_dbt::context::{CORE_BY_RDPID, PROCESSOR_SEGMENT};
+use lwp_dbt::context::{CORE_BY_RDPID, OFF_FOR_NOW, PROCESSOR_SEGMENT, TOGGLES};
 use lwp_mailbox::contexts::Context;
 use lwp_model::{Direct, LwpUnit, Xorshift32};
 use lwp_process::sys;
@@ -22,13 +22,19 @@ impl ThreadUnit {
     pub(super) fn write_direct(&self, context: Context<'_>, countdown: &Countdown) {
         let direct = self.model.direct();
         context.set(Slot::LwpRing, direct.filter(|_| self.stores()).map_or(0, |d| d.ring.0));
-        let flushed = direct.and(self.model.block());
+        // The form of 2007 has neither LWPINS nor LWPVAL, and a counter of 0 there is one that
+        // waits: the countdown does not tell it from 1.
+        let shipped = direct.filter(|direct| direct.revision == Revision::Shipped);
+        context.set(Slot::LwpInserts, u64::from(shipped.is_some()));
+        let flushed = shipped.and(self.model.block());
         let flushed = flushed.filter(|_| self.write_clocks(context, countdown));
         context.set(Slot::LwpBlock, flushed.map_or(0, |block| block.0));
         context.set(Slot::LwpEvents, 0);
+        context.set(Slot::LwpToggle, 0);
         let Some(direct) = direct else { return };
         let core = if self.surroundings.moves { core_source() } else { 0 };
         write_ring(context, &direct, core);
+        context.set(Slot::LwpCounterExcess, excess(&direct) as u64);
         let clock = self.surroundings.stamp.clock().filter(|_| direct.stamped);
         let (base, rate) = clock.map_or((0, 0), StampClock::base_and_rate);
         context.set(Slot::LwpStampRate, rate);
@@ -41,6 +47,39 @@ impl ThreadUnit {
         self.write_events(context, countdown, mask);
         context.set(Slot::LwpRandomMask, mask);
         context.set(Slot::LwpRandom, u64::from(self.surroundings.random.state()));
+        if flushed.is_some() {
+            self.write_loaded(context, countdown, &direct);
+        }
+    }
+
+    /// Publishes what the thread needs to switch its profile off and on by itself, if it can: if
+    /// all that a control block tells when it is loaded is counters that count down to events, and
+    /// no interrupt is wanted.
+    fn write_loaded(&self, context: Context<'_>, countdown: &Countdown, direct: &Direct) {
+        let plain = self.counts_what_is_published() && direct.threshold.is_none();
+        let loaded = self.model.loaded().filter(|_| plain && self.stores());
+        let (Some(loaded), Some(block)) = (loaded, self.model.block()) else { return };
+        let interval = |kind| self.model.interval(kind).map_or(0, |it| u64::from(it as u32));
+        let [high, low] = countdown.kinds().map(interval);
+        context.set(Slot::LwpLoadedBlock, block.0);
+        context.set(Slot::LwpLoadedEvents, context.get(Slot::LwpEvents));
+        context.set(Slot::LwpLoadedFlags, loaded.flags_and_size);
+        context.set(Slot::LwpLoadedFilters, loaded.filters.into());
+        context.set(Slot::LwpLoadedBaseIp, loaded.base_ip);
+        context.set(Slot::LwpLoadedLimitIp, loaded.limit_ip);
+        context.set(Slot::LwpLoadedIntervals, high | low << 32);
+        context.set(Slot::LwpLoadedValueInterval, interval(EventKind::ValueSample));
+        context.set(Slot::LwpToggle, TOGGLES);
+    }
+
+    /// Learns that the thread has switched its profile off, if it has.
+    pub(super) fn take_off(&mut self, context: Context<'_>) -> bool {
+        let off = context.get(Slot::LwpToggle) == OFF_FOR_NOW;
+        if off {
+            self.surroundings.random = Xorshift32::new(context.get(Slot::LwpRandom) as u32);
+            self.model.set_off();
+        }
+        off
     }
 
     /// Returns whether the thread may store records by itself: with time stamps, if it can read
@@ -82,14 +121,12 @@ impl ThreadUnit {
 
     /// Takes in what the routines have stored since `countdown` was published.
     pub(super) fn take_direct(&mut self, context: Context<'_>, countdown: &mut Countdown) {
-        if self.model.direct().is_none() {
-            return;
-        }
+        let Some(direct) = self.model.direct() else { return };
         self.model.set_head(RingOffset(context.get(Slot::LwpRingHead) as u32));
         countdown.take_values(context, &mut self.model);
         self.surroundings.random = Xorshift32::new(context.get(Slot::LwpRandom) as u32);
         if self.records_events() {
-            countdown.take_events(context, &mut self.model);
+            countdown.take_events(context, &mut self.model, excess(&direct));
         }
     }
 }
@@ -99,7 +136,8 @@ impl Countdown {
     fn write_counters(&self, context: Context<'_>, unit: &LwpUnit) {
         let at = |kind| unit.counter_address(kind).map_or(0, |address| address.0);
         let [high, low] = self.kinds().map(at);
-        context.set(Slot::LwpHighAt, high);
+        // A clock's counter follows from what the high part has counted.
+        context.set(Slot::LwpHighAt, if self.clock.is_some() { 0 } else { high });
         context.set(Slot::LwpLowAt, if self.selection.instructions { low } else { 0 });
         context.set(Slot::LwpValueAt, at(EventKind::ValueSample));
     }
@@ -114,16 +152,29 @@ impl Countdown {
     }
 
     /// Takes in what the counters of the unit, of which translated code records the events, have
-    /// been reloaded with since the countdown was published.
-    fn take_events(&mut self, context: Context<'_>, unit: &mut LwpUnit) {
+    /// been reloaded with since the countdown was published. That of a clock is the value with
+    /// which it would have led here from then on. Counters have `excess` more than the countdown.
+    fn take_events(&mut self, context: Context<'_>, unit: &mut LwpUnit, excess: i32) {
         let bases = [Slot::LwpHighBase, Slot::LwpLowBase].map(|slot| context.get(slot) as i64);
         for (part, (kind, base)) in self.kinds().into_iter().zip(bases).enumerate() {
-            if self.published[part] != base {
-                self.published[part] = base;
-                unit.set_counter(kind, base as i32);
+            if self.published[part] == base {
+                continue;
             }
+            self.published[part] = base;
+            let clocks = context.get(Slot::LwpClockBase);
+            let counter = match kind {
+                EventKind::CoreClocks => clocks as i32,
+                EventKind::ReferenceClocks => (clocks >> 32) as i32,
+                _ => base as i32 + excess,
+            };
+            unit.set_counter(kind, counter);
         }
     }
+}
+
+/// What counters have more than the number of events that may pass.
+fn excess(direct: &Direct) -> i32 {
+    i32::from(direct.revision == Revision::Proposal2007)
 }
 
 /// Publishes the ring as it stands. `core`: the means by which translated code reads its core.

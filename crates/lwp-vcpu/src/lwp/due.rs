@@ -31,6 +31,10 @@ impl Answer<'_> {
     pub fn lwp_due(&mut self, pc: AppPc) -> Option<Backlog> {
         let tid = self.cx.tid;
         self.machine.tasks.lwp_collect(&self.machine.contexts, tid);
+        if self.machine.tasks.lwp(tid).is_some_and(ThreadLwp::is_off) {
+            self.context().set(Slot::Kind, RequestKind::Dispatch as u64);
+            return self.lwp_switch(pc);
+        }
         if let Some(profiled) = self.machine.tasks.profiled(&self.machine.contexts, tid) {
             profiled.make_room();
         }

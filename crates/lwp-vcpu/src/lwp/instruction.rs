@@ -126,7 +126,7 @@ impl Answer<'_> {
 
     /// A profile has been loaded or ended: the thread goes on at `pc` on the side that counts for
     /// it.
-    fn lwp_switch(&mut self, pc: AppPc) -> Option<Backlog> {
+    pub(super) fn lwp_switch(&mut self, pc: AppPc) -> Option<Backlog> {
         let tid = self.cx.tid;
         let thread = self.machine.tasks.threads.get_mut(&tid)?;
         match &thread.lwp {

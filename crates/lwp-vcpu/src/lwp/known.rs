@@ -2,7 +2,7 @@
 
 use lwp_arch::record::{BranchFlags, Event};
 use lwp_arch::retired::BranchKind;
-use lwp_arch::{AppPc as Ip, Record, Revision};
+use lwp_arch::{AppPc as Ip, EventKind, Record, Revision};
 use lwp_dbt::block::{Block, Terminator};
 use lwp_dbt::context::{CUT_BYTES, CUTS_AT, KnownCut};
 use lwp_dbt::routines::{RECORDED, SAMPLES};
@@ -133,8 +133,6 @@ impl Cut {
             key: KnownCut::key(block.pc.0, count),
             head: head.0,
             ip,
-            first: first_dword(event, false),
-            first_taken: first_dword(event, true),
             next_mask: if event == DueFor::Branch { u64::MAX } else { 0 },
             high: u32::from(high),
             low: u32::from(low),
@@ -147,7 +145,32 @@ impl Cut {
 impl ThreadUnit {
     /// Returns whether records of instructions and branches may be stored by the thread.
     pub(super) fn records_events(&self) -> bool {
-        self.stores() && self.counts_what_is_published()
+        self.stores() && (self.counts_what_is_published() || self.only_clock().is_some())
+    }
+
+    /// The clock whose events the countdown of instructions leads to, if those are all that it
+    /// leads to, and translated code can work out how far it is from one to the next.
+    pub(super) fn only_clock(&self) -> Option<EventKind> {
+        let watched = self.model.watched().filter(|_| self.judge.is_none())?;
+        if watched.dcache || watched.instructions || !self.clocks.can_be_told() {
+            return None;
+        }
+        match (watched.core_clocks, watched.reference_clocks) {
+            (true, false) => Some(EventKind::CoreClocks),
+            (false, true) => Some(EventKind::ReferenceClocks),
+            _ => None,
+        }
+    }
+
+    /// The instructions, or branches, between two events of the high part of `countdown`, at least.
+    fn span(&self, countdown: &Countdown, interval: u64) -> u64 {
+        match countdown.clock {
+            Some(kind) => {
+                let reference = kind == EventKind::ReferenceClocks;
+                self.clocks.least_instructions(interval, reference)
+            }
+            None => interval.saturating_sub(1),
+        }
     }
 
     /// Publishes what the thread needs to record events of `countdown` by itself.
@@ -165,10 +188,13 @@ impl ThreadUnit {
         let by_instruction = countdown.selection.instructions;
         let by = if by_instruction { 1 } else { 2 };
         context.set(Slot::LwpHighInterval, high);
+        context.set(Slot::LwpHighSpan, self.span(countdown, high));
         context.set(Slot::LwpLowInterval, if by_instruction { low } else { 0 });
         context.set(Slot::LwpEvents, if self.records_events() { by } else { 0 });
-        context.set(Slot::LwpFirst, u64::from(first_dword(DueFor::Instruction, false)));
-        let branch = [false, true].map(|taken| u64::from(first_dword(DueFor::Branch, taken)));
+        let revision = self.model.direct().map_or(Revision::Shipped, |direct| direct.revision);
+        let first = |event, taken| u64::from(countdown.first_dword(revision, event, taken));
+        context.set(Slot::LwpFirst, first(DueFor::Instruction, false));
+        let branch = [false, true].map(|taken| first(DueFor::Branch, taken));
         context.set(Slot::LwpFirstOfBranch, branch[0] | branch[1] << 32);
     }
 }
@@ -196,18 +222,24 @@ pub(super) fn may_keep(selection: &Selection) -> bool {
     selection.instructions && !selection.dcache
 }
 
-/// The first dword of every record of an event, but for the core's number.
-fn first_dword(event: DueFor, taken: bool) -> u32 {
-    let event = match event {
-        // Of a sample no record is stored.
-        DueFor::Instruction | DueFor::Sample => Event::InstructionsRetired,
-        DueFor::Branch => {
-            Event::BranchesRetired { flags: BranchFlags::new(taken, None), target: Ip(0) }
-        }
-    };
-    let record = Record::new(Revision::Shipped, event, Ip(0), 0, 0).unwrap_or_default();
-    let [a, b, c, d, ..] = record.to_bytes();
-    u32::from_le_bytes([a, b, c, d])
+impl Countdown {
+    /// The first dword of every record of an event, but for the core's number.
+    fn first_dword(&self, revision: Revision, event: DueFor, taken: bool) -> u32 {
+        let event = match event {
+            // Of a sample no record is stored.
+            DueFor::Instruction | DueFor::Sample => match self.clock {
+                Some(EventKind::ReferenceClocks) => Event::ReferenceClocks,
+                Some(_) => Event::CoreClocks,
+                None => Event::InstructionsRetired,
+            },
+            DueFor::Branch => {
+                Event::BranchesRetired { flags: BranchFlags::new(taken, None), target: Ip(0) }
+            }
+        };
+        let record = Record::new(revision, event, Ip(0), 0, 0).unwrap_or_default();
+        let [a, b, c, d, ..] = record.to_bytes();
+        u32::from_le_bytes([a, b, c, d])
+    }
 }
 
 /// Returns whether the end of a cut fragment reports itself in a way that needs no more than the

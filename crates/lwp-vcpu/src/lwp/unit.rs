@@ -3,6 +3,7 @@
 use lwp_arch::retired::{Access, Branch};
 use lwp_arch::{AppPc as Ip, EventKind, Fault, Retired};
 use lwp_dbt::Selection;
+use lwp_dbt::context::PAUSE;
 use lwp_model::{LinearMemory, LwpUnit, Occurrences, Xorshift32};
 use lwp_run::config::LwpConfig;
 
@@ -55,6 +56,9 @@ impl ThreadUnit {
     /// The amounts that may pass before an event is due: high part, low part, value samples.
     /// `by_instruction`: the high one is of instructions.
     pub(super) fn room(&self, by_instruction: bool) -> [i64; 3] {
+        if !self.model.is_on() {
+            return [PAUSE as i64; 3];
+        }
         let headroom = self.model.headroom();
         let room = self.judge.as_ref().map_or(headroom, |judge| judge.limit(headroom));
         let (high, low) = if by_instruction {

@@ -11,6 +11,7 @@ use iced_x86::code_asm::{
     rdi, rdx, rsi,
 };
 
+use super::pace::pace;
 use super::predicted;
 use super::unit::{count_missed, draw, write_record};
 use super::{PAGE, RECORD_BYTES, empty_words, resume_at_go, save_rest};
@@ -238,10 +239,13 @@ fn stage(b: &mut Builder, slow: CodeLabel) -> Emit {
     asm.mov(r10, Builder::slot(Slot::LwpCut))?;
     asm.test(r10, r10)?;
     asm.jz(slow)?;
-    asm.mov(eax, dword_ptr(r10 + KnownCut::FIRST))?;
+    asm.mov(eax, Builder::slot32(Slot::LwpFirst))?;
+    asm.cmp(qword_ptr(r10 + KnownCut::NEXT_MASK), 0)?;
+    asm.je(chosen)?;
+    asm.mov(rax, Builder::slot(Slot::LwpFirstOfBranch))?;
     asm.cmp(Builder::slot32(Slot::Kind), RequestKind::LwpTaken as u32)?;
     asm.jne(chosen)?;
-    asm.mov(eax, dword_ptr(r10 + KnownCut::FIRST + 4))?;
+    asm.shr(rax, 32u32)?;
     asm.set_label(&mut chosen)?;
     asm.mov(Builder::slot32(Slot::LwpRecord), eax)?;
     asm.mov(rax, Builder::slot(Slot::Pc))?;
@@ -267,6 +271,9 @@ fn reload(b: &mut Builder, slow: CodeLabel) -> Emit {
     asm.cmovne(rdx, Builder::slot(Slot::LwpLowInterval))?;
     draw(b, rdx)?;
     let asm = &mut b.asm;
+    asm.sub(rdx, Builder::slot(Slot::LwpCounterExcess))?;
+    asm.cmp(qword_ptr(r10 + KnownCut::PART), 0)?;
+    pace(asm, slow)?;
     asm.mov(r8, Builder::slot(Slot::LwpHigh))?;
     asm.mov(rbx, Builder::slot(Slot::LwpLow))?;
     asm.mov(eax, dword_ptr(r10 + KnownCut::HIGH))?;
@@ -279,7 +286,7 @@ fn reload(b: &mut Builder, slow: CodeLabel) -> Emit {
     asm.cmp(qword_ptr(r10 + KnownCut::PART), 0)?;
     asm.jne(low)?;
     asm.mov(r8, rdx)?;
-    asm.mov(rdi, rdx)?;
+    asm.mov(rdi, r11)?;
     asm.test(rcx, rcx)?;
     asm.js(slow)?;
     asm.jmp(done)?;

@@ -14,6 +14,7 @@ use iced_x86::code_asm::{
 
 use super::event;
 use super::give_nothing;
+use super::pace::pace;
 use super::unit::{self, draw, write_record};
 use crate::assembly::{ALL_AND_FLAGS, restore_flags};
 use crate::assembly::{Builder, Emit, restore_all, state};
@@ -94,7 +95,7 @@ fn find(b: &mut Builder, cut: CodeLabel) -> Emit {
     asm.test(r10, r10)?;
     asm.jz(cut)?;
     // A shorter interval may end twice in the block.
-    asm.cmp(Builder::slot(Slot::LwpHighInterval), r8)?;
+    asm.cmp(Builder::slot(Slot::LwpHighSpan), r8)?;
     asm.jbe(cut)?;
     asm.cmp(rsi, r8)?;
     asm.jge(branch)?;
@@ -145,7 +146,7 @@ pub(super) fn record(b: &mut Builder, host: CodeLabel) -> Emit {
     b.mark(state(PcSource::ContextPc, ALL_AND_FLAGS, Commit::None))?;
     stage(b)?;
     write_record(b, host, host)?;
-    reload(b)?;
+    reload(b, host)?;
     event::record(b)
 }
 
@@ -171,7 +172,7 @@ fn stage(b: &mut Builder) -> Emit {
 
 /// Makes ready what the countdown and the random number generator are to be. The block has been
 /// charged in full: what it executed behind the event has been taken from the new interval.
-fn reload(b: &mut Builder) -> Emit {
+fn reload(b: &mut Builder, host: CodeLabel) -> Emit {
     let asm = &mut b.asm;
     let mut low = asm.create_label();
     let mut done = asm.create_label();
@@ -180,6 +181,9 @@ fn reload(b: &mut Builder) -> Emit {
     asm.cmove(rdx, Builder::slot(Slot::LwpLowInterval))?;
     draw(b, rdx)?;
     let asm = &mut b.asm;
+    asm.sub(rdx, Builder::slot(Slot::LwpCounterExcess))?;
+    asm.cmp(Builder::slot32(Slot::LwpNote), NOTES[0] as i32)?;
+    pace(asm, host)?;
     asm.mov(r8, Builder::slot(Slot::LwpHigh))?;
     asm.mov(rcx, Builder::slot(Slot::LwpLow))?;
     asm.mov(rdi, Builder::slot(Slot::LwpHighBase))?;
@@ -187,7 +191,7 @@ fn reload(b: &mut Builder) -> Emit {
     asm.cmp(Builder::slot32(Slot::LwpNote), NOTES[1] as i32)?;
     asm.je(low)?;
     asm.lea(r8, qword_ptr(r8 + rdx + 1))?;
-    asm.mov(rdi, rdx)?;
+    asm.mov(rdi, r11)?;
     asm.jmp(done)?;
     asm.set_label(&mut low)?;
     asm.lea(rcx, qword_ptr(rcx + rdx + 1))?;

@@ -42,12 +42,12 @@ pub(super) fn emit(b: &mut Builder, ring: CodeLabel) -> Result<Labels, IcedError
     })
 }
 
-fn begun(pc: PcSource, spills: Spills) -> crate::state_map::AppState {
+pub(super) fn begun(pc: PcSource, spills: Spills) -> crate::state_map::AppState {
     state(pc, spills, Commit::LwpBegun)
 }
 
 /// Saves all registers and the flags. The pc is in r11, whose own value is in its slot.
-fn begin(b: &mut Builder) -> Result<CodeLabel, IcedError> {
+pub(super) fn begin(b: &mut Builder) -> Result<CodeLabel, IcedError> {
     let start = b.mark(begun(PcSource::R11, R11))?;
     b.asm.mov(Builder::slot(Slot::Rcx), rcx)?;
     b.mark(begun(PcSource::R11, BOTH))?;
@@ -57,8 +57,16 @@ fn begin(b: &mut Builder) -> Result<CodeLabel, IcedError> {
     Ok(start)
 }
 
+/// Begins an LWPINS or LWPVAL, or goes to `slow` where the thread executes neither.
+fn begin_record(b: &mut Builder, slow: CodeLabel) -> Result<CodeLabel, IcedError> {
+    let start = begin(b)?;
+    b.asm.cmp(Builder::slot(Slot::LwpInserts), 0)?;
+    b.asm.je(slow)?;
+    Ok(start)
+}
+
 /// Asks the host after all.
-fn ask(b: &mut Builder, slow: &mut CodeLabel, ring: CodeLabel) -> Emit {
+pub(super) fn ask(b: &mut Builder, slow: &mut CodeLabel, ring: CodeLabel) -> Emit {
     b.asm.set_label(slow)?;
     b.asm.zero_bytes()?;
     b.mark(begun(PcSource::ContextPc, ALL_AND_FLAGS))?;
@@ -71,7 +79,7 @@ fn ask(b: &mut Builder, slow: &mut CodeLabel, ring: CodeLabel) -> Emit {
 }
 
 /// The instruction has been executed and translated code goes on behind it.
-fn end(b: &mut Builder) -> Emit {
+pub(super) fn end(b: &mut Builder) -> Emit {
     b.mark(state(PcSource::LwpAfter, ALL_AND_FLAGS, Commit::LwpResult))?;
     b.asm.mov(Builder::slot32(Slot::Kind), RequestKind::Dispatch as u32)?;
     restore_flags(b)?;
@@ -233,7 +241,7 @@ pub(super) fn count_missed(b: &mut Builder) -> Emit {
 fn emit_insert(b: &mut Builder, ring: CodeLabel) -> Result<CodeLabel, IcedError> {
     let mut slow = b.asm.create_label();
     let mut full = b.asm.create_label();
-    let start = begin(b)?;
+    let start = begin_record(b, slow)?;
     write_record(b, slow, full)?;
     set_carry(b, false)?;
     publish(b)?;
@@ -260,7 +268,7 @@ fn set_carry(b: &mut Builder, to: bool) -> Emit {
 fn emit_sample(b: &mut Builder, ring: CodeLabel) -> Result<CodeLabel, IcedError> {
     let mut slow = b.asm.create_label();
     let mut full = b.asm.create_label();
-    let start = begin(b)?;
+    let start = begin_record(b, slow)?;
     write_record(b, slow, full)?;
     sampled(b, publish)?;
     b.asm.set_label(&mut full)?;
@@ -336,6 +344,24 @@ fn emit_flush(b: &mut Builder, ring: CodeLabel) -> Result<CodeLabel, IcedError> 
     b.asm.jz(slow)?;
     count_up(b)?;
     write_clocks(&mut b.asm)?;
+    write_counters(b)?;
+    let asm = &mut b.asm;
+    asm.mov(Builder::slot(Slot::LwpData), r10)?;
+    asm.mov(eax, 2)?;
+    asm.mov(Builder::slot(Slot::LwpPending), rax)?;
+    asm.mov(rcx, qword_ptr(lwp_slot_displacement(0) as i32).gs())?;
+    asm.mov(eax, Builder::slot32(Slot::LwpWeight))?;
+    asm.sub(rcx, rax)?;
+    asm.js(slow)?;
+    asm.mov(qword_ptr(lwp_slot_displacement(0) as i32).gs(), rcx)?;
+    end(b)?;
+    ask(b, &mut slow, ring)?;
+    Ok(start)
+}
+
+/// Writes the head to the control block, and the counters, of which rsi and rdi are the countdown's.
+/// rax, rcx and r8 are lost.
+pub(super) fn write_counters(b: &mut Builder) -> Emit {
     let asm = &mut b.asm;
     asm.mov(r8, Builder::slot(Slot::LwpValue))?;
     let counters = [(Slot::LwpHighAt, esi), (Slot::LwpLowAt, edi), (Slot::LwpValueAt, r8d)];
@@ -348,18 +374,7 @@ fn emit_flush(b: &mut Builder, ring: CodeLabel) -> Result<CodeLabel, IcedError> 
     }
     asm.mov(eax, Builder::slot32(Slot::LwpRingHead))?;
     asm.mov(rcx, Builder::slot(Slot::LwpHeadAt))?;
-    asm.mov(dword_ptr(rcx), eax)?;
-    asm.mov(Builder::slot(Slot::LwpData), r10)?;
-    asm.mov(eax, 2)?;
-    asm.mov(Builder::slot(Slot::LwpPending), rax)?;
-    asm.mov(rcx, qword_ptr(lwp_slot_displacement(0) as i32).gs())?;
-    asm.mov(eax, Builder::slot32(Slot::LwpWeight))?;
-    asm.sub(rcx, rax)?;
-    asm.js(slow)?;
-    asm.mov(qword_ptr(lwp_slot_displacement(0) as i32).gs(), rcx)?;
-    end(b)?;
-    ask(b, &mut slow, ring)?;
-    Ok(start)
+    asm.mov(dword_ptr(rcx), eax)
 }
 
 /// The counters of clocks, from the high part in rsi, which becomes the counter of instructions.
