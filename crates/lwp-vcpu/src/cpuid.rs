@@ -244,6 +244,12 @@ pub fn hidden() -> Vec<&'static str> {
     HIDDEN.iter().filter(present).map(|(_, _, _, name)| *name).collect()
 }
 
+/// The bytes that a fixed processor says XSAVE writes, at least: those of x87, SSE, AVX and AVX-512
+/// where they take most. The C library's lazy binding saves all of these, and makes room for what
+/// CPUID has said. A process that goes on natively, as a child that is not followed, saves what
+/// the machine's own processor has.
+const ROOM_FOR_NATIVE_STATE: u32 = 2688;
+
 /// A fixed processor: the same answers on every machine that can run it.
 fn fixed(model: CpuModel, xcr0: u64, leaf: u32, subleaf: u32, raw: [u32; 4]) -> [u32; 4] {
     let avx = model != CpuModel::V2;
@@ -254,6 +260,10 @@ fn fixed(model: CpuModel, xcr0: u64, leaf: u32, subleaf: u32, raw: [u32; 4]) -> 
         2 => [0x0000_ff01, 0, 0, 0],
         4 => leaf_4(subleaf),
         7 if subleaf == 0 => leaf_7(avx, avx512),
+        0xd if subleaf == 0 => {
+            let [low, size, most, high] = leaf_d(xcr0, subleaf);
+            [low, size.max(ROOM_FOR_NATIVE_STATE), most.max(ROOM_FOR_NATIVE_STATE), high]
+        }
         0xd => leaf_d(xcr0, subleaf),
         0x8000_0000 => [0x8000_0008, 0, 0, 0],
         // LAHF, LZCNT (v3); NX, SYSCALL, RDTSCP, 64-bit.
@@ -388,7 +398,7 @@ mod tests {
             // The state that is there to be saved is that of what is shown.
             let [low, size, ..] = cpu.cpuid(0xd, 0);
             assert_eq!(u64::from(low), cpu.xcr0());
-            assert!(size >= 576 && cpu.xcr0() & !sys::xcr0() == 0);
+            assert_eq!((size, cpu.xcr0() & !sys::xcr0()), (ROOM_FOR_NATIVE_STATE, 0));
             assert!(levels[0] || cpu.xcr0() & !3 == 0);
             let brand: Vec<u8> = (0x8000_0002..=0x8000_0004)
                 .flat_map(|leaf| cpu.cpuid(leaf, 0))

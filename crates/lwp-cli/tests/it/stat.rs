@@ -401,6 +401,15 @@ fn child_processes_are_followed_unless_refused() {
     assert_eq!(alone.iter().filter(named).count(), 0, "{alone:?}");
 }
 
+/// A child goes on natively with what the C library has made of another processor: lazy binding
+/// saves all the state that the real one has.
+#[test]
+fn children_that_are_not_followed_run_beside_a_fixed_processor() {
+    let script = "exit(system('true') >> 8 | system('true') & 127)";
+    let run = lwp(&["stat", "--no-inherit", "--deterministic", "--", "perl", "-e", script]);
+    assert_eq!(run.status.code(), Some(0), "{}", stderr(&run));
+}
+
 /// Each takes over the counters of the one before.
 ///
 /// Promise: F9
