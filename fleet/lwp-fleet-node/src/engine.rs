@@ -18,6 +18,7 @@ use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::prelude::SessionConfig;
+use lwp_query::with_shared_conditions;
 
 use crate::credentials::Credentials;
 use crate::versions::Versions;
@@ -51,7 +52,7 @@ pub fn state(config: SessionConfig, runtime: Arc<RuntimeEnv>) -> SessionState {
         .with_default_features()
         .with_config(config)
         .with_runtime_env(runtime)
-        .with_optimizer_rules(ballista_default_optimizer_rules())
+        .with_optimizer_rules(with_shared_conditions(ballista_default_optimizer_rules()))
         .with_scalar_functions(ballista_scalar_functions())
         .with_aggregate_functions(ballista_aggregate_functions())
         .with_window_functions(ballista_window_functions())

@@ -7,18 +7,22 @@ use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::datatypes::{DataType, Int64Type, SchemaRef};
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::datasource::source_as_provider;
+use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::logical_expr::LogicalPlan;
+use datafusion::optimizer::Optimizer;
 use datafusion::prelude::{DataFrame, SQLOptions, SessionConfig, SessionContext};
 use futures::StreamExt;
 use lwp_store::{Kind, Snapshot, Store};
 
+use crate::conditions::with_shared_conditions;
 use crate::error::{Error, Result};
 use crate::place::Place;
 use crate::remote::Remote;
 use crate::table::KindTable;
+use crate::texts::TextsOnce;
 use crate::threads;
 use crate::views;
 
@@ -80,7 +84,14 @@ impl Session {
             .with_information_schema(true);
         // Views are made before a question is asked, never by one.
         config.options_mut().execution.parquet.pushdown_filters = true;
-        let context = SessionContext::new_with_config_rt(config, runtime(budget)?);
+        let rules = with_shared_conditions(Optimizer::new().rules);
+        let state = SessionStateBuilder::new()
+            .with_default_features()
+            .with_config(config)
+            .with_runtime_env(runtime(budget)?)
+            .with_optimizer_rules(rules)
+            .with_optimizer_rule(Arc::new(TextsOnce::default()));
+        let context = SessionContext::new_with_state(state.build());
         let session = Self { context, snapshot, budget, remote: None };
         session.prepared(store, &Place::own()).await
     }

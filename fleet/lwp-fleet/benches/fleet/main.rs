@@ -36,9 +36,12 @@ struct Options {
     /// Recordings that one command adds
     #[arg(long, default_value_t = 200)]
     recordings: u64,
-    /// Ask this store too, and change nothing there
+    /// Only ask this store, which nothing is added to
     #[arg(long, value_name = "DIR")]
     store: Option<PathBuf>,
+    /// Make the model's store in this directory and keep it, for --store
+    #[arg(long, value_name = "DIR", conflicts_with = "store")]
+    keep: Option<PathBuf>,
     /// Measure what this lwp takes to make facts of recordings, too
     #[arg(long, value_name = "FILE")]
     lwp: Option<PathBuf>,
@@ -67,29 +70,43 @@ async fn main() {
     }
     let dir = tempfile::tempdir().expect("a directory");
     let mut table = Table::new();
-    if let Some(lwp) = &options.lwp {
-        exporting(lwp, dir.path(), &mut table);
-    }
-    programs::add(dir.path(), options.recordings, &mut table);
-    adding(dir.path(), &mut table).await;
-    opening(dir.path(), options.opened, &mut table).await;
-    let store = fresh(&dir.path().join("store")).await;
-    filling(&store, options.commits, &mut table).await;
-    questions::ask(&store, &mut table).await;
-    reading(&store, &mut table).await;
-    serving::serve(&dir.path().join("store"), &dir.path().join("served"), &mut table);
-    engines::compare(&dir.path().join("store"), dir.path(), &mut table).await;
-    if options.hostile > 0 {
-        hostile::measure(&dir.path().join("store"), options.hostile, &mut table);
-    }
-    if let Some(path) = &options.store {
-        table.about(path.display());
-        let store = Store::open(place(path)).await.expect("a store");
-        questions::ask(&store, &mut table).await;
+    match &options.store {
+        Some(path) => asking(path, dir.path(), &mut table).await,
+        None => modelling(&options, dir.path(), &mut table).await,
     }
     if let Some(path) = &options.json {
         let command = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
         table.write(path, &format!("cargo xtask bench-fleet {command}"));
+    }
+}
+
+/// Questions to a store that exists.
+async fn asking(path: &Path, dir: &Path, table: &mut Table) {
+    table.about(path.display());
+    let path = path.canonicalize().expect("a store");
+    let store = Store::open(place(&path)).await.expect("a store");
+    questions::ask(&store, table).await;
+    engines::compare(&path, dir, table).await;
+}
+
+/// Everything, on a model of a history.
+async fn modelling(options: &Options, dir: &Path, table: &mut Table) {
+    if let Some(lwp) = &options.lwp {
+        exporting(lwp, dir, table);
+    }
+    programs::add(dir, options.recordings, table);
+    adding(dir, table).await;
+    opening(dir, options.opened, table).await;
+    let path = options.keep.clone().unwrap_or_else(|| dir.join("store"));
+    let path = std::path::absolute(path).expect("a path");
+    let store = fresh(&path).await;
+    filling(&store, options.commits, table).await;
+    questions::ask(&store, table).await;
+    reading(&store, table).await;
+    serving::serve(&path, &dir.join("served"), table);
+    engines::compare(&path, dir, table).await;
+    if options.hostile > 0 {
+        hostile::measure(&path, options.hostile, table);
     }
 }
 

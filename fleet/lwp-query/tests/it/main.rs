@@ -2,7 +2,9 @@
 
 mod compaction;
 mod damage;
+mod joins;
 mod rows;
+mod texts;
 mod trimmed;
 
 /// What several of them use.
