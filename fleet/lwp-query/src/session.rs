@@ -26,6 +26,11 @@ use crate::texts::TextsOnce;
 use crate::threads;
 use crate::views;
 
+/// Rows of a batch, twice as many as the engine's, which it has where memory is scarce; and the MiB
+/// from which on memory isn't.
+const LARGE_BATCH: usize = 16 << 10;
+const MEMORY_FOR_LARGE_BATCHES: usize = 256;
+
 /// The most that a question may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
@@ -82,6 +87,9 @@ impl Session {
         let mut config = SessionConfig::new()
             .with_target_partitions(budget.threads.max(1))
             .with_information_schema(true);
+        if budget.memory_mib >= MEMORY_FOR_LARGE_BATCHES {
+            config = config.with_batch_size(LARGE_BATCH);
+        }
         // Views are made before a question is asked, never by one.
         config.options_mut().execution.parquet.pushdown_filters = true;
         let rules = with_shared_conditions(Optimizer::new().rules);
