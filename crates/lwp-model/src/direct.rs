@@ -16,9 +16,7 @@ use crate::unit::{LwpUnit, Profile, State};
 /// Spec: LWP §3.1, §5.7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Direct {
-    /// The form of the records. In that of 2007, the event with which a counter reaches 0 is
-    /// recorded; in the shipped one, the event after it.
-    pub revision: Revision,
+    revision: Revision,
     /// Records have time stamps.
     pub stamped: bool,
     /// A full ring loses its oldest record instead of the newest.
@@ -47,20 +45,41 @@ pub struct Direct {
 /// Spec: LWP §3.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loaded {
+    flags_and_size: u64,
+    filters: u32,
+    base_ip: u64,
+    limit_ip: u64,
+}
+
+impl Loaded {
     /// Flags as they were granted; in the upper half BufferSize, in whole records, and Random.
-    pub flags_and_size: u64,
+    pub const fn flags_and_size(&self) -> u64 {
+        self.flags_and_size
+    }
+
     /// Filters.
-    pub filters: u32,
-    /// BaseIP.
-    pub base_ip: u64,
-    /// LimitIP.
-    pub limit_ip: u64,
+    pub const fn filters(&self) -> u32 {
+        self.filters
+    }
+
+    /// BaseIP and LimitIP.
+    pub const fn ip_range(&self) -> [u64; 2] {
+        [self.base_ip, self.limit_ip]
+    }
+}
+
+impl Direct {
+    /// The form of the records. In that of 2007, the event with which a counter reaches 0 is
+    /// recorded; in the shipped one, the event after it.
+    pub const fn revision(&self) -> Revision {
+        self.revision
+    }
 }
 
 impl LwpUnit {
     /// Returns the work that can be done directly, to be asked anew after everything that the unit
-    /// does; `None` with LWP off, in the form of 2007 where an interval may be less than 2, and while
-    /// a record waits for its page or its instruction to be restarted.
+    /// does; `None` with LWP off, in the form of 2007 where an interval may be less than 2, and
+    /// while a record waits for its page or its instruction to be restarted.
     pub fn direct(&self) -> Option<Direct> {
         let profile = self.profile()?;
         let revision = self.processor.revision();
@@ -69,7 +88,7 @@ impl LwpUnit {
             && profile.pending.is_none()
             && profile.awaited.is_none();
         let constants = profile.constants.as_ref().filter(|_| plain)?;
-        if revision == Revision::Proposal2007 && !profile.has_plain_intervals() {
+        if revision == Revision::Proposal2007 && !has_plain_intervals(profile) {
             return None;
         }
         let fields = self.processor.fields(profile.lwpcb);
@@ -153,15 +172,13 @@ impl LwpUnit {
     }
 }
 
-impl Profile {
-    /// Returns whether each counter is reloaded with at least 2: then one that is 0 has expired and
-    /// waits for its turn.
-    ///
-    /// Spec: P07 §5.4, §5.5.1.
-    fn has_plain_intervals(&self) -> bool {
-        let intervals = self.constants.as_ref().map_or(&[][..], |constants| &constants.intervals);
-        let random = (1i32 << self.random) - 1;
-        let mut counted = self.slots.iter().zip(intervals).filter(|(slot, _)| slot.kind.is_some());
-        counted.all(|(_, interval)| interval & !random >= 2)
-    }
+/// Returns whether each counter of a profile is reloaded with at least 2: then one that is 0 has
+/// expired and waits for its turn.
+///
+/// Spec: P07 §5.4, §5.5.1.
+fn has_plain_intervals(profile: &Profile) -> bool {
+    let intervals = profile.constants.as_ref().map_or(&[][..], |constants| &constants.intervals);
+    let random = (1i32 << profile.random) - 1;
+    let mut counted = profile.slots.iter().zip(intervals).filter(|(slot, _)| slot.kind.is_some());
+    counted.all(|(_, interval)| interval & !random >= 2)
 }

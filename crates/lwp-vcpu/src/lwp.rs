@@ -253,8 +253,7 @@ impl ThreadLwp {
     /// A profile has been loaded: its clocks start, and what it counts is selected.
     fn start(&mut self, config: &LwpConfig) {
         let selection = self.unit.start(config);
-        self.countdown.selection = selection;
-        self.countdown.clock = self.unit.only_clock();
+        self.countdown.select(selection, self.unit.only_clock());
         self.cache.start(selection.dcache.then_some(&config.caches));
     }
 

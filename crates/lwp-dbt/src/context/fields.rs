@@ -357,8 +357,8 @@ context_page! {
         /// What reloaded counters have more than the countdown: 1 where the event is recorded with
         /// which a counter reaches 0, as in the form of 2007.
         0xa20 => LwpCounterExcess,
-        /// Whether the thread may execute LLWPCB itself: [`TOGGLES`] where it may switch its profile
-        /// off, [`OFF_FOR_NOW`] where it has; else 0.
+        /// Whether the thread may execute LLWPCB itself: [`TOGGLES`] where it may switch its
+        /// profile off, [`OFF_FOR_NOW`] where it has; else 0.
         0xa28 => LwpToggle,
         /// Address of the control block that it may load again.
         0xa30 => LwpLoadedBlock,

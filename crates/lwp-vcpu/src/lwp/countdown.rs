@@ -21,7 +21,7 @@ pub(super) struct Countdown {
     /// The events that are counted down.
     pub(super) selection: Selection,
     /// The clock whose events the high part counts down to, if it does.
-    pub(super) clock: Option<EventKind>,
+    clock: Option<EventKind>,
     /// The amounts as they were published: high part, low part, value samples.
     pub(super) published: [i64; 3],
 }
@@ -57,6 +57,16 @@ impl Countdown {
         let [high, low] = left;
         let published = self.published[0].saturating_add_unsigned(kept);
         [LwpWords::passed(published, high), LwpWords::passed(self.published[1], low)]
+    }
+
+    /// A countdown of other events, for a profile that has been loaded.
+    pub(super) fn select(&mut self, selection: Selection, clock: Option<EventKind>) {
+        (self.selection, self.clock) = (selection, clock);
+    }
+
+    /// The clock whose events the high part counts down to, if it does.
+    pub(super) fn clock(&self) -> Option<EventKind> {
+        self.clock
     }
 
     /// The events that the high and the low part count down to.

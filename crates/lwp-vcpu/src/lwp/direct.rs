@@ -24,7 +24,7 @@ impl ThreadUnit {
         context.set(Slot::LwpRing, direct.filter(|_| self.stores()).map_or(0, |d| d.ring.0));
         // The form of 2007 has neither LWPINS nor LWPVAL, and a counter of 0 there is one that
         // waits: the countdown does not tell it from 1.
-        let shipped = direct.filter(|direct| direct.revision == Revision::Shipped);
+        let shipped = direct.filter(|direct| direct.revision() == Revision::Shipped);
         context.set(Slot::LwpInserts, u64::from(shipped.is_some()));
         let flushed = shipped.and(self.model.block());
         let flushed = flushed.filter(|_| self.write_clocks(context, countdown));
@@ -63,10 +63,11 @@ impl ThreadUnit {
         let [high, low] = countdown.kinds().map(interval);
         context.set(Slot::LwpLoadedBlock, block.0);
         context.set(Slot::LwpLoadedEvents, context.get(Slot::LwpEvents));
-        context.set(Slot::LwpLoadedFlags, loaded.flags_and_size);
-        context.set(Slot::LwpLoadedFilters, loaded.filters.into());
-        context.set(Slot::LwpLoadedBaseIp, loaded.base_ip);
-        context.set(Slot::LwpLoadedLimitIp, loaded.limit_ip);
+        context.set(Slot::LwpLoadedFlags, loaded.flags_and_size());
+        context.set(Slot::LwpLoadedFilters, loaded.filters().into());
+        let [base, limit] = loaded.ip_range();
+        context.set(Slot::LwpLoadedBaseIp, base);
+        context.set(Slot::LwpLoadedLimitIp, limit);
         context.set(Slot::LwpLoadedIntervals, high | low << 32);
         context.set(Slot::LwpLoadedValueInterval, interval(EventKind::ValueSample));
         context.set(Slot::LwpToggle, TOGGLES);
@@ -137,7 +138,7 @@ impl Countdown {
         let at = |kind| unit.counter_address(kind).map_or(0, |address| address.0);
         let [high, low] = self.kinds().map(at);
         // A clock's counter follows from what the high part has counted.
-        context.set(Slot::LwpHighAt, if self.clock.is_some() { 0 } else { high });
+        context.set(Slot::LwpHighAt, if self.clock().is_some() { 0 } else { high });
         context.set(Slot::LwpLowAt, if self.selection.instructions { low } else { 0 });
         context.set(Slot::LwpValueAt, at(EventKind::ValueSample));
     }
@@ -174,7 +175,7 @@ impl Countdown {
 
 /// What counters have more than the number of events that may pass.
 fn excess(direct: &Direct) -> i32 {
-    i32::from(direct.revision == Revision::Proposal2007)
+    i32::from(direct.revision() == Revision::Proposal2007)
 }
 
 /// Publishes the ring as it stands. `core`: the means by which translated code reads its core.

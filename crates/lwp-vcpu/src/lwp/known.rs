@@ -164,7 +164,7 @@ impl ThreadUnit {
 
     /// The instructions, or branches, between two events of the high part of `countdown`, at least.
     fn span(&self, countdown: &Countdown, interval: u64) -> u64 {
-        match countdown.clock {
+        match countdown.clock() {
             Some(kind) => {
                 let reference = kind == EventKind::ReferenceClocks;
                 self.clocks.least_instructions(interval, reference)
@@ -191,8 +191,9 @@ impl ThreadUnit {
         context.set(Slot::LwpHighSpan, self.span(countdown, high));
         context.set(Slot::LwpLowInterval, if by_instruction { low } else { 0 });
         context.set(Slot::LwpEvents, if self.records_events() { by } else { 0 });
-        let revision = self.model.direct().map_or(Revision::Shipped, |direct| direct.revision);
-        let first = |event, taken| u64::from(countdown.first_dword(revision, event, taken));
+        let revision = self.model.direct().map_or(Revision::Shipped, |direct| direct.revision());
+        let clock = countdown.clock();
+        let first = |event, taken| u64::from(first_dword(revision, event, clock, taken));
         context.set(Slot::LwpFirst, first(DueFor::Instruction, false));
         let branch = [false, true].map(|taken| first(DueFor::Branch, taken));
         context.set(Slot::LwpFirstOfBranch, branch[0] | branch[1] << 32);
@@ -222,24 +223,23 @@ pub(super) fn may_keep(selection: &Selection) -> bool {
     selection.instructions && !selection.dcache
 }
 
-impl Countdown {
-    /// The first dword of every record of an event, but for the core's number.
-    fn first_dword(&self, revision: Revision, event: DueFor, taken: bool) -> u32 {
-        let event = match event {
-            // Of a sample no record is stored.
-            DueFor::Instruction | DueFor::Sample => match self.clock {
-                Some(EventKind::ReferenceClocks) => Event::ReferenceClocks,
-                Some(_) => Event::CoreClocks,
-                None => Event::InstructionsRetired,
-            },
-            DueFor::Branch => {
-                Event::BranchesRetired { flags: BranchFlags::new(taken, None), target: Ip(0) }
-            }
-        };
-        let record = Record::new(revision, event, Ip(0), 0, 0).unwrap_or_default();
-        let [a, b, c, d, ..] = record.to_bytes();
-        u32::from_le_bytes([a, b, c, d])
-    }
+/// The first dword of every record of an event, but for the core's number. `clock`: what expires on
+/// an instruction is this clock's.
+fn first_dword(revision: Revision, event: DueFor, clock: Option<EventKind>, taken: bool) -> u32 {
+    let event = match event {
+        // Of a sample no record is stored.
+        DueFor::Instruction | DueFor::Sample => match clock {
+            Some(EventKind::ReferenceClocks) => Event::ReferenceClocks,
+            Some(_) => Event::CoreClocks,
+            None => Event::InstructionsRetired,
+        },
+        DueFor::Branch => {
+            Event::BranchesRetired { flags: BranchFlags::new(taken, None), target: Ip(0) }
+        }
+    };
+    let record = Record::new(revision, event, Ip(0), 0, 0).unwrap_or_default();
+    let [a, b, c, d, ..] = record.to_bytes();
+    u32::from_le_bytes([a, b, c, d])
 }
 
 /// Returns whether the end of a cut fragment reports itself in a way that needs no more than the

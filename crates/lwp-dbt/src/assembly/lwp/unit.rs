@@ -359,8 +359,8 @@ fn emit_flush(b: &mut Builder, ring: CodeLabel) -> Result<CodeLabel, IcedError> 
     Ok(start)
 }
 
-/// Writes the head to the control block, and the counters, of which rsi and rdi are the countdown's.
-/// rax, rcx and r8 are lost.
+/// Writes the head to the control block, and the counters, of which rsi and rdi are the
+/// countdown's. rax, rcx and r8 are lost.
 pub(super) fn write_counters(b: &mut Builder) -> Emit {
     let asm = &mut b.asm;
     asm.mov(r8, Builder::slot(Slot::LwpValue))?;
