@@ -338,6 +338,22 @@ fn lwp_spec_5_3_a_profile_is_switched_off_and_on_again() {
     assert_eq!(String::from_utf8_lossy(&long.stdout), printed);
 }
 
+/// Signals come between all instructions of the routine that switches a profile off and on.
+///
+/// Spec: LWP §5.3
+/// Promise: W30
+#[test]
+fn lwp_spec_5_3_a_profile_is_off_or_on_whenever_a_signal_comes() {
+    let dir = TempDir::new();
+    let flags = ["-std=gnu17", "-O2", "-static"];
+    let program = compile("gcc", &flags, "tests/lwp/toggle_storm.c", dir.path());
+    for every in ["230", "410"] {
+        let outcome = on_virtual_cpu(&["--cpu", "full"], &program, &["2000", every], dir.path());
+        let printed = String::from_utf8_lossy(&outcome.stdout);
+        assert_eq!(outcome.end, End::Code(0), "every {every} µs: {printed}{outcome:?}");
+    }
+}
+
 /// A thread that sleeps on the eventfd is woken at each threshold, and by nothing else.
 ///
 /// Spec: LWP §5.7, §6.5

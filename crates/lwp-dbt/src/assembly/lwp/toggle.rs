@@ -62,13 +62,13 @@ fn switch_off(b: &mut Builder, slow: CodeLabel) -> Emit {
     count_up(b)?;
     write_counters(b)?;
     b.asm.mov(eax, 0)?;
-    b.asm.mov(Builder::slot(Slot::LwpPending), rax)?;
+    // Where a signal comes in between, its handler asks the host for what these slots allow.
+    for slot in [Slot::LwpBlock, Slot::LwpEvents, Slot::LwpInserts, Slot::LwpPending] {
+        b.asm.mov(Builder::slot(slot), rax)?;
+    }
     b.asm.mov(Builder::slot32(Slot::LwpToggle), OFF_FOR_NOW as i32)?;
     b.mark(state(PcSource::LwpAfter, ALL_AND_FLAGS, Commit::LwpResult))?;
     let asm = &mut b.asm;
-    for slot in [Slot::LwpBlock, Slot::LwpEvents, Slot::LwpInserts] {
-        asm.mov(Builder::slot(slot), rax)?;
-    }
     asm.mov(esi, PAUSE as u32)?;
     asm.mov(rdi, rsi)?;
     asm.mov(Builder::slot(Slot::LwpValue), rsi)?;
@@ -109,11 +109,6 @@ fn switch_on(b: &mut Builder, slow: CodeLabel) -> Emit {
     asm.js(slow)?;
     take_back_to(b)?;
     let asm = &mut b.asm;
-    asm.mov(Builder::slot(Slot::LwpBlock), r10)?;
-    asm.mov(rax, Builder::slot(Slot::LwpLoadedEvents))?;
-    asm.mov(Builder::slot(Slot::LwpEvents), rax)?;
-    asm.mov(eax, 1)?;
-    asm.mov(Builder::slot(Slot::LwpInserts), rax)?;
     asm.mov(eax, 0)?;
     asm.mov(Builder::slot(Slot::LwpPending), rax)?;
     // LLWPCB writes Flags, even as they are.
@@ -121,7 +116,13 @@ fn switch_on(b: &mut Builder, slow: CodeLabel) -> Emit {
     asm.mov(dword_ptr(r10), eax)?;
     asm.mov(Builder::slot32(Slot::LwpToggle), TOGGLES as i32)?;
     b.mark(state(PcSource::LwpAfter, ALL_AND_FLAGS, Commit::LwpResult))?;
-    Ok(())
+    // Not before: the handler of a signal that comes before the profile is on must not meet it.
+    let asm = &mut b.asm;
+    asm.mov(Builder::slot(Slot::LwpBlock), r10)?;
+    asm.mov(rax, Builder::slot(Slot::LwpLoadedEvents))?;
+    asm.mov(Builder::slot(Slot::LwpEvents), rax)?;
+    asm.mov(eax, 1)?;
+    asm.mov(Builder::slot(Slot::LwpInserts), rax)
 }
 
 /// Goes to `slow` unless the block at r10 says what it said when the host loaded it, but for head,
