@@ -56,7 +56,7 @@ fn a_busy_python_is_recorded_and_goes_on() {
         let (mut python, mut output, line) = start(&dir, &["python3", "-c", BUSY]);
         assert_eq!(line.trim(), "ready");
         let pid = python.0.id().to_string();
-        let args = [&["record", "-q", "--timeout", "1500", "-p", &pid], more].concat();
+        let args = [&["record", "-q", "--timeout", "4000", "-p", &pid], more].concat();
         lwp(&dir, &args);
         assert!(python.0.try_wait().expect("status").is_none(), "{mode}: it has ended");
         let traced = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("status");
